@@ -1,0 +1,39 @@
+"""A question: what every data set is turned into before an episode begins."""
+
+import dataclasses
+from typing import Any
+
+QUESTION_MARKS = ("?", "？", "؟")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question in one language.
+
+    Attributes:
+      id: Stable id, the same in every language version of the question.
+      dataset: Name of the data set, e.g. "atlas".
+      language: ISO 639-1 code of the language it is asked, and to be answered, in.
+      text: The question.
+      answers: Golden answers, aliases included, in `language`.
+      extra: What one method needs and others do not: golden plan, tier, kind, whether
+        the native collection holds the fact.
+    """
+
+    id: str
+    dataset: str
+    language: str
+    text: str
+    answers: tuple[str, ...]
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def coupling(self) -> str:
+        """Names the question across languages: what LcRL's coupled groups share."""
+        return f"{self.dataset}/{self.id}"
+
+
+def with_question_mark(text: str) -> str:
+    """Appends `?` unless the text already ends with a question mark of some script (LcRL's MKQA preprocessing)."""
+    text = text.strip()
+    return text if text.endswith(QUESTION_MARKS) else text + "?"

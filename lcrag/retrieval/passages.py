@@ -1,0 +1,20 @@
+"""A passage, and a passage found by a search."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A chunk of a document as stored in a collection."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hit(Passage):
+    """A passage found by a search; `score` is the inner product of unit vectors, in [-1, 1]."""
+
+    score: float
+    language: str
