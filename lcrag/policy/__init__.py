@@ -1,0 +1,44 @@
+"""The policy: a Flax decoder and what belongs to weights.
+
+Public: the configuration, pure functions of (config, params), the sharding table and tokenizers.
+"""
+
+from lcrag.policy.attention import KeyValueCache, empty_cache
+from lcrag.policy.config import DecoderConfig, RopeScaling, read_config
+from lcrag.policy.functions import (
+    abstract_parameters,
+    forward,
+    hidden_states,
+    initialise,
+    log_probabilities,
+    logits,
+    param_shardings,
+    parameter_count,
+    unembed,
+    unembed_log_probabilities,
+)
+from lcrag.policy.sharding import logical_sharding, make_mesh, replicated
+from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "DecoderConfig",
+    "KeyValueCache",
+    "RopeScaling",
+    "Tokenizer",
+    "abstract_parameters",
+    "empty_cache",
+    "forward",
+    "hidden_states",
+    "initialise",
+    "load_tokenizer",
+    "log_probabilities",
+    "logical_sharding",
+    "logits",
+    "make_mesh",
+    "param_shardings",
+    "parameter_count",
+    "read_config",
+    "replicated",
+    "unembed",
+    "unembed_log_probabilities",
+]

@@ -1,0 +1,149 @@
+"""The decoder: one Flax Linen module for Qwen2, Qwen3, Llama 3 and the tiny policy.
+
+Layers are stacked and scanned. The cache travels in the scan's carry, so that XLA updates it in place.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from lcrag.policy.attention import KeyValueCache, cached_attention, causal_attention, write_cache
+from lcrag.policy.config import DecoderConfig
+from lcrag.policy.rotary import rotate, rotation
+
+REMAT_POLICIES = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable, "full": None}
+
+
+class Places(NamedTuple):
+    """What every layer needs to know about where its tokens stand; computed once."""
+
+    positions: Int[Array, "batch time"]
+    segments: Int[Array, "batch time"] | None
+    cosines: Float[Array, "batch time 1 half"]
+    sines: Float[Array, "batch time 1 half"]
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm (Zhang and Sennrich, 2019), in float32."""
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
+        scale = self.param("scale", nn.with_logical_partitioning(nn.initializers.ones, ("norm",)), (x.shape[-1],))
+        wide = x.astype(jnp.float32)
+        return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + self.epsilon) * scale).astype(x.dtype)
+
+
+class Linear(nn.Module):
+    """A matrix product over the last axis; operands are flattened because XLA:CPU's backward prefers two axes."""
+
+    features: int
+    axes: tuple[str, str]
+    bias: bool = False
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "batch time inputs"]) -> Float[Array, "batch time features"]:
+        initial = nn.with_logical_partitioning(nn.initializers.normal(0.02), self.axes)
+        kernel = self.param("kernel", initial, (x.shape[-1], self.features))
+        y = x.reshape(-1, x.shape[-1]) @ kernel.astype(x.dtype)
+        if self.bias:
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
+            y = y + self.param("bias", zeros, (self.features,)).astype(x.dtype)
+        return y.reshape(*x.shape[:-1], self.features)
+
+
+class Attention(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x, cache: KeyValueCache | None, layer, places: Places):
+        config, (batch, time) = self.config, x.shape[:2]
+
+        def heads(name: str, count: int) -> Float[Array, "batch time heads width"]:
+            features = count * config.head_width
+            y = Linear(features, ("embed", "heads"), config.qkv_bias, name=name)(x)
+            return y.reshape(batch, time, count, config.head_width)
+
+        queries, keys = heads("query", config.heads), heads("key", config.kv_heads)
+        values = heads("value", config.kv_heads)
+        if config.qk_norm:
+            queries = Norm(config.norm_epsilon, name="query_norm")(queries)
+            keys = Norm(config.norm_epsilon, name="key_norm")(keys)
+        queries, keys = (rotate(each, places.cosines, places.sines) for each in (queries, keys))
+        if cache is None:
+            out = causal_attention(queries, keys, values, places.segments)
+        else:
+            cache = write_cache(cache, layer, places.positions, keys, values)
+            out = cached_attention(queries, cache.keys[layer], cache.values[layer], places.positions)
+        out = out.reshape(batch, time, config.heads * config.head_width)
+        return Linear(config.width, ("heads", "embed"), name="output")(out), cache
+
+
+class GatedMLP(nn.Module):
+    """SwiGLU (Shazeer, 2020)."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "batch time width"]) -> Float[Array, "batch time width"]:
+        gate = Linear(self.config.mlp_width, ("embed", "mlp"), name="gate")(x)
+        up = Linear(self.config.mlp_width, ("embed", "mlp"), name="up")(x)
+        return Linear(self.config.width, ("mlp", "embed"), name="down")(jax.nn.silu(gate) * up)
+
+
+class Block(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, carry, layer, places: Places):
+        hidden, cache = carry
+        epsilon = self.config.norm_epsilon
+        update, cache = Attention(self.config, name="attention")(
+            Norm(epsilon, name="attention_norm")(hidden), cache, layer, places
+        )
+        hidden = hidden + update
+        hidden = hidden + GatedMLP(self.config, name="mlp")(Norm(epsilon, name="mlp_norm")(hidden))
+        return (hidden, cache), None
+
+
+class Decoder(nn.Module):
+    """Tokens to final hidden states; the unembedding is applied elsewhere, in chunks."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        tokens: Int[Array, "batch time"],
+        positions: Int[Array, "batch time"],
+        segments: Int[Array, "batch time"] | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> tuple[Float[Array, "batch time width"], KeyValueCache | None]:
+        config = self.config
+        initial = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocabulary", "embed"))
+        embedding = self.param("embedding", initial, (config.vocabulary_size, config.width))
+        if not config.tie_embeddings:
+            self.param("unembedding", initial, (config.vocabulary_size, config.width))
+        places = Places(positions, segments, *rotation(config, positions))
+        hidden = embedding[tokens].astype(config.dtype)
+        (hidden, cache), _ = self._layers()((hidden, cache), jnp.arange(config.layers), places)
+        return Norm(config.norm_epsilon, name="final_norm")(hidden), cache
+
+    def _layers(self) -> nn.Module:
+        config, block = self.config, Block
+        if config.remat != "none":
+            block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=False)
+        scanned = nn.scan(
+            block,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=(0, nn.broadcast),
+            length=config.layers,
+            unroll=config.layers if config.unroll_layers else 1,
+            metadata_params={nn.PARTITION_NAME: "layers"},
+        )
+        return scanned(config, name="layers")

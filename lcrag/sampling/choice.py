@@ -1,0 +1,78 @@
+"""Choosing a token: one uniform number and an inverse cumulative distribution per slot."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, UInt
+
+
+def streams(seeds: UInt[Array, "slots"], episodes: UInt[Array, "slots"]) -> Key[Array, "slots"]:
+    """The random stream of each slot, a function of (seed, episode) only."""
+    return jax.vmap(lambda seed, episode: jax.random.fold_in(jax.random.key(seed), episode))(seeds, episodes)
+
+
+def uniforms(keys: Key[Array, "slots"], positions: Int[Array, "slots"]) -> Float[Array, "slots"]:
+    """One number in [0, 1) for each slot's next position."""
+    return jax.vmap(lambda key, position: jax.random.uniform(jax.random.fold_in(key, position)))(keys, positions)
+
+
+def choose(
+    logits: Float[Array, "slots vocabulary"],
+    uniform: Float[Array, "slots"],
+    temperatures: Float[Array, "slots"],
+    top_ps: Float[Array, "slots"],
+) -> tuple[Int[Array, "slots"], Float[Array, "slots"]]:
+    """Samples one token a slot.
+
+    Returns:
+      tokens: The chosen ids.
+      log_probabilities: Of the untruncated distribution at the slot's temperature (1 if greedy).
+    """
+    greedy = temperatures <= 0
+    scaled = logits / jnp.where(greedy, 1.0, temperatures)[:, None]
+    log_normaliser = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
+    probabilities = jnp.exp(scaled - log_normaliser)
+    kept = jax.lax.cond(jnp.any(top_ps < 1), nucleus, lambda p, _: p, probabilities, top_ps)
+    sampled = jax.lax.cond(jnp.all(greedy), lambda p, u: jnp.zeros(len(u), jnp.int32), inverse_cdf, kept, uniform)
+    tokens = jnp.where(greedy, jnp.argmax(logits, axis=-1).astype(jnp.int32), sampled)
+    picked = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)
+    return tokens, (picked - log_normaliser)[:, 0]
+
+
+def nucleus(
+    probabilities: Float[Array, "slots vocabulary"], top_ps: Float[Array, "slots"]
+) -> Float[Array, "slots vocabulary"]:
+    """Zeroes all but the smallest set of most probable tokens whose mass reaches top_p."""
+    descending = -jnp.sort(-probabilities, axis=-1)
+    before = jnp.cumsum(descending, axis=-1) - descending
+    kept = jnp.sum(before < top_ps[:, None], axis=-1, keepdims=True)
+    threshold = jnp.take_along_axis(descending, jnp.maximum(kept - 1, 0), axis=-1)
+    return jnp.where(probabilities >= threshold, probabilities, 0.0)
+
+
+def inverse_cdf(
+    weights: Float[Array, "slots vocabulary"], uniform: Float[Array, "slots"]
+) -> Int[Array, "slots"]:
+    """The first index at which the cumulative weight exceeds `uniform` x the total.
+
+    In two levels, blocks of about the square root of the vocabulary and then inside one block:
+    less work than one long cumulative sum. A token of weight 0 is never chosen.
+    """
+    slots, vocabulary = weights.shape
+    size = max(1, 2 ** round(math.log2(vocabulary) / 2))
+    padded = jnp.pad(weights, ((0, 0), (0, -vocabulary % size))).reshape(slots, -1, size)
+    block_weights = jnp.sum(padded, axis=-1)
+    target = uniform * jnp.sum(block_weights, axis=-1)
+    block = _first_beyond(block_weights, target)
+    before = jnp.where(jnp.arange(block_weights.shape[1]) < block[:, None], block_weights, 0.0).sum(-1)
+    inside = jnp.take_along_axis(padded, block[:, None, None], axis=1)[:, 0]
+    return block * size + _first_beyond(inside, target - before)
+
+
+def _first_beyond(weights: Float[Array, "slots n"], target: Float[Array, "slots"]) -> Int[Array, "slots"]:
+    """First positive entry whose cumulative weight exceeds the target; the last positive one if rounding hides it."""
+    positive: Bool[Array, "slots n"] = weights > 0
+    beyond = positive & (jnp.cumsum(weights, axis=-1) > target[:, None])
+    last = weights.shape[-1] - 1 - jnp.argmax(positive[:, ::-1], axis=-1)
+    return jnp.where(beyond.any(-1), jnp.argmax(beyond, axis=-1), last).astype(jnp.int32)

@@ -1,0 +1,36 @@
+"""A decoder and a byte-level BPE small enough to compile and run in a moment."""
+
+import functools
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from lcrag.policy import DecoderConfig, Tokenizer
+
+SENTENCES = (
+    "<search> capital of France</search>",
+    "<answer> Paris</answer><information> passage</information>",
+    "Какая валюта в стране Япония? 日本の通貨は 円 です。 العملة في مصر هي الجنيه",
+    "กรุงเทพมหานคร 서울특별시 München façade naïve 🙂 the code is EUR since 1999",
+)
+
+
+def tiny_config(**changes) -> DecoderConfig:
+    """Two layers, 32 wide; `changes` override any field."""
+    sizes = {"vocabulary_size": 384, "width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_width": 8}
+    return DecoderConfig(**(sizes | {"mlp_width": 48, "max_positions": 256} | changes))
+
+
+@functools.cache
+def tiny_tokenizer(vocabulary_size: int = 384) -> Tokenizer:
+    """A byte-level BPE with <eos>, trained on a few sentences in many scripts."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size, special_tokens=["<eos>"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(SENTENCES * 4, trainer)
+    eos = backend.token_to_id("<eos>")
+    return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
