@@ -1,6 +1,10 @@
 """Packaging of lcrag; `pip install -e .[test]` is what launch/test.sh runs."""
 
+import shutil
+from pathlib import Path
+
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 # TensorFlow 2.21 breaks ScaNN's bindings (undefined absl symbols), hence the pin.
 REQUIREMENTS = [
@@ -32,12 +36,25 @@ EXTRAS = {
     "test": ["beartype", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff", "torch==2.13.0"],
 }
 
+
+class BuildWithConfigurations(build_py):
+    """Puts gin/ into the package as lcrag/gin; an editable install finds it where it is."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib) / "lcrag" / "gin"
+            shutil.copytree("gin", target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
 setup(
     name="lcrag",
     version="0.1.0",
     description="Teach language models to search, in any language: JAX/TPU-native reinforcement learning",
     python_requires=">=3.11",
     packages=find_packages(include=["lcrag", "lcrag.*"]),
+    package_data={"lcrag": ["**/*.json", "**/*.md", "**/*.safetensors", "**/*.txt"]},
+    cmdclass={"build_py": BuildWithConfigurations},
     install_requires=REQUIREMENTS,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["lcrag = lcrag.main:run"]},

@@ -1,0 +1,88 @@
+"""Splits the words of a command line: `lcrag COMMAND [WORD ...] [--option=value ...]`."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from lcrag.errors import UserError
+
+FLAGS = ("--help", "--traceback")
+OPTIONS = ("--gin_file", "--output_dir")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What was typed.
+
+    Attributes:
+      command: The first word, None if there was none.
+      words: The other words, in order.
+      gin_files: Values of `--gin_file`, in order.
+      bindings: `--gin.Scope.param=value` as gin statements, `Scope.param = value`, in order.
+      output_dir: Value of `--output_dir`.
+      show_help: Whether `--help` was among them.
+      traceback: Whether mistakes show where they were noticed.
+    """
+
+    command: str | None = None
+    words: tuple[str, ...] = ()
+    gin_files: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+    output_dir: Path | None = None
+    show_help: bool = False
+    traceback: bool = False
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """A clause that suggests the name most like `name`, empty when none is close."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def split_arguments(argv: Sequence[str]) -> Arguments:
+    """Splits the words after `lcrag`.
+
+    Raises:
+      UserError: An option that does not exist, lacks its value or, for a binding, its `=`.
+    """
+    words: list[str] = []
+    flags: set[str] = set()
+    bindings: list[str] = []
+    values: dict[str, list[str]] = {option: [] for option in OPTIONS}
+    rest = iter(argv)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word == "--":
+            words.extend(rest)
+        elif word in ("-h", *FLAGS):
+            flags.add("--help" if word == "-h" else word)
+        elif name in OPTIONS:
+            values[name].append(_value_of(name, value if equals else next(rest, "")))
+        elif name.startswith("--gin."):
+            bindings.append(_binding(word, name, equals, value))
+        elif word.startswith("-") and len(word) > 1:
+            raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *OPTIONS))}")
+        else:
+            words.append(word)
+    return Arguments(
+        command=words[0] if words else None,
+        words=tuple(words[1:]),
+        gin_files=tuple(values["--gin_file"]),
+        bindings=tuple(bindings),
+        output_dir=Path(values["--output_dir"][-1]) if values["--output_dir"] else None,
+        show_help="--help" in flags,
+        traceback="--traceback" in flags,
+    )
+
+
+def _value_of(option: str, value: str) -> str:
+    if not value or value.startswith("--"):
+        raise UserError(f"{option} needs a value: {option}=PATH")
+    return value
+
+
+def _binding(word: str, name: str, equals: str, value: str) -> str:
+    if not equals or not value:
+        raise UserError(f"the binding {word} has no value: write {name}=VALUE, without spaces around =")
+    return f"{name.removeprefix('--gin.')} = {value}"

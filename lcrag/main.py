@@ -1,0 +1,168 @@
+"""The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
+
+A command is a function of `lcrag.experiments`, called as `function(output_dir, words)` once
+gin holds its configuration. What can be checked without importing JAX is checked first.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from lcrag.cli.arguments import Arguments, closest, split_arguments
+from lcrag.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
+from lcrag.cli.gin_files import packaged_folder, packaged_names
+from lcrag.cli.quiet import silence_libraries
+from lcrag.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command.
+
+    Attributes:
+      function: Where it is, `module:name`.
+      summary: What it does, for the list of commands.
+      words: What may follow the command, as the usage line shows it; empty: nothing.
+      gin_file: The configuration used when none is named; empty: one must be named.
+      details: What else `lcrag COMMAND --help` says.
+    """
+
+    function: str
+    summary: str
+    words: str = ""
+    gin_file: str = ""
+    details: str = ""
+
+
+COMMANDS = {
+    "train": Command(
+        function="lcrag.experiments:train",
+        summary="Reinforcement learning of a policy that searches; run again to continue",
+        details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
+        "The same command continues an interrupted run from its last checkpoint.",
+    ),
+    "sft": Command(
+        function="lcrag.experiments:sft",
+        summary="Supervised fine-tuning on demonstrations: the cold start",
+    ),
+    "evaluate": Command(
+        function="lcrag.experiments:evaluate",
+        summary="Metrics of a policy on held-out questions, by language",
+        details="Writes evaluation.json and report.md into --output_dir.",
+    ),
+    "sample": Command(
+        function="lcrag.experiments:sample",
+        summary="Answers one question, showing who wrote what",
+        words="QUESTION",
+    ),
+    "report": Command(
+        function="lcrag.experiments:report",
+        summary="Writes report.md and its plots for a run's folder",
+    ),
+    "build": Command(
+        function="lcrag.experiments:build",
+        summary="Rebuilds the atlas: its world, tokenizer, encoder and cold-start policies",
+    ),
+}
+
+OPTIONS = """\
+options:
+  --gin_file=FILE             a configuration, here or among those that come with lcrag; may be repeated
+  --gin.Name.parameter=VALUE  one binding more, after the files; a text in quotes: --gin.Name.parameter='"text"'
+  --output_dir=FOLDER         where results are written
+  --traceback                 show where a mistake was noticed
+  --help                      this text"""
+
+
+def general_help() -> str:
+    """What `lcrag --help` prints."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return (
+        "usage: lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
+        "Teaches language models to search, in any language.\n\n"
+        f"commands:\n{commands}\n\n{OPTIONS}\n\n`lcrag COMMAND --help` says more."
+    )
+
+
+def command_help(name: str, command: Command) -> str:
+    """What `lcrag COMMAND --help` prints."""
+    words = f" {command.words}" if command.words else ""
+    file = "[--gin_file=FILE]" if command.gin_file else "--gin_file=FILE"
+    details = f"\n{command.details}\n" if command.details else ""
+    default = f"\nWithout --gin_file: {command.gin_file}.\n" if command.gin_file else ""
+    return (
+        f"usage: lcrag {name}{words} {file} [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
+        f"{command.summary}.\n{details}{default}\n{OPTIONS}\n\n"
+        f"configurations that come with lcrag:\n{_packaged_configurations()}"
+    )
+
+
+def _packaged_configurations() -> str:
+    """Every packaged file with the first line of its comment."""
+    folder = packaged_folder()
+    names = packaged_names(folder)
+    width = max(map(len, names), default=0)
+    firsts = ((folder / name).read_text(encoding="utf-8").partition("\n")[0] for name in names)
+    return "\n".join(f"  {name:{width}}  {first.lstrip('# ')}" for name, first in zip(names, firsts, strict=True))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status: 0, 2 after a person's mistake, 130 when interrupted."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        arguments = split_arguments(argv)
+        if arguments.show_help or arguments.command is None:
+            print(_help_for(arguments))
+            return 0
+        _execute(_command(arguments), arguments)
+    except UserError as error:
+        if "--traceback" in argv:
+            raise
+        print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(_interrupted(arguments), file=sys.stderr)
+        return 130
+    return 0
+
+
+def _help_for(arguments: Arguments) -> str:
+    return general_help() if arguments.command is None else command_help(arguments.command, _command(arguments))
+
+
+def _command(arguments: Arguments) -> Command:
+    name = arguments.command or ""
+    if name not in COMMANDS:
+        hint = closest(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+        raise UserError(f"there is no command {name}{hint}")
+    return COMMANDS[name]
+
+
+def _execute(command: Command, arguments: Arguments) -> None:
+    gin_files = arguments.gin_files or ((command.gin_file,) if command.gin_file else ())
+    if not gin_files:
+        raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
+    if arguments.words and not command.words:
+        raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
+    statements = read_configuration(gin_files, arguments.bindings)
+    silence_libraries()
+    function, scopes = load_function(command.function)
+    configure(statements, gin_files, arguments.bindings, scopes)
+    try:
+        function(arguments.output_dir, arguments.words)
+    except (TypeError, RuntimeError) as error:
+        sentence = missing_parameter(error)
+        if sentence is None:
+            raise
+        raise UserError(sentence) from error
+
+
+def _interrupted(arguments: Arguments) -> str:
+    if arguments.output_dir is None:
+        return "lcrag: interrupted; nothing was written, as no --output_dir was given"
+    return f"lcrag: interrupted; the same command continues from the last checkpoint in {arguments.output_dir}"
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,19 @@
+"""The folder of a run: who made it, how it was configured, what it measured, what was said in it.
+
+Everything is written atomically or appended and flushed, so that nothing written before is lost.
+"""
+
+from lcrag.runs.evaluation import read_evaluation, write_evaluation
+from lcrag.runs.folder import RunFolder, open_run
+from lcrag.runs.metrics import MetricsLog, read_metrics
+from lcrag.runs.provenance import provenance
+
+__all__ = [
+    "MetricsLog",
+    "RunFolder",
+    "open_run",
+    "provenance",
+    "read_evaluation",
+    "read_metrics",
+    "write_evaluation",
+]

@@ -1,0 +1,107 @@
+"""Opens the output folder of a run: a new one, or the same run continued; never another run's."""
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lcrag.errors import UserError
+from lcrag.runs.atomic import write_json, write_json_lines, write_text
+from lcrag.runs.metrics import MetricsLog
+from lcrag.runs.same_run import first_difference
+
+CONFIG, RUN, LOCK = "config.gin", "run.json", ".lock"
+
+
+class RunFolder:
+    """The folder of one run, open for writing. Made by `open_run`."""
+
+    def __init__(self, path: Path, *, continued: bool):
+        self.path = path
+        self.continued = continued
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints go, `<step>/` each."""
+        return self.path / "checkpoints"
+
+    def metrics(self, after_step: int = -1) -> MetricsLog:
+        """The log of numbers, continued after `after_step`: records of later steps are dropped, as these run again."""
+        return MetricsLog(self.path, after_step=after_step)
+
+    def write_episodes(self, step: int, episodes: Iterable[Mapping[str, Any]]) -> Path:
+        """Writes the episodes of a step, one object a line, and returns their file."""
+        path = self.path / "episodes" / f"step_{step}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        write_json_lines(path, episodes)
+        return path
+
+
+@contextlib.contextmanager
+def open_run(
+    path: Path, *, config: str, about: Mapping[str, Any], may_change: Collection[str] = ()
+) -> Iterator[RunFolder]:
+    """Opens `path` for the run that `config` describes, and holds it until the block ends.
+
+    Args:
+      path: The output folder; made if it is missing.
+      config: gin's operative configuration, taken when everything is built. Always take it at the same point.
+      about: What `provenance` returns. When a run is continued its own is kept, and this is added under "continued".
+      may_change: Bindings that may differ when a run is continued, e.g. `train.steps`.
+
+    Raises:
+      UserError: The folder cannot be written, holds another run or other files, or another process writes to it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / LOCK).open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
+    with lock:
+        _hold(lock, path)
+        continued = _check(path, config, about, may_change)
+        write_json(path / RUN, _about(path, about) if continued else dict(about))
+        write_text(path / CONFIG, config)
+        yield RunFolder(path, continued=continued)
+
+
+def _hold(lock: Any, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise UserError(f"another process is writing to {path}; wait for it or choose another --output_dir") from error
+
+
+def _check(path: Path, config: str, about: Mapping[str, Any], may_change: Collection[str]) -> bool:
+    """Whether the folder holds this very run already."""
+    if not (path / CONFIG).exists():
+        strangers = [item.name for item in path.iterdir() if item.name not in (LOCK, RUN) and item.suffix != ".tmp"]
+        if strangers:
+            raise UserError(f"{path} holds {min(strangers)} but no run to continue; choose another --output_dir")
+        return False
+    difference = first_difference((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
+    difference = difference or _different_seed(path, about)
+    if difference:
+        raise UserError(f"{path} holds another run: {difference}; choose another --output_dir, or set it back")
+    return True
+
+
+def _different_seed(path: Path, about: Mapping[str, Any]) -> str | None:
+    there, here = _read_about(path).get("seed"), about.get("seed")
+    return None if there == here else f"the seed is {there} there and {here} here"
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads((path / RUN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} has lost its {RUN}; choose another --output_dir") from None
+    except ValueError as error:
+        raise UserError(f"{path / RUN} is not JSON ({error}); mend it or choose another --output_dir") from error
+
+
+def _about(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    first = _read_about(path)
+    return {**first, "continued": [*first.get("continued", []), dict(about)]}

@@ -1,0 +1,26 @@
+"""Every test runs on the CPU, on eight pretended devices, with shapes and types checked."""
+
+import os
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lcrag" / "jax"
+
+# All of this must be set before JAX is imported.
+os.environ["JAX_PLATFORMS"] = "cpu"
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch, the oracle of some tests, would take every core
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import hypothesis  # noqa: E402
+import jaxtyping  # noqa: E402
+
+jaxtyping.install_import_hook("lcrag", "annotation_checks.checked")
+
+# A deadline would measure how busy the machine is.
+hypothesis.settings.register_profile("lcrag", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("lcrag")
