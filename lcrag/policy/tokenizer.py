@@ -2,14 +2,18 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import tokenizers
 
 from lcrag.errors import UserError
+
+TokenIds: TypeAlias = Sequence[int] | np.ndarray
 
 
 @functools.cache
@@ -46,11 +50,11 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.backend.encode_batch(list(texts), add_special_tokens=False)]
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         """The text of `ids`: their bytes as UTF-8, an incomplete character replaced by U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
-    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+    def decode_bytes(self, ids: TokenIds) -> bytes:
         table = self.token_bytes
         return b"".join(table[int(index)] for index in ids)
 
@@ -70,8 +74,6 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """A short hash of the vocabulary, to tell whether two artefacts were made with the same tokenizer."""
-        import hashlib
-
         return hashlib.sha256(self.backend.to_str().encode()).hexdigest()[:16]
 
 

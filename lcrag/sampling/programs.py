@@ -52,5 +52,5 @@ def slot_shardings(mesh: Mesh) -> Slots:
     """Slots are spread over the mesh's batch axes, key-value heads over its tensor axis."""
     row = logical_sharding(mesh, "slots")
     cache: NamedSharding = logical_sharding(mesh, "layers", "slots", "heads", None, None)
-    names = (name for name in Slots.__dataclass_fields__ if name != "cache")
+    names = (name for name in Slots._fields if name != "cache")
     return Slots(cache=device.KeyValueCache(cache, cache), **dict.fromkeys(names, row))

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, Tokenizer, logical_sharding, make_mesh, param_shardings, replicated
+from lcrag.policy.tokenizer import TokenIds
 from lcrag.sampling.generation import FINISH_REASONS, Generation, Sampled
 from lcrag.sampling.programs import Programs, slot_shardings
 from lcrag.sampling.slots import CONTINUES, Begin, Report, empty_slots
@@ -115,7 +116,7 @@ class Sampler:
     def _placed_params(self, params):
         return jax.device_put(params, param_shardings(self._config, self._mesh))
 
-    def _put(self, array: np.ndarray, *axes: str):
+    def _put(self, array: np.ndarray | np.generic, *axes: str):
         """The one way from host to device: small control arrays, placed explicitly."""
         sharding = logical_sharding(self._mesh, *axes) if axes else replicated(self._mesh)
         return jax.device_put(array, sharding)
@@ -141,7 +142,7 @@ class Sampler:
             self._growing.pop(slot, None)
             self._waiting.pop(slot, None)
 
-    def append(self, entries: Mapping[int, Sequence[int]]) -> None:
+    def append(self, entries: Mapping[int, TokenIds]) -> None:
         """Puts environment tokens at the end of some contexts; `length + new tokens` must fit the context."""
         largest = self._append_tokens[-1]
         pieces = {slot: [ids[i : i + largest] for i in range(0, len(ids), largest)] for slot, ids in entries.items()}
@@ -152,7 +153,7 @@ class Sampler:
             for first in range(0, len(slots), rows):
                 self._append({slot: now[slot] for slot in slots[first : first + rows]})
 
-    def _append(self, entries: Mapping[int, Sequence[int]]) -> None:
+    def _append(self, entries: Mapping[int, TokenIds]) -> None:
         rows = _bucket(self._append_rows, len(entries))
         time = _bucket(self._append_tokens, max(map(len, entries.values())))
         numbers, lengths = np.full(rows, self.slots, np.int32), np.zeros(rows, np.int32)
@@ -255,7 +256,7 @@ class Sampler:
         self.statistics = SamplerStatistics(compiled_shapes=self._programs.count)
         return self._programs.count
 
-    def _append_at(self, window: int, entries: Mapping[int, Sequence[int]]) -> None:
+    def _append_at(self, window: int, entries: Mapping[int, TokenIds]) -> None:
         """Appends with the lengths that make this window be chosen."""
         length = len(next(iter(entries.values())))
         self._lengths[:] = window - length

@@ -5,7 +5,8 @@ before it. Appending and decoding both begin by feeding the pending token. Posit
 slot's length hold rubbish that is overwritten before anything attends to it.
 """
 
-import flax.struct
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
@@ -18,8 +19,7 @@ CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last 
 CHECK_EVERY = 4  # steps between looks at how many slots want the host
 
 
-@flax.struct.dataclass
-class Slots:
+class Slots(NamedTuple):
     """The state of all slots.
 
     Attributes:
@@ -47,8 +47,7 @@ class Slots:
     episodes: UInt[Array, "slots"]
 
 
-@flax.struct.dataclass
-class Begin:
+class Begin(NamedTuple):
     """New sampling parameters of the slots marked in `starting`; the rest are left as they are."""
 
     starting: Bool[Array, "slots"]
@@ -60,8 +59,7 @@ class Begin:
     episodes: UInt[Array, "slots"]
 
 
-@flax.struct.dataclass
-class Report:
+class Report(NamedTuple):
     """What one block of decoding tells the host.
 
     Attributes:
@@ -126,7 +124,7 @@ def append(
     _, mine = forward(config, params, fed, positions, mine)
     cache = jax.tree.map(lambda x, new: x.at[:, rows, :, :window].set(new, mode="drop"), slots.cache, mine)
     last = jnp.take_along_axis(tokens, counts[:, None] - 1, axis=1)[:, 0]
-    return slots.replace(
+    return slots._replace(
         cache=cache,
         pending=slots.pending.at[rows].set(last, mode="drop"),
         lengths=slots.lengths.at[rows].set(lengths + counts, mode="drop"),
@@ -140,7 +138,7 @@ def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, 
         original = jax.lax.dynamic_slice_in_dim(x, source, 1, axis=1)[:, :, :, :window]
         return x.at[:, targets, :, :window].set(original, mode="drop")
 
-    return slots.replace(
+    return slots._replace(
         cache=jax.tree.map(copied, slots.cache),
         pending=slots.pending.at[targets].set(slots.pending[source], mode="drop"),
         lengths=slots.lengths.at[targets].set(slots.lengths[source], mode="drop"),
@@ -154,7 +152,7 @@ def begin(slots: Slots, new: Begin) -> Slots:
         return jnp.where(new.starting, getattr(new, name), getattr(slots, name))
 
     names = ("automaton", "limits", "temperatures", "top_ps", "seeds", "episodes")
-    return slots.replace(running=slots.running | new.starting, **{name: merged(name) for name in names})
+    return slots._replace(running=slots.running | new.starting, **{name: merged(name) for name in names})
 
 
 def decode(
@@ -182,7 +180,7 @@ def decode(
         steps=jnp.zeros((), jnp.int32),
     )
     # Only the positions that the longest running slot needs are read and carried through the loop.
-    seen = slots.replace(cache=jax.tree.map(lambda x: x[:, :, :, :window], slots.cache))
+    seen = slots._replace(cache=jax.tree.map(lambda x: x[:, :, :, :window], slots.cache))
 
     def goes_on(carry):
         slots, report = carry
@@ -198,11 +196,11 @@ def decode(
         chosen, log_probabilities = choose(
             unembed(config, params, hidden[:, 0]), uniform, slots.temperatures, slots.top_ps
         )
-        return _advance(slots.replace(cache=cache), report, chosen, log_probabilities, table, eos_ids)
+        return _advance(slots._replace(cache=cache), report, chosen, log_probabilities, table, eos_ids)
 
     seen, report = jax.lax.while_loop(goes_on, step, (seen, report))
     cache = jax.tree.map(lambda x, new: x.at[:, :, :, :window].set(new), slots.cache, seen.cache)
-    return seen.replace(cache=cache), report
+    return seen._replace(cache=cache), report
 
 
 def _advance(slots: Slots, report: Report, chosen, log_probabilities, table, eos_ids) -> tuple[Slots, Report]:
@@ -215,14 +213,14 @@ def _advance(slots: Slots, report: Report, chosen, log_probabilities, table, eos
         CONTINUES,
     )
     at = jnp.arange(len(chosen)), jnp.where(running, report.counts, report.tokens.shape[1])
-    report = report.replace(
+    report = report._replace(
         tokens=report.tokens.at[at].set(chosen, mode="drop"),
         log_probabilities=report.log_probabilities.at[at].set(log_probabilities, mode="drop"),
         counts=report.counts + running,
         reasons=jnp.where(running, reasons, report.reasons),
         steps=report.steps + 1,
     )
-    slots = slots.replace(
+    slots = slots._replace(
         pending=jnp.where(running, chosen, slots.pending),
         lengths=lengths,
         automaton=automaton,

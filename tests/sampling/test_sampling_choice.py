@@ -1,0 +1,67 @@
+"""Inverse-CDF sampling against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.sampling.choice import choose, inverse_cdf, nucleus, streams, uniforms
+
+VOCABULARY = 97
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_inverse_cdf_agrees_with_searchsorted(seed):
+    generator = np.random.default_rng(seed)
+    weights = generator.random((5, VOCABULARY)) ** 6 * (generator.random((5, VOCABULARY)) < 0.5)
+    weights[:, 3] += 1e-3
+    uniform = generator.random(5)
+    got = np.asarray(inverse_cdf(jnp.asarray(weights, jnp.float32), jnp.asarray(uniform, jnp.float32)))
+    cumulative = np.cumsum(weights, axis=1)
+    for row, index in enumerate(got):
+        assert weights[row, index] > 0
+        target = uniform[row] * cumulative[row, -1]
+        below = cumulative[row, index - 1] if index else 0.0
+        assert below - 1e-5 <= target <= cumulative[row, index] + 1e-5
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-24])
+def test_a_token_of_weight_zero_is_never_chosen(uniform):
+    weights = jnp.zeros((1, VOCABULARY)).at[0, 40].set(1e-30)
+    assert int(inverse_cdf(weights, jnp.array([uniform]))[0]) == 40
+
+
+def test_frequencies_follow_the_distribution():
+    logits = jax.random.normal(jax.random.key(0), (VOCABULARY,)) * 2
+    draws = 20_000
+    keys = streams(jnp.zeros(draws, jnp.uint32), jnp.arange(draws, dtype=jnp.uint32))
+    uniform = uniforms(keys, jnp.full(draws, 7))
+    tokens, log_probabilities = choose(jnp.tile(logits, (draws, 1)), uniform, jnp.full(draws, 1.5), jnp.ones(draws))
+    expected = np.asarray(jax.nn.softmax(logits / 1.5), np.float64)
+    counts = np.bincount(np.asarray(tokens), minlength=VOCABULARY)
+    assert scipy.stats.chisquare(counts, expected / expected.sum() * draws).pvalue > 1e-3
+    np.testing.assert_allclose(log_probabilities, np.log(expected)[np.asarray(tokens)], atol=1e-5)
+
+
+def test_greedy_takes_the_largest_at_temperature_one_log_probability():
+    logits = jax.random.normal(jax.random.key(1), (3, VOCABULARY))
+    tokens, log_probabilities = choose(logits, jnp.array([0.1, 0.5, 0.9]), jnp.zeros(3), jnp.ones(3))
+    np.testing.assert_array_equal(tokens, logits.argmax(-1))
+    np.testing.assert_allclose(log_probabilities, jax.nn.log_softmax(logits).max(-1), rtol=1e-5)
+
+
+def test_nucleus_keeps_the_smallest_set_that_reaches_the_mass():
+    probabilities = jnp.array([[0.5, 0.3, 0.15, 0.05], [0.5, 0.3, 0.15, 0.05]])
+    kept = nucleus(probabilities, jnp.array([0.6, 1.0]))
+    np.testing.assert_allclose(kept, [[0.5, 0.3, 0, 0], [0.5, 0.3, 0.15, 0.05]])
+
+
+def test_mixed_slots_keep_their_own_temperature():
+    logits = jax.random.normal(jax.random.key(2), (2, VOCABULARY))
+    together, _ = choose(logits, jnp.array([0.3, 0.3]), jnp.array([0.0, 1.2]), jnp.array([1.0, 0.9]))
+    alone, _ = choose(logits[1:], jnp.array([0.3]), jnp.array([1.2]), jnp.array([0.9]))
+    assert int(together[0]) == int(logits[0].argmax()) and int(together[1]) == int(alone[0])

@@ -1,0 +1,171 @@
+"""The slots against one plain forward pass, and the invariances that make a run replayable."""
+
+import jax
+import numpy as np
+import pytest
+
+from lcrag.errors import UserError
+from lcrag.policy import initialise, logits, make_mesh
+from lcrag.sampling import Generation, Sampler, generate
+from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
+
+STOP = ("</search>", "e", "円")
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = tiny_config()
+    return config, initialise(config, jax.random.key(0))
+
+
+def make(model, **options):
+    defaults = {"slots": 4, "context": 128, "block": 8, "windows": (64,), "append_rows": (2,), "append_tokens": (16, 32)}
+    return Sampler(*model, tiny_tokenizer(), **(defaults | options))
+
+
+def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5) -> dict[int, dict]:
+    """Drives multi-turn episodes: an observation, a generation, and so on; returns the token-level truth of each."""
+    tokenizer = tiny_tokenizer()
+    records = {episode: {"tokens": [], "policy": [], "log_probabilities": []} for episode in episodes}
+    owner = {slot_of(episode): episode for episode in episodes}
+    for turn in range(turns):
+        texts = {slot: tokenizer.encode(SENTENCES[(owner[slot] + turn) % 4])[: 9 + owner[slot]] for slot in owner}
+        sampler.append(texts)
+        for slot, ids in texts.items():
+            _extend(records[owner[slot]], ids, False, np.zeros(len(ids)))
+        sampler.begin({
+            slot: Generation(stop=STOP, max_tokens=11, temperature=1.3, seed=seed, episode=episode)
+            for slot, episode in owner.items()
+        })
+        while sampler.running:
+            for slot, sampled in sampler.decode().items():
+                _extend(records[owner[slot]], sampled.tokens, True, sampled.log_probabilities)
+    return records
+
+
+def _extend(record, tokens, policy, log_probabilities):
+    record["tokens"] += [int(token) for token in tokens]
+    record["policy"] += [policy] * len(tokens)
+    record["log_probabilities"] += [float(each) for each in log_probabilities]
+
+
+def test_multi_turn_cache_equals_one_full_forward_pass(model):
+    config, params = model
+    for record in converse(make(model), range(4), lambda episode: episode).values():
+        tokens = np.array(record["tokens"])[None]
+        full = jax.nn.log_softmax(logits(config, params, tokens[:, :-1])[0] / 1.3)
+        full = np.take_along_axis(np.asarray(full), tokens[0, 1:, None], axis=1)[:, 0]
+        policy = np.array(record["policy"])[1:]
+        np.testing.assert_allclose(np.array(record["log_probabilities"])[1:][policy], full[policy], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options, slot_of",
+    [
+        ({}, lambda episode: 3 - episode),
+        ({"slots": 8}, lambda episode: 2 * episode + 1),
+        ({"block": 3}, lambda episode: episode),
+        ({"windows": (), "append_tokens": (4,)}, lambda episode: episode),
+        ({"wanted": 1.0}, lambda episode: episode),
+    ],
+    ids=["permuted", "more slots", "shorter blocks", "other buckets", "patient blocks"],
+)
+def test_an_episode_depends_on_nothing_but_itself(model, options, slot_of):
+    reference = converse(make(model), range(4), lambda episode: episode)
+    other = converse(make(model, **options), range(4), slot_of)
+    assert {k: v["tokens"] for k, v in other.items()} == {k: v["tokens"] for k, v in reference.items()}
+
+
+def test_neighbours_do_not_matter(model):
+    together = converse(make(model), range(4), lambda episode: episode)
+    alone = converse(make(model), [2], lambda episode: 0)
+    assert alone[2]["tokens"] == together[2]["tokens"]
+
+
+def test_used_slots_are_as_good_as_new(model):
+    sampler = make(model)
+    converse(sampler, range(4), lambda episode: episode, seed=9)
+    sampler.free(range(4))
+    again = converse(sampler, range(4), lambda episode: episode)
+    assert again == converse(make(model), range(4), lambda episode: episode)
+
+
+def test_a_forked_prompt_equals_separate_prefills(model):
+    ids = tiny_tokenizer().encode(SENTENCES[0])
+    requests = {slot: Generation(max_tokens=12, episode=slot) for slot in range(3)}
+    forked, separate = make(model), make(model)
+    forked.append({0: ids})
+    forked.fork(0, [1, 2])
+    separate.append(dict.fromkeys(range(3), ids))
+    results = []
+    for sampler in (forked, separate):
+        sampler.begin(requests)
+        done: dict = {}
+        while sampler.running:
+            done |= sampler.decode()
+        results.append({slot: each.tokens.tolist() for slot, each in done.items()})
+    assert results[0] == results[1]
+    assert results[0][1] != results[0][2]  # same prompt, different streams
+
+
+def test_nothing_is_compiled_after_warm_up(model):
+    sampler = make(model)
+    count = sampler.warm_up([STOP])
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
+    converse(sampler, range(4), lambda episode: episode)
+    sampler.fork(0, [1])
+    assert sampler.statistics.compiled_shapes == count
+    assert not [name for name in compiled if "backend_compile" in name]
+
+
+def test_limits_and_the_end_of_the_context(model):
+    sampler = make(model, context=32, windows=())
+    ids = tiny_tokenizer().encode(SENTENCES[2])[:28]
+    sampler.append({1: ids, 2: ids[:5]})
+    sampler.begin({1: Generation(max_tokens=100), 2: Generation(max_tokens=6)})
+    done: dict = {}
+    while sampler.running:
+        done |= sampler.decode()
+    assert {slot: (len(each.tokens), each.finish_reason) for slot, each in done.items()} == {
+        1: (4, "length"),
+        2: (6, "length"),
+    }
+    assert sampler.length(1) == 32
+
+
+def test_a_sharded_sampler_samples_the_same(model):
+    mesh = make_mesh(data=2, tensor=2, devices=jax.devices()[:4])
+    sharded = converse(make(model, mesh=mesh), range(4), lambda episode: episode, turns=2)
+    plain = converse(make(model), range(4), lambda episode: episode, turns=2)
+    assert {k: v["tokens"] for k, v in sharded.items()} == {k: v["tokens"] for k, v in plain.items()}
+
+
+def test_generate_is_greedy_at_temperature_zero_and_stops(model):
+    config, params = model
+    tokenizer = tiny_tokenizer()
+    prompts = ["Hello there", "abc", "日本", "x"]
+    results = generate(config, params, tokenizer, prompts, max_tokens=9, temperature=0.0, slots=2)
+    for prompt, result in zip(prompts, results, strict=True):
+        tokens = tokenizer.encode(prompt)
+        for token in result.tokens:
+            padded = np.zeros((1, 40), np.int32)
+            padded[0, : len(tokens)] = tokens
+            assert int(logits(config, params, padded)[0, len(tokens) - 1].argmax()) == token
+            tokens.append(int(token))
+    first = tokenizer.decode(results[0].tokens[:3])
+    stopped = generate(config, params, tokenizer, prompts[:1], (first[-1],), max_tokens=9, temperature=0.0)[0]
+    assert stopped.finish_reason == "stop" and stopped.text == first[: first.index(first[-1]) + 1]
+
+
+@pytest.mark.parametrize("options", [{"slots": 0}, {"context": 1}, {"block": 0}, {"context": 4096}])
+def test_impossible_sizes_are_one_clear_sentence(model, options):
+    with pytest.raises(UserError):
+        make(model, **options)
+
+
+def test_an_empty_or_overlong_prompt_is_refused(model):
+    with pytest.raises(UserError, match="prompt 1 is empty"):
+        generate(*model, tiny_tokenizer(), ["a", ""], max_tokens=2)
+    with pytest.raises(UserError, match="leaves no room"):
+        generate(*model, tiny_tokenizer(), ["word " * 300], max_tokens=2)
