@@ -1,0 +1,75 @@
+"""The languages that questions are asked in and collections are written in."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from lcrag.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Language:
+    """One language.
+
+    Attributes:
+      code: ISO 639-1 code.
+      name: Its name in English, as a prompt writes it.
+      endonym: Its name in itself.
+      spaces: Whether its script puts spaces between words; where it does not, corpora are cut by characters.
+      relative: Code of a bigger language near by family, script or region, for prompts in a pivot language.
+      example: An example answer in the language, shown in a prompt.
+    """
+
+    code: str
+    name: str
+    endonym: str
+    relative: str
+    example: str
+    spaces: bool = True
+
+
+_ALL = (
+    Language(code="en", name="English", endonym="English", relative="fr", example="Beijing"),
+    Language(code="ar", name="Arabic", endonym="العربية", relative="fr", example="بكين"),
+    Language(code="fi", name="Finnish", endonym="suomi", relative="ru", example="Peking"),
+    Language(code="fr", name="French", endonym="français", relative="it", example="Pékin"),
+    Language(code="ja", name="Japanese", endonym="日本語", spaces=False, relative="zh", example="北京"),
+    Language(code="it", name="Italian", endonym="italiano", relative="fr", example="Pechino"),
+    Language(code="ru", name="Russian", endonym="русский", relative="fr", example="Пекин"),
+    Language(code="zh", name="Chinese", endonym="中文", spaces=False, relative="ja", example="北京"),
+    Language(code="de", name="German", endonym="Deutsch", relative="fr", example="Peking"),
+    Language(code="ko", name="Korean", endonym="한국어", relative="ja", example="베이징"),
+    Language(code="es", name="Spanish", endonym="español", relative="fr", example="Pekín"),
+    Language(code="pt", name="Portuguese", endonym="português", relative="es", example="Pequim"),
+    Language(code="th", name="Thai", endonym="ไทย", spaces=False, relative="zh", example="ปักกิ่ง"),
+)
+
+LANGUAGES: dict[str, Language] = {language.code: language for language in _ALL}
+
+# LcRL trains on the first eight languages of MKQA and tests zero-shot on five more (Section 4.1).
+LCRL_TRAINING: tuple[str, ...] = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh")
+LCRL_ZERO_SHOT: tuple[str, ...] = ("de", "ko", "es", "pt", "th")
+LCRL_LANGUAGES: tuple[str, ...] = LCRL_TRAINING + LCRL_ZERO_SHOT
+
+
+def language_of(code: str) -> Language:
+    """The language of an ISO 639-1 code.
+
+    Raises:
+      UserError: the code is not a known language.
+    """
+    if code not in LANGUAGES:
+        raise UserError(f"unknown language {code!r}: use one of {' '.join(LANGUAGES)}")
+    return LANGUAGES[code]
+
+
+def known_languages(codes: Iterable[str] | None, among: tuple[str, ...] = LCRL_LANGUAGES) -> tuple[str, ...]:
+    """`codes` as a tuple, all of `among` for None.
+
+    Raises:
+      UserError: a code is not one of `among`.
+    """
+    chosen = among if codes is None else tuple(codes)
+    for code in chosen:
+        if code not in among:
+            raise UserError(f"unknown language {code!r}: use one of {' '.join(among)}")
+    return chosen
