@@ -1,0 +1,29 @@
+"""Rewards: vectorised comparisons of answers, and the named terms that methods build on them.
+
+Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few shapes.
+"""
+
+from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
+from lcrag.rewards.matching import c3_recall, c3_recall_bergen, exact_match, flexible_exact_match, token_f1
+from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term, language_coupled
+from lcrag.rewards.text import normalise, normalise_english
+
+__all__ = [
+    "ANSWER_TERMS",
+    "Adjustment",
+    "Episodes",
+    "Reward",
+    "Term",
+    "TermSum",
+    "answer_term",
+    "anti_consistency",
+    "c3_recall",
+    "c3_recall_bergen",
+    "exact_match",
+    "flexible_exact_match",
+    "language_coupled",
+    "language_coupled_reward",
+    "normalise",
+    "normalise_english",
+    "token_f1",
+]

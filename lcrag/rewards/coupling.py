@@ -1,0 +1,92 @@
+"""LcRL's coupled reward: wrong answers of a group that resemble each other are penalised.
+
+Paper: LcRL, Section 3.3, "Auxiliary Anti-Consistency Penalty".
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import ArrayLike
+
+from lcrag.rewards import kernels
+from lcrag.rewards.matching import Answers, ratio, with_grams
+from lcrag.rewards.packing import map_pairs, pack
+from lcrag.rewards.text import normalised
+
+FULL_WEIGHT_SIZE = 5
+LARGEST_PENALTY = 0.5
+
+
+def anti_consistency(
+    answers: Answers,
+    answer_rewards: ArrayLike,
+    group_ids: ArrayLike,
+    threshold: float = 0.4,
+    margin: float = 0.5,
+    short_gold: str = "whole",
+) -> Float[np.ndarray, " answers"]:
+    """The anti-consistency reward of each answer, in [-0.5, 0].
+
+    In a group, B = {i: answer_reward_i < threshold}. For i in B, where |B| > 1: m_i is the largest
+    similarity of answer i to another answer of B, and the reward is
+    -max(0, m_i - margin) · min(1, |B| / 5), clipped to [-0.5, 0]; everybody else gets 0. The
+    similarity of two answers is the mean of their c3 recalls in both directions, 0 if either has
+    no grams.
+
+    Args:
+      answers: Answers; None is the empty string, which resembles nothing.
+      answer_rewards: Their answer rewards.
+      group_ids: Names each answer's group; any integers in any order.
+      threshold: tau_bad, the answer reward below which an answer is bad.
+      margin: gamma, the similarity that goes unpunished.
+      short_gold: As in `c3_recall`.
+    """
+    groups = np.unique(np.asarray(group_ids), return_inverse=True)[1]
+    bad = np.flatnonzero(np.asarray(answer_rewards) < threshold)
+    bad = bad[np.argsort(groups[bad], kind="stable")]
+    sizes = np.bincount(groups[bad], minlength=len(groups))
+    largest = np.zeros(len(groups))
+    first, second = _pairs_within(groups[bad])
+    similarity = _similarities([answers[i] for i in bad], first, second, short_gold)
+    np.maximum.at(largest, bad[first], similarity)
+    np.maximum.at(largest, bad[second], similarity)
+    penalty = np.maximum(0.0, largest - margin) * np.minimum(1.0, sizes[groups] / FULL_WEIGHT_SIZE)
+    return np.where(_in_pairs(bad, sizes[groups]), np.clip(-penalty, -LARGEST_PENALTY, 0.0), 0.0)
+
+
+def language_coupled_reward(
+    answer_rewards: ArrayLike, penalties: ArrayLike, weight: float = 0.02, floor: float | None = 0.0
+) -> Float[np.ndarray, " answers"]:
+    """max(floor, answer reward + weight · penalty): LcRL's total reward (Section 3.3, last equation).
+
+    Args:
+      answer_rewards: c3 recall or exact match.
+      penalties: What `anti_consistency` returns, at most 0.
+      weight: lambda.
+      floor: The least total; the paper's 0 erases the penalty of a wholly wrong answer; None: no floor.
+    """
+    total = np.asarray(answer_rewards, np.float64) + weight * np.asarray(penalties, np.float64)
+    return total if floor is None else np.maximum(floor, total)
+
+
+def _similarities(
+    texts: Answers, first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"], short_gold: str
+) -> Float[np.ndarray, " pairs"]:
+    packed = pack(with_grams(normalised(texts), short_gold))
+    common, of_first, of_second = map_pairs(kernels.common_grams, packed, packed, (first, second)).T
+    return (ratio(common, of_first) + ratio(common, of_second)) / 2
+
+
+def _pairs_within(groups: Int[np.ndarray, " members"]) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs (i, j), i < j, of members of one group; `groups` is sorted."""
+    ends = np.searchsorted(groups, groups, side="right")
+    partners = ends - 1 - np.arange(len(groups))
+    first = np.repeat(np.arange(len(groups)), partners)
+    begin = np.cumsum(partners) - partners
+    second = first + 1 + np.arange(len(first)) - np.repeat(begin, partners)
+    return first, second
+
+
+def _in_pairs(bad: Int[np.ndarray, " members"], sizes: Int[np.ndarray, " answers"]) -> Bool[np.ndarray, " answers"]:
+    is_bad = np.zeros(len(sizes), bool)
+    is_bad[bad] = True
+    return is_bad & (sizes > 1)

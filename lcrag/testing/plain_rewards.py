@@ -1,0 +1,128 @@
+"""Plain Python for what lcrag.rewards computes, written from the definitions alone.
+
+The oracle of tests and benchmarks.
+"""
+
+import collections
+import re
+import string
+import unicodedata
+
+import zhconv
+
+PUNCTUATION = string.punctuation + "！？。，、；：（）【】《》〈〉「」『』" + "“”„‟‘’‚‛"
+
+
+def is_cjk(character):
+    return "\u4e00" <= character <= "\u9fff" or "\u3040" <= character <= "\u30ff" or "\uac00" <= character <= "\ud7af"
+
+
+def normalise(text):
+    text = unicodedata.normalize("NFKC", (text or "").lower())
+    if any("\u4e00" <= character <= "\u9fff" for character in text):
+        text = zhconv.convert(text, "zh-cn")
+    text = "".join(" " if character in PUNCTUATION else character for character in text)
+    text = re.sub(r"\s+", " ", text).strip()
+    kept = [
+        character
+        for i, character in enumerate(text)
+        if not (character == " " and is_cjk(text[i - 1]) and is_cjk(text[i + 1]))
+    ]
+    return "".join(kept)
+
+
+def normalise_english(text):
+    text = "".join(character for character in (text or "").lower() if character not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def grams(text, short_gold="whole"):
+    if len(text) < 3:
+        return [text] if text and short_gold == "whole" else []
+    return [text[i : i + 3] for i in range(len(text) - 2)]
+
+
+def set_recall(prediction, gold, short_gold="whole"):
+    found, wanted = set(grams(prediction, short_gold)), set(grams(gold, short_gold))
+    return len(found & wanted) / len(wanted) if wanted else 0.0
+
+
+def best(score, normaliser, predictions, golds):
+    return [
+        max((score(normaliser(prediction), normaliser(gold)) for gold in own), default=0.0)
+        for prediction, own in zip(predictions, golds, strict=True)
+    ]
+
+
+def c3_recall(predictions, golds, short_gold="whole"):
+    return best(lambda p, g: set_recall(p, g, short_gold), normalise, predictions, golds)
+
+
+def c3_recall_bergen(predictions, golds):
+    def score(prediction, gold):
+        found, wanted = (
+            collections.Counter(gram for word in text.split() for gram in grams(word)) for text in (prediction, gold)
+        )
+        return (found & wanted).total() / wanted.total() if wanted else 0.0
+
+    return best(score, normalise_english, predictions, golds)
+
+
+def exact_match(predictions, golds):
+    return best(lambda p, g: float(g != "" and p == g), normalise, predictions, golds)
+
+
+def flexible_exact_match(predictions, golds):
+    return best(lambda p, g: float(g != "" and g in p), normalise, predictions, golds)
+
+
+def token_f1(predictions, golds):
+    def score(prediction, gold):
+        found, wanted = collections.Counter(prediction.split()), collections.Counter(gold.split())
+        common = (found & wanted).total()
+        if common == 0:
+            return 0.0
+        precision, recall = common / found.total(), common / wanted.total()
+        return 2 * precision * recall / (precision + recall)
+
+    return best(score, normalise_english, predictions, golds)
+
+
+def similarity(one, other):
+    if not grams(one) or not grams(other):
+        return 0.0
+    return (set_recall(one, other) + set_recall(other, one)) / 2
+
+
+def anti_consistency(answers, answer_rewards, group_ids, threshold=0.4, margin=0.5):
+    texts = [normalise(answer) for answer in answers]
+    out = []
+    for i, group in enumerate(group_ids):
+        bad = [j for j, other in enumerate(group_ids) if other == group and answer_rewards[j] < threshold]
+        if i not in bad or len(bad) < 2:
+            out.append(0.0)
+            continue
+        largest = max(similarity(texts[i], texts[j]) for j in bad if j != i)
+        penalty = max(0.0, largest - margin) * min(1.0, len(bad) / 5)
+        out.append(min(0.0, max(-0.5, -penalty)))
+    return out
+
+
+def anti_consistency_sets_once(answers, answer_rewards, group_ids, threshold=0.4, margin=0.5):
+    """The same for benchmarks: every answer's set of grams is built once."""
+    sets = [set(grams(normalise(answer))) for answer in answers]
+    groups = collections.defaultdict(list)
+    for i, group in enumerate(group_ids):
+        if answer_rewards[i] < threshold:
+            groups[group].append(i)
+    largest = [0.0] * len(answers)
+    weights = [0.0] * len(answers)
+    for bad in groups.values():
+        for i in bad:
+            weights[i] = min(1.0, len(bad) / 5) if len(bad) > 1 else 0.0
+        for place, i in enumerate(bad):
+            for j in bad[place + 1 :]:
+                common = len(sets[i] & sets[j])
+                score = (common / len(sets[i]) + common / len(sets[j])) / 2 if common else 0.0
+                largest[i], largest[j] = max(largest[i], score), max(largest[j], score)
+    return [max(-0.5, -max(0.0, m - margin) * w) for m, w in zip(largest, weights, strict=True)]

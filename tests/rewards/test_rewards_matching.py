@@ -1,0 +1,125 @@
+"""The comparisons with golds: hand constants, plain Python oracles, and what must not matter."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag import rewards
+from lcrag.rewards import kernels
+from lcrag.rewards.packing import map_pairs, pack
+from lcrag.testing import plain_rewards as oracle
+
+NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match", "token_f1"]
+ALPHABETS = [
+    "ab ",
+    "aA the.",
+    "北京東上海 、",
+    "ひカ한국 ",
+    "абв —",
+    "กขค",
+    "ابت ؟",
+    "é\u0301ß İ",
+    "😀👩\u200d🚀\U0010ffff\x00 ",
+]
+WORDS = st.one_of([st.text(alphabet=alphabet, max_size=12) for alphabet in ALPHABETS]) | st.text(max_size=6)
+LONG = st.builds(lambda text, times: text * times, WORDS, st.integers(1, 9))
+BATCHES = st.lists(st.tuples(st.none() | LONG, st.lists(LONG, max_size=3)), max_size=6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60, deadline=None)
+@given(batch=BATCHES)
+def test_agrees_with_plain_python(name, batch):
+    predictions, golds = [p for p, _ in batch], [g for _, g in batch]
+    expected = getattr(oracle, name)(predictions, golds)
+    np.testing.assert_allclose(getattr(rewards, name)(predictions, golds), expected, rtol=0, atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=BATCHES)
+def test_the_published_code_gives_short_golds_nothing(batch):
+    predictions, golds = [p for p, _ in batch], [g for _, g in batch]
+    assert rewards.c3_recall(predictions, golds, short_gold="zero").tolist() == oracle.c3_recall(
+        predictions, golds, "zero"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "prediction", "golds", "expected"),
+    [
+        ("c3_recall", "euro", ["euros"], 2 / 3),
+        ("c3_recall", "banana", ["ananas"], 2 / 3),
+        ("c3_recall", "aaaaaa", ["aaa"], 1.0),
+        ("c3_recall", "北京", ["北京"], 1.0),
+        ("c3_recall", "北京市", ["北京"], 0.0),
+        ("c3_recall", "in 2012", ["12"], 0.0),
+        ("c3_recall", "臺北市", ["台北市", "x"], 1.0),
+        ("c3_recall", None, ["euro"], 0.0),
+        ("c3_recall", "", [""], 0.0),
+        ("c3_recall", "euro", [], 0.0),
+        ("c3_recall_bergen", "The Euro", ["an euro"], 1.0),
+        ("c3_recall_bergen", "aaaa", ["aaaaaa"], 1 / 2),
+        ("c3_recall_bergen", "us dollar", ["of dollar us"], 5 / 6),
+        ("c3_recall_bergen", "abcd", ["ab cd"], 0.0),
+        ("exact_match", "  EURO! ", ["dollar", "euro"], 1.0),
+        ("exact_match", "the euro", ["euro"], 0.0),
+        ("exact_match", None, ["?"], 0.0),
+        ("flexible_exact_match", "it is the Euro.", ["euro"], 1.0),
+        ("flexible_exact_match", "eu ro", ["euro"], 0.0),
+        ("flexible_exact_match", "anything", ["?!"], 0.0),
+        ("token_f1", "the cat sat", ["cat sat down"], 0.8),
+        ("token_f1", "x x b b", ["b c"], 1 / 3),
+        ("token_f1", "", ["euro"], 0.0),
+    ],
+)
+def test_by_hand(name, prediction, golds, expected):
+    assert getattr(rewards, name)([prediction], [golds]) == pytest.approx([expected], abs=1e-15)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_answers_give_an_empty_array(name):
+    assert getattr(rewards, name)([], []).shape == (0,)
+    assert getattr(rewards, name)(["x", None], [[], []]).tolist() == [0, 0]
+
+
+def test_neighbours_and_padding_do_not_matter():
+    predictions, golds = ["euro", "北京", "x" * 100], [["euros"], ["北京"], ["x" * 70 + "y"]]
+    together = rewards.c3_recall(predictions, golds)
+    alone = [rewards.c3_recall([p], [g])[0] for p, g in zip(predictions, golds, strict=True)]
+    assert together.tolist() == alone
+    left, right = pack(["banana"]), pack(["ananas"])
+    one = np.zeros(1, int)
+    narrow, wide = left.rows(one, 16), left.rows(one, 64)
+    counts = [kernels.common_grams(rows, right.rows(one, width)) for rows in (narrow, wide) for width in (16, 128)]
+    assert all(np.array_equal(count, [[2, 3, 3]]) for count in counts)
+
+
+def test_grams_that_a_hash_of_32_bits_could_confuse_stay_apart():
+    """Neighbouring code points in every place of the gram, across the whole of Unicode."""
+    points = [0x21, 0x421, 0x10021, 0x10FFFD, 0x10FFFF]
+    texts = [chr(a) + chr(b) + chr(c) for a in points for b in points for c in points]
+    packed, numbers = pack(texts), np.arange(len(texts))
+    first, second = np.repeat(numbers, len(texts)), np.tile(numbers, len(texts))
+    common = map_pairs(kernels.common_grams, packed, packed, (first, second))[:, 0]
+    assert np.array_equal(common.reshape(len(texts), -1), np.eye(len(texts), dtype=int))
+
+
+def test_shapes_stay_few():
+    generator = np.random.default_rng(0)
+    kernels.common_grams.clear_cache()
+    for _ in range(40):
+        count = int(generator.integers(1, 700))
+        lengths = generator.integers(0, 65, (2, count))
+        predictions, golds = (["".join(generator.choice(list("abc"), n)) for n in own] for own in lengths)
+        rewards.c3_recall(predictions, [[gold] for gold in golds])
+    assert kernels.common_grams._cache_size() <= 18
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="2 answers but 1"):
+        rewards.c3_recall(["a", "b"], [["a"]])
+    with pytest.raises(ValueError, match="not one string"):
+        rewards.exact_match(["a"], ["a"])
+    with pytest.raises(ValueError, match="short_gold"):
+        rewards.c3_recall(["a"], [["a"]], short_gold="none")
