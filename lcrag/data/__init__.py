@@ -1,1 +1,4 @@
-"""Languages, questions, batches of a step, seqio tasks; `atlas` is the embedded world. Only `tasks` imports TensorFlow."""
+"""Languages, questions, the batch of a step, seqio tasks; `atlas` is the embedded world.
+
+Only `lcrag.data.tasks` and `lcrag.data.atlas.tasks` import TensorFlow.
+"""

@@ -15,6 +15,7 @@ from lcrag.data.atlas.world import World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 
 VOCABULARY_SIZE = 4096
+PADDING = "<pad>"  # id 0, which seqio takes for padding
 END_OF_SEQUENCE = "<eos>"
 TAG_NAMES = (
     "think",
@@ -78,6 +79,7 @@ def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VO
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(added),
+        special_tokens=[PADDING],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
