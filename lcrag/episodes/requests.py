@@ -5,15 +5,46 @@ of batching, slots, devices or masks.
 """
 
 import dataclasses
-from collections.abc import Generator
-from typing import Any, TypeAlias
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+
+@runtime_checkable
+class TextTokenizer(Protocol):
+    """What fitting a text into a number of tokens needs of a tokenizer."""
+
+    def encode(self, text: str) -> Sequence[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+@runtime_checkable
+class FoundPassage(Protocol):
+    """What an episode sees of a search's hit."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+@runtime_checkable
+class FittedText(Protocol):
+    """Environment text that adapts to the room there is for it."""
+
+    def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
+        """The text in at most `room_tokens` tokens; None if it cannot be made so small."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Observe:
-    """Append environment text to this episode's context. Answer: None."""
+    """Append environment text to this episode's context. Answer: None.
 
-    text: str
+    If it does not fit into what is left of the context, `ContextFull` is raised in the program instead.
+    """
+
+    text: str | FittedText
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +69,7 @@ class Generate:
 class Retrieve:
     """Search every query in every named language's collection.
 
-    Answer: for each query, for each language in the order asked, a list of `Passage`.
+    Answer: for each query, for each language in the order asked, a list of `FoundPassage`, best first.
     A failed search answers `RetrievalFailure` in place of the whole list; the runner has
     already retried and counted it.
     """
@@ -46,6 +77,20 @@ class Retrieve:
     queries: tuple[str, ...]
     languages: tuple[str, ...]
     passages: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalFailure:
+    """The answer to a `Retrieve` that failed after every retry."""
+
+    reason: str
+
+
+class ContextFull(Exception):
+    """Raised inside a program whose context has no room left for what it asked.
+
+    A program may catch it to return its own `Outcome`; otherwise its episode ends without an answer.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,5 +108,6 @@ class Outcome:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+Found: TypeAlias = Sequence[Sequence[Sequence[FoundPassage]]]  # queries, languages, passages
 Request: TypeAlias = Observe | Generate | Retrieve
 Program: TypeAlias = Generator[Request | tuple[Request, ...], Any, Outcome]

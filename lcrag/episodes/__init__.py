@@ -1,0 +1,61 @@
+"""Episodes: methods written as programs, and the runner that drives many of them over the sampler's slots.
+
+Public: the requests a program yields and the `Outcome` it returns, `hierarchical_search` with its routes and
+prompts, and `Runner`, which turns programs into `EpisodeRecord`s.
+"""
+
+from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.lcrl import hierarchical_search
+from lcrag.episodes.observation import STYLES, Information, information
+from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
+from lcrag.episodes.record import EpisodeRecord, Turn, episode_json
+from lcrag.episodes.requests import (
+    ContextFull,
+    Generate,
+    Observe,
+    Outcome,
+    Program,
+    Request,
+    RetrievalFailure,
+    Retrieve,
+)
+from lcrag.episodes.retrieval_worker import Retries
+from lcrag.episodes.rollout import RolloutStatistics
+from lcrag.episodes.routing import Route, all_at_once, english_only, local_first, native_only
+from lcrag.episodes.runner import Runner
+from lcrag.episodes.tags import neutralise
+
+__all__ = [
+    "PROMPTS",
+    "RETHINK",
+    "STYLES",
+    "Answer",
+    "ContextFull",
+    "EpisodeRecord",
+    "Generate",
+    "Information",
+    "Invalid",
+    "Observe",
+    "Outcome",
+    "Program",
+    "Request",
+    "RetrievalFailure",
+    "Retrieve",
+    "Retries",
+    "RolloutStatistics",
+    "Route",
+    "Runner",
+    "Search",
+    "Turn",
+    "all_at_once",
+    "answer_in",
+    "english_only",
+    "episode_json",
+    "hierarchical_search",
+    "information",
+    "local_first",
+    "native_only",
+    "neutralise",
+    "opening_prompt",
+    "parse_action",
+]

@@ -1,0 +1,120 @@
+"""Runs episode programs: composes slots, search and tokenizer, and turns what happened into records."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+
+from lcrag.data.questions import Question
+from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.record import EpisodeRecord
+from lcrag.episodes.requests import Generate, Program, TextTokenizer
+from lcrag.episodes.retrieval_worker import Retries, RetrievalWorker, Search
+from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, SlotSampler, Ticket
+from lcrag.errors import UserError
+from lcrag.sampling.generation import Generation
+
+REMEMBERED_TEXTS = 2**16
+
+
+@dataclasses.dataclass(kw_only=True)
+class Runner:
+    """Runs episode programs over a sampler's slots.
+
+    Attributes:
+      sampler: The device slots.
+      tokenizer: Encodes what the environment writes; the sampler's own.
+      search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
+        another thread.
+      max_tokens: Of a generation that names no limit itself.
+      temperature: Of a generation that names none itself.
+      top_p: Of a generation that names none itself.
+      seed: With an episode's number, names its random stream.
+      answer_room: Tokens of the context kept free behind every observation.
+      retries: How a failing search is tried again.
+      statistics: Of the latest run.
+
+    Raises:
+      UserError: `answer_room` leaves nothing of the context.
+    """
+
+    sampler: SlotSampler
+    tokenizer: TextTokenizer
+    search: Search
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    answer_room: int = 16
+    retries: Retries = Retries()
+    statistics: RolloutStatistics = dataclasses.field(default_factory=RolloutStatistics, init=False)
+
+    def __post_init__(self):
+        context = self.sampler.context
+        if not 0 < self.answer_room < context:
+            raise UserError(f"answer_room={self.answer_room} must be positive and below the context, {context} tokens")
+
+    def run(
+        self,
+        programs: Sequence[tuple[Question, Program, int]],
+        *,
+        policy_version: int = 0,
+        progress: Progress | None = None,
+    ) -> list[EpisodeRecord]:
+        """Runs programs to their end; uses every slot of the sampler and leaves them all free.
+
+        Args:
+          programs: (question, its fresh program, number that names its random stream).
+          policy_version: Of the sampler's parameters, written into the records.
+          progress: Called with (finished, total) whenever an episode has finished.
+
+        Returns:
+          The records, in the order of `programs`.
+
+        Raises:
+          UserError: a prompt does not fit the context (before anything is sampled), or a search was asked for
+            something that does not exist.
+        """
+        started = time.monotonic()
+        self.statistics = RolloutStatistics()
+        episodes = self._start(programs)
+        worker: RetrievalWorker[Ticket] = RetrievalWorker(self.search, self.retries)
+        try:
+            Rollout(self.sampler, worker, episodes, self._generation, self.statistics, progress).run()
+        finally:
+            worker.close()
+            self.sampler.free(range(self.sampler.slots))
+            self.statistics.retrieval_wait_seconds = worker.waited_seconds
+            self.statistics.retrieval_batches = worker.batches
+            self.statistics.seconds = time.monotonic() - started
+        return [episode.record(policy_version) for episode in episodes]
+
+    def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[LiveEpisode]:
+        """All programs start before anything is sampled, so that a bad prompt costs nothing."""
+        tokenizer = _RememberingTokenizer(self.tokenizer)
+        episodes = [
+            LiveEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
+            for question, program, number in programs
+        ]
+        for episode in episodes:
+            episode.start()
+        return episodes
+
+    def _generation(self, episode: LiveEpisode, request: Generate) -> Generation:
+        max_tokens = self.max_tokens if request.max_tokens is None else request.max_tokens
+        return Generation(
+            stop=request.stop,
+            max_tokens=min(max_tokens, episode.room_tokens),
+            temperature=self.temperature if request.temperature is None else request.temperature,
+            top_p=self.top_p if request.top_p is None else request.top_p,
+            seed=self.seed,
+            episode=episode.number,
+        )
+
+
+class _RememberingTokenizer:
+    """Encodes a text once: prompts repeat within a group, passages over a whole run."""
+
+    def __init__(self, tokenizer: TextTokenizer):
+        self.encode = functools.lru_cache(REMEMBERED_TEXTS)(lambda text: tuple(tokenizer.encode(text)))
+        self.decode = tokenizer.decode
