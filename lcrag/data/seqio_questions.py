@@ -1,0 +1,162 @@
+"""Questions as seqio tasks, and back again.
+
+A task is one language of one split, `<data set>_<split>_<language>`; a mixture is one split, `<data set>_<split>`.
+Besides `inputs` (the question) and `targets` (its first golden answer) an example carries, untouched, what turns
+it back into a `Question`.
+"""
+
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from lcrag.data.questions import Question
+from lcrag.errors import UserError
+from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
+
+# What seqio calls our splits, and the text features that an example carries beside inputs and targets.
+SEQIO_SPLITS: Mapping[str, str] = {"train": "train", "validation": "validation", "held_out": "test", "unseen": "test"}
+_TEXT_FEATURES = ("id", "dataset", "language", "inputs", "targets", "extra")
+
+
+class TokenizerVocabulary(seqio.Vocabulary):
+    """One of our tokenizers as a seqio vocabulary; it is read when first needed.
+
+    seqio takes id 0 for padding, so the tokenizer must not use id 0 for text.
+    """
+
+    def __init__(self, folder: str | pathlib.Path):
+        super().__init__(extra_ids=0)
+        self._folder = pathlib.Path(folder)
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self._folder)
+
+    @property
+    def bos_id(self) -> int | None:
+        return None
+
+    @property
+    def eos_id(self) -> int | None:
+        return self.tokenizer.eos_ids[0]
+
+    @property
+    def unk_id(self) -> int | None:
+        return None
+
+    @property
+    def _base_vocab_size(self) -> int:
+        return self.tokenizer.vocabulary_size
+
+    def _encode(self, s: str) -> Sequence[int]:
+        return self.tokenizer.encode(s)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids)
+
+    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor:
+        ids = tf.numpy_function(lambda text: np.array(self._encode(text.decode()), np.int32), [s], tf.int32)
+        ids.set_shape([None])
+        return ids
+
+    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
+        text = tf.numpy_function(lambda row: self._decode(row.tolist()).encode(), [ids], tf.string)
+        text.set_shape([])
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TokenizerVocabulary) and self._folder == other._folder
+
+    def __hash__(self) -> int:
+        return hash(self._folder)
+
+
+def register_questions(
+    dataset: str,
+    split: str,
+    languages: Sequence[str],
+    questions: Callable[[str], Sequence[Question]],
+    vocabulary: seqio.Vocabulary,
+    **extra_arguments,
+) -> None:
+    """Registers a task a language, and their mixture in equal parts.
+
+    Args:
+      dataset: Name of the data set.
+      split: Name of the split, part of the tasks' names.
+      languages: Languages of the split.
+      questions: Language -> its questions; called when the task is first read.
+      vocabulary: Vocabulary of inputs and targets.
+      **extra_arguments: Passed to `seqio.TaskRegistry.add`, such as metric functions.
+    """
+    features = {name: seqio.Feature(vocabulary, add_eos=name == "targets") for name in ("inputs", "targets")}
+    for language in languages:
+        seqio.TaskRegistry.add(
+            f"{dataset}_{split}_{language}",
+            source=_source(functools.partial(questions, language), SEQIO_SPLITS.get(split, split)),
+            preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+            output_features=features,
+            **extra_arguments,
+        )
+    names = [f"{dataset}_{split}_{language}" for language in languages]
+    seqio.MixtureRegistry.add(f"{dataset}_{split}", names, default_rate=1.0)
+
+
+def questions_of_task(name: str) -> list[Question]:
+    """The questions of a registered task, or of all tasks of a mixture, in their files' order.
+
+    Raises:
+      UserError: there is no such task or mixture, or it was not made by `register_questions`.
+    """
+    if name in seqio.MixtureRegistry.names():
+        return [question for task in seqio.MixtureRegistry.get(name).tasks for question in questions_of_task(task.name)]
+    if name not in seqio.TaskRegistry.names():
+        known = " ".join(sorted(seqio.MixtureRegistry.names()))
+        raise UserError(
+            f"there is no seqio task or mixture {name!r}: import the module that adds it, or use one of {known}"
+        )
+    task = seqio.TaskRegistry.get(name)
+    rows = task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator()
+    return [_question(row, name) for row in rows]
+
+
+def _source(questions: Callable[[], Sequence[Question]], split: str) -> seqio.DataSource:
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        rows = [_example(question) for question in questions()]
+        columns = {name: [row[name] for row in rows] for name in _TEXT_FEATURES}
+        answers = tf.ragged.constant([list(row["answers"]) for row in rows], dtype=tf.string)
+        return tf.data.Dataset.from_tensor_slices(columns | {"answers": answers})
+
+    return seqio.FunctionDataSource(dataset, splits=(split,))
+
+
+def _example(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "dataset": question.dataset,
+        "language": question.language,
+        "inputs": question.text,
+        "targets": f" {question.answers[0]}",
+        "extra": json.dumps(question.extra, ensure_ascii=False),
+        "answers": question.answers,
+    }
+
+
+def _question(row: Mapping[str, Any], task: str) -> Question:
+    if missing := {*_TEXT_FEATURES, "answers"} - set(row):
+        raise UserError(f"seqio task {task!r} holds no questions: its examples lack {', '.join(sorted(missing))}")
+    text = {name: row[name].decode() for name in _TEXT_FEATURES}
+    return Question(
+        id=text["id"],
+        dataset=text["dataset"],
+        language=text["language"],
+        text=text["inputs"],
+        answers=tuple(answer.decode() for answer in row["answers"]),
+        extra=json.loads(text["extra"]),
+    )
