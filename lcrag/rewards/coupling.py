@@ -4,12 +4,11 @@ Paper: LcRL, Section 3.3, "Auxiliary Anti-Consistency Penalty".
 """
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from lcrag.rewards import kernels
-from lcrag.rewards.matching import Answers, ratio, with_grams
-from lcrag.rewards.packing import map_pairs, pack
+from lcrag.rewards.matching import Answers, with_grams
+from lcrag.rewards.similarity import largest_similarities
 from lcrag.rewards.text import normalised
 
 FULL_WEIGHT_SIZE = 5
@@ -40,17 +39,14 @@ def anti_consistency(
       margin: gamma, the similarity that goes unpunished.
       short_gold: As in `c3_recall`.
     """
-    groups = np.unique(np.asarray(group_ids), return_inverse=True)[1]
+    rewards = np.zeros(len(answers))
     bad = np.flatnonzero(np.asarray(answer_rewards) < threshold)
-    bad = bad[np.argsort(groups[bad], kind="stable")]
-    sizes = np.bincount(groups[bad], minlength=len(groups))
-    largest = np.zeros(len(groups))
-    first, second = _pairs_within(groups[bad])
-    similarity = _similarities([answers[i] for i in bad], first, second, short_gold)
-    np.maximum.at(largest, bad[first], similarity)
-    np.maximum.at(largest, bad[second], similarity)
-    penalty = np.maximum(0.0, largest - margin) * np.minimum(1.0, sizes[groups] / FULL_WEIGHT_SIZE)
-    return np.where(_in_pairs(bad, sizes[groups]), np.clip(-penalty, -LARGEST_PENALTY, 0.0), 0.0)
+    _, groups, sizes = np.unique(np.asarray(group_ids)[bad], return_inverse=True, return_counts=True)
+    texts = with_grams(normalised([answers[i] for i in bad]), short_gold)
+    largest = largest_similarities(texts, groups)
+    penalties = np.maximum(0.0, largest - margin) * np.minimum(1.0, sizes[groups] / FULL_WEIGHT_SIZE)
+    rewards[bad] = np.where(sizes[groups] > 1, np.clip(-penalties, -LARGEST_PENALTY, 0.0), 0.0)
+    return rewards
 
 
 def language_coupled_reward(
@@ -66,27 +62,3 @@ def language_coupled_reward(
     """
     total = np.asarray(answer_rewards, np.float64) + weight * np.asarray(penalties, np.float64)
     return total if floor is None else np.maximum(floor, total)
-
-
-def _similarities(
-    texts: Answers, first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"], short_gold: str
-) -> Float[np.ndarray, " pairs"]:
-    packed = pack(with_grams(normalised(texts), short_gold))
-    common, of_first, of_second = map_pairs(kernels.common_grams, packed, packed, (first, second)).T
-    return (ratio(common, of_first) + ratio(common, of_second)) / 2
-
-
-def _pairs_within(groups: Int[np.ndarray, " members"]) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs (i, j), i < j, of members of one group; `groups` is sorted."""
-    ends = np.searchsorted(groups, groups, side="right")
-    partners = ends - 1 - np.arange(len(groups))
-    first = np.repeat(np.arange(len(groups)), partners)
-    begin = np.cumsum(partners) - partners
-    second = first + 1 + np.arange(len(first)) - np.repeat(begin, partners)
-    return first, second
-
-
-def _in_pairs(bad: Int[np.ndarray, " members"], sizes: Int[np.ndarray, " answers"]) -> Bool[np.ndarray, " answers"]:
-    is_bad = np.zeros(len(sizes), bool)
-    is_bad[bad] = True
-    return is_bad & (sizes > 1)

@@ -9,7 +9,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int32, UInt32
+from jaxtyping import Array, Bool, Int32, UInt8, UInt32
 
 from lcrag.rewards.packing import PADDING
 
@@ -51,23 +51,21 @@ def _rank(units: Unit) -> Int32[Array, "rows width"]:
     return (_equal(units, units) & earlier).sum(-1, dtype=jnp.int32)
 
 
-def _counts(left: Unit, right: Unit, multiset: bool) -> Int32[Array, "rows 3"]:
-    """(units in common, units on the left, units on the right), repetitions counted or not."""
-    left_exists, right_exists = left[0] != _NO_LEFT_GRAM, right[0] != _NO_RIGHT_GRAM
-    copies = _equal(left, right).sum(-1, dtype=jnp.int32)
-    right_rank = _rank(right)
+def _counts(left: Unit, right: Unit, multiset: bool) -> Int32[Array, "rows 2"]:
+    """(units of the right found on the left, units of the right), repetitions counted or not."""
+    copies, rank = _equal(left, right).sum(-1, dtype=jnp.int32), _rank(right)
+    exists = right[0] != _NO_RIGHT_GRAM
     if not multiset:
-        left_exists &= _rank(left) == 0
-        right_exists &= right_rank == 0
-    common = right_exists & (right_rank < copies)
-    return jnp.stack([flags.sum(-1, dtype=jnp.int32) for flags in (common, left_exists, right_exists)], axis=-1)
+        exists &= rank == 0
+    found = exists & (rank < copies)
+    return jnp.stack([found.sum(-1, dtype=jnp.int32), exists.sum(-1, dtype=jnp.int32)], axis=-1)
 
 
 @functools.partial(jax.jit, static_argnames="multiset")
 def common_grams(
     left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"], multiset: bool = False
-) -> Int32[Array, "rows 3"]:
-    """Compares rows of code points by their character 3-grams.
+) -> Int32[Array, "rows 2"]:
+    """Looks for the character 3-grams of the right in the left, both rows of code points.
 
     Args:
       left: Code points; `PADDING` fills a row and separates words whose grams must not mix.
@@ -75,14 +73,14 @@ def common_grams(
       multiset: Whether a repeated gram counts as often as it occurs.
 
     Returns:
-      (grams in common, grams of left, grams of right).
+      (grams of the right found on the left, grams of the right).
     """
     return _counts(_grams(left, _NO_LEFT_GRAM), _grams(right, _NO_RIGHT_GRAM), multiset)
 
 
 @jax.jit
-def common_words(left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"]) -> Int32[Array, "rows 3"]:
-    """(words in common, words of left, words of right) as multisets, of rows of word numbers."""
+def common_words(left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"]) -> Int32[Array, "rows 2"]:
+    """(words of the right found on the left, words of the right) as multisets, of rows of word numbers."""
     left_words = jnp.where(left == PADDING, _NO_LEFT_GRAM, left)
     right_words = jnp.where(right == PADDING, _NO_RIGHT_GRAM, right)
     return _counts((left_words, jnp.zeros_like(left)), (right_words, jnp.zeros_like(right)), multiset=True)
@@ -110,3 +108,14 @@ def contains(left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"
 
     matches = jax.lax.fori_loop(0, length, one_character, jnp.ones((rows, width), bool))
     return matches.any(-1) & (right[:, 0] != PADDING)
+
+
+@jax.jit
+def common_in_groups(incidence: UInt8[Array, "groups size grams"]) -> Int32[Array, "groups size size"]:
+    """How many grams any two members of a group share; the diagonal is how many each one has.
+
+    Args:
+      incidence: 1 where a member's answer has the gram of that number. Float32 sums of fewer than 2**24 ones are exact.
+    """
+    flags = incidence.astype(jnp.float32)
+    return jnp.einsum("gsv,gtv->gst", flags, flags, precision="highest").astype(jnp.int32)

@@ -37,7 +37,7 @@ def c3_recall(predictions: Answers, golds: Golds, short_gold: str = "whole") -> 
     texts, gold_texts, owners = _normalised(predictions, golds, normalised)
     left, right = pack(with_grams(texts, short_gold)), pack(with_grams(gold_texts, short_gold))
     counts = map_pairs(kernels.common_grams, left, right, _each_gold(owners))
-    return _best(ratio(counts[:, 0], counts[:, 2]), owners, len(predictions))
+    return _best(ratio(counts[:, 0], counts[:, 1]), owners, len(predictions))
 
 
 def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
@@ -49,7 +49,7 @@ def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " 
     texts, gold_texts, owners = _normalised(predictions, golds, normalised_english)
     multisets = functools.partial(kernels.common_grams, multiset=True)
     counts = map_pairs(multisets, _pack_words_apart(texts), _pack_words_apart(gold_texts), _each_gold(owners))
-    return _best(ratio(counts[:, 0], counts[:, 2]), owners, len(predictions))
+    return _best(ratio(counts[:, 0], counts[:, 1]), owners, len(predictions))
 
 
 def exact_match(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
@@ -70,7 +70,7 @@ def token_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"
     left, right = _pack_words(texts, numbers), _pack_words(gold_texts, numbers)
     counts = map_pairs(kernels.common_words, left, right, _each_gold(owners))
     # 2PR/(P+R) with P = common/left and R = common/right.
-    return _best(ratio(2 * counts[:, 0], counts[:, 1] + counts[:, 2]), owners, len(predictions))
+    return _best(ratio(2 * counts[:, 0], left.lengths[owners] + right.lengths), owners, len(predictions))
 
 
 def with_grams(texts: Sequence[str], short_gold: str) -> list[str]:
@@ -80,9 +80,9 @@ def with_grams(texts: Sequence[str], short_gold: str) -> list[str]:
     return list(texts) if short_gold == "whole" else [text if len(text) >= _GRAM_LENGTH else "" for text in texts]
 
 
-def ratio(part: Int[np.ndarray, " pairs"], whole: Int[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
+def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """part / whole, 0 where there is no whole."""
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+    return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
 
 
 def _match(kernel: Callable, predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:

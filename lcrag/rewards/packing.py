@@ -7,6 +7,7 @@ most 64 characters, nearly all answers there are, need 18 shapes at most.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -67,9 +68,9 @@ def blocks(
     left_lengths: Int[np.ndarray, " pairs"], right_lengths: Int[np.ndarray, " pairs"]
 ) -> Iterator[tuple[Int[np.ndarray, " rows"], int, int, int]]:
     """Cuts pairs into (indices of pairs, left width, right width, rows) of few different shapes."""
-    shapes = np.stack([widths(left_lengths), widths(right_lengths)], axis=1)
-    for left, right in np.unique(shapes, axis=0).tolist():
-        members = np.flatnonzero((shapes == (left, right)).all(axis=1))
+    left_widths, right_widths = widths(left_lengths), widths(right_lengths)
+    for left, right in itertools.product(np.unique(left_widths).tolist(), np.unique(right_widths).tolist()):
+        members = np.flatnonzero((left_widths == left) & (right_widths == right))
         fitting = [rows for rows in BLOCK_ROWS if rows * max(left, right) * right <= BLOCK_CELLS] or [LONG_BLOCK_ROWS]
         begin = 0
         while begin < len(members):
