@@ -1,0 +1,30 @@
+"""Learning: advantages, objectives, packing, the update and its state. Pure functions of arrays.
+
+Checkpoints are in `lcrag.learning.checkpoints`, apart because importing Orbax takes seconds.
+"""
+
+from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
+from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
+from lcrag.learning.optimizers import Optimizer, adamw
+from lcrag.learning.packing import Batch, Layout, Trajectory, pack
+from lcrag.learning.update import TrainState, initial_state, make_score, make_update
+
+__all__ = [
+    "Batch",
+    "Layout",
+    "Optimizer",
+    "PolicyGradient",
+    "Supervised",
+    "TrainState",
+    "Trajectory",
+    "adamw",
+    "generalized_advantages",
+    "group_advantages",
+    "initial_state",
+    "leave_one_out_advantages",
+    "make_score",
+    "make_update",
+    "pack",
+    "policy_gradient_loss",
+    "supervised_loss",
+]

@@ -1,0 +1,113 @@
+"""From rewards to advantages: group baselines and generalized advantage estimation.
+
+A group is an id per episode, nothing more: plain GRPO gives one id to the samples of one prompt, LcRL
+gives one id to all language versions of a question. Which of the two runs is decided by the ids alone.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Integer
+
+
+def _segments(group_ids: Integer[ArrayLike, " n"]) -> tuple[Integer[Array, " n"], int]:
+    """Rename arbitrary ids to 0..n-1 (works traced: at most n groups exist)."""
+    count = len(group_ids)
+    if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
+        group_ids = jnp.asarray(np.unique(np.asarray(group_ids), return_inverse=True)[1])
+    _, segments = jnp.unique(group_ids, size=count, return_inverse=True)
+    return segments.reshape(-1), count
+
+
+def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " n"], Integer[Array, " n"]]:
+    """Return reward minus group mean, the size of each episode's group, and the segment of each episode."""
+    segments, count = _segments(group_ids)
+
+    def total(values):
+        return jax.ops.segment_sum(values, segments, count)[segments]
+
+    rewards = jnp.asarray(rewards, jnp.float32)
+    # Measured from the group's lowest reward: a group of equal rewards then deviates by exactly 0,
+    # where rounding would leave 1e-8 for the division by a standard deviation of 1e-6 to blow up.
+    above_lowest = rewards - jax.ops.segment_min(rewards, segments, count)[segments]
+    sizes = total(jnp.ones_like(rewards))
+    return above_lowest - total(above_lowest) / sizes, sizes, segments
+
+
+def group_advantages(
+    rewards: Float[ArrayLike, " n"],
+    group_ids: Integer[ArrayLike, " n"],
+    normalise_std: bool = True,
+    ddof: int = 1,
+    epsilon: float = 1e-6,
+) -> Float[Array, " n"]:
+    """Compute group-relative advantages, (r - mean_group) / (std_group + epsilon).
+
+    GRPO: Shao et al. 2024 (arXiv:2402.03300), section 4.1.2; without the division it is the advantage of
+    Dr. GRPO, Liu et al. 2025 (arXiv:2503.20783), section 3.2.
+
+    Args:
+      rewards: One reward per episode.
+      group_ids: One arbitrary integer per episode; equal ids share a baseline, in any order.
+      normalise_std: Divide by the group's standard deviation.
+      ddof: The standard deviation divides by (group size - ddof).
+      epsilon: Added to the standard deviation.
+
+    Returns:
+      One advantage per episode; 0 for a group of one.
+    """
+    deviations, sizes, segments = _deviations(rewards, group_ids)
+    if normalise_std:
+        squares = jax.ops.segment_sum(deviations**2, segments, len(deviations))[segments]
+        deviations = deviations / (jnp.sqrt(squares / jnp.maximum(sizes - ddof, 1)) + epsilon)
+    return jnp.where(sizes > 1, deviations, 0.0)
+
+
+def leave_one_out_advantages(
+    rewards: Float[ArrayLike, " n"], group_ids: Integer[ArrayLike, " n"]
+) -> Float[Array, " n"]:
+    """Compute each reward minus the mean of the *other* rewards of its group; 0 for a group of one.
+
+    RLOO: Ahmadian et al. 2024 (arXiv:2402.14740), equation 8. Ids as in `group_advantages`.
+    """
+    deviations, sizes, _ = _deviations(rewards, group_ids)
+    return jnp.where(sizes > 1, deviations * sizes / jnp.maximum(sizes - 1, 1), 0.0)
+
+
+def generalized_advantages(
+    rewards: Float[ArrayLike, "batch time"],
+    values: Float[ArrayLike, "batch time"],
+    mask: Bool[ArrayLike, "batch time"],
+    discount: float,
+    trace: float,
+) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
+    """Estimate advantages over the policy's own tokens (GAE, Schulman et al. 2016, arXiv:1506.02438, eq. 16).
+
+    With t+ the next token of the *policy* after t (retrieved text in between is no step of its own):
+    delta_t = r_t + discount * V_t+ - V_t and A_t = delta_t + discount * trace * A_t+. After the
+    last policy token V and A are 0: an episode ends, it is not cut off.
+
+    Args:
+      rewards: Reward received on each token; what stands on tokens outside the mask is not read.
+      values: The critic's value before each token is chosen; not read outside the mask.
+      mask: True on the policy's own tokens.
+      discount: gamma, per policy token.
+      trace: lambda.
+
+    Returns:
+      (advantages, returns = advantages + values), both 0 outside the mask.
+    """
+    mask = jnp.asarray(mask, bool)
+    rewards, values = (jnp.where(mask, jnp.asarray(a, jnp.float32), 0.0) for a in (rewards, values))
+
+    def backwards(later, now):
+        value_next, advantage_next = later
+        r_t, v_t, chosen = now
+        advantage = r_t + discount * value_next - v_t + discount * trace * advantage_next
+        later = jnp.where(chosen, v_t, value_next), jnp.where(chosen, advantage, advantage_next)
+        return later, jnp.where(chosen, advantage, 0.0)
+
+    nothing = jnp.zeros(rewards.shape[0], jnp.float32)
+    _, advantages = jax.lax.scan(backwards, (nothing, nothing), (rewards.T, values.T, mask.T), reverse=True)
+    return advantages.T, advantages.T + values

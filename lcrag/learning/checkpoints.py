@@ -1,0 +1,122 @@
+"""The whole train state on disk: written in the background, complete or not there at all (Orbax)."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import orbax.checkpoint as ocp
+from jaxtyping import PyTree
+
+from lcrag.errors import UserError
+
+
+def abstract_state(state: PyTree) -> PyTree:
+    """Describe a state (shapes, dtypes, shardings) so that a checkpoint can be restored in its place."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), state)
+
+
+def _by_name(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: hasattr(node, "shape"))
+    return {
+        "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
+            tuple(leaf.shape),
+            str(leaf.dtype),
+        )
+        for path, leaf in leaves
+    }
+
+
+def _difference(saved: PyTree, wanted: PyTree) -> str | None:
+    """Name the first array that the two trees do not share."""
+    found, expected = _by_name(saved), _by_name(wanted)
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            there, here = (str(side[name][0]) if name in side else "absent" for side in (found, expected))
+            return f"{name} is {there} there and {here} here"
+    return None
+
+
+@contextlib.contextmanager
+def _one_error() -> Iterator[None]:
+    """Keep the reads that outlive a failed restore from printing tracebacks of their own.
+
+    Orbax reads all arrays at once and gives up at the first failure; the others then find its event loop
+    closed, in threads of TensorStore where only the interpreter's hook can be told. It stays after a failure.
+    """
+    hook = sys.unraisablehook
+
+    def without_late_reads(unraisable):
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            hook(unraisable)
+
+    sys.unraisablehook = without_late_reads
+    yield
+    sys.unraisablehook = hook
+
+
+class Checkpoints:
+    """Checkpoints `<folder>/<step>/` of one run. Saving returns at once; a killed save leaves the one before it."""
+
+    def __init__(self, folder: str | Path, keep: int = 3):
+        """Open (or make) the folder; the latest `keep` checkpoints are kept."""
+        self.folder = Path(folder).absolute()
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True, create=True)
+        self._orbax = ocp.CheckpointManager(self.folder, options=options, item_handlers=ocp.StandardCheckpointHandler())
+
+    def save(self, step: int, state: PyTree) -> None:
+        """Copy the state off the devices, then write it in the background; waits for the save before this one."""
+        self._orbax.save(step, args=ocp.args.StandardSave(state), force=True)
+
+    def latest_step(self) -> int | None:
+        """Return the step of the latest complete checkpoint, None where there is none."""
+        return self._orbax.latest_step()
+
+    def restore(self, abstract: PyTree, step: int | None = None) -> PyTree:
+        """Read a checkpoint onto the shardings of `abstract` (see `abstract_state`).
+
+        Args:
+          abstract: Shapes, dtypes and shardings of the state.
+          step: None: the latest.
+
+        Raises:
+          UserError: No such checkpoint, one that cannot be read, or one of another architecture or optimizer.
+        """
+        steps = sorted(self._orbax.all_steps())
+        if not steps:
+            raise UserError(f"there is no checkpoint in {self.folder}: give the folder of a run that has saved one.")
+        step = steps[-1] if step is None else step
+        if step not in steps:
+            raise UserError(f"there is no checkpoint of step {step} in {self.folder}: choose one of {steps}.")
+        try:
+            with _one_error():
+                saved = self._orbax.item_metadata(step)
+                difference = None if saved is None else _difference(saved, abstract)
+                state = None if difference else self._orbax.restore(step, args=ocp.args.StandardRestore(abstract))
+        except (ValueError, OSError, KeyError, TypeError) as error:
+            others = f"or resume from step {steps[-2]}" if len(steps) > 1 else "or begin the run anew"
+            raise UserError(
+                f"the checkpoint in {self.folder / str(step)} cannot be read ({type(error).__name__}), so it is "
+                f"damaged or incomplete: restore that folder from a copy, {others} by deleting it."
+            ) from error
+        if difference:
+            raise UserError(
+                f"the checkpoint in {self.folder / str(step)} is of another model or optimizer ({difference}): "
+                "resume with the configuration it was trained with (config.gin beside it), or choose a new folder."
+            )
+        return state
+
+    def wait(self) -> None:
+        """Return when everything saved so far is complete on disk."""
+        self._orbax.wait_until_finished()
+
+    def close(self) -> None:
+        """Finish the saves under way and let go of the folder."""
+        self._orbax.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()

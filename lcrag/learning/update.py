@@ -1,0 +1,249 @@
+"""One step of learning: accumulate gradients over micro-batches, apply them, or skip what is not finite.
+
+The architecture comes in as two functions, so that nothing here knows a layer:
+  hidden(params, tokens, positions, segments) -> Float[rows, time, width]
+  unembed(params, hidden[..., width], targets[...], temperature) -> (log-probabilities, entropies)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int32, PyTree
+
+from lcrag.errors import UserError
+from lcrag.learning.objectives import MAXIMA, Metrics, PolicyGradient, Supervised, aggregate
+from lcrag.learning.optimizers import Optimizer
+from lcrag.learning.packing import Batch
+
+BATCH_AXES = ("data", "fsdp")
+Hidden = Callable[[PyTree, Array, Array, Array], Array]
+Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array]]
+Objective = PolicyGradient | Supervised
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Everything that a step of learning reads and writes, and that a checkpoint holds (or, in the same
+    structure, its shardings or abstract shapes).
+
+    Attributes:
+      step: int32. Updates asked for, skipped ones included.
+      params: float32 masters.
+      optimizer_state: Of Optax.
+      non_finite_in_a_row: int32. Skipped updates since the last one that was applied.
+      skipped: int32. Skipped updates in all.
+    """
+
+    step: Any
+    params: PyTree
+    optimizer_state: PyTree
+    non_finite_in_a_row: Any
+    skipped: Any
+
+
+def _replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def state_shardings(optimizer: Optimizer, params: PyTree, param_shardings: PyTree, mesh: Mesh) -> TrainState:
+    """Return the sharding of every leaf of the train state: moments like their parameter, counters replicated.
+
+    Args:
+      params: Arrays or their `jax.ShapeDtypeStruct`.
+    """
+    everywhere = _replicated(mesh)
+    moments = optax.tree_map_params(
+        optimizer.transformation,
+        lambda _, sharding: sharding,
+        jax.eval_shape(optimizer.transformation.init, params),
+        param_shardings,
+        transform_non_params=lambda _: everywhere,
+    )
+    return TrainState(everywhere, param_shardings, moments, everywhere, everywhere)
+
+
+def batch_shardings(batch: Batch, mesh: Mesh) -> Batch:
+    """Return the sharding of a batch: rows over the axes "data" and "fsdp", the small index arrays everywhere."""
+    rows, everywhere = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES)), _replicated(mesh)
+    in_rows = {name: rows for name in ("tokens", "positions", "segments", "sources", "targets")}
+    return jax.tree.map(lambda _: everywhere, batch).replace(**in_rows)
+
+
+def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
+    """Move a batch from the host to the devices: the one transfer of an update.
+
+    Raises:
+      UserError: The rows of a micro-batch cannot be divided among the devices.
+    """
+    if mesh is None:
+        return jax.device_put(batch)
+    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    if batch.tokens.shape[1] % shares:
+        raise UserError(
+            f"{batch.tokens.shape[1]} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
+            f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
+        )
+    return jax.device_put(batch, batch_shardings(batch, mesh))
+
+
+def initial_state(
+    params: PyTree, optimizer: Optimizer, mesh: Mesh | None = None, param_shardings: PyTree = None
+) -> TrainState:
+    """Begin training from `params`, which the state owns from now on: the first update gives their memory away."""
+    shardings = None if mesh is None else state_shardings(optimizer, params, param_shardings, mesh)
+
+    def rest() -> TrainState:
+        zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: params))
+        count = jnp.zeros((), jnp.int32)
+        return TrainState(count, None, optimizer.transformation.init(zeros), count, count)
+
+    others = None if shardings is None else shardings.replace(params=None)
+    return jax.jit(rest, out_shardings=others)().replace(params=params)
+
+
+def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array]:
+    """Return log-probabilities and entropies [episodes, policy] of one micro-batch's policy tokens.
+
+    Only the places that predict a policy token are unembedded, gathered row by row (each device its own rows);
+    what then crosses between devices are scalars.
+    """
+    states = hidden(params, batch.tokens, batch.positions, batch.segments)
+    states = jnp.take_along_axis(states, batch.sources[..., None], axis=1)
+    scores = unembed(params, states, batch.targets, temperature)
+    return tuple(score.reshape(-1)[batch.index] for score in scores)
+
+
+def _micro_batches(batch: Batch) -> Int32[Array, ""]:
+    """Count the micro-batches that hold anything (they come first)."""
+    return jnp.sum(jnp.any(batch.segments > 0, axis=(1, 2)))
+
+
+def _micro_batch(batch: Batch, number) -> Batch:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, number, keepdims=False), batch)
+
+
+def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
+    """Build `score(params, batch)`: log-probabilities Float[micro, episodes, policy] of every policy token, jitted.
+
+    Attach a reference policy's to a batch with `batch.replace(reference_log_probabilities=...)`.
+    """
+
+    def score(params: PyTree, batch: Batch) -> Float[Array, "micro episodes policy"]:
+        def one(number, scores):
+            micro_batch = _micro_batch(batch, number)
+            found, _ = _score(hidden, unembed, params, micro_batch, temperature)
+            return scores.at[number].set(jnp.where(micro_batch.mask, found, 0.0))
+
+        return jax.lax.fori_loop(0, _micro_batches(batch), one, jnp.zeros(batch.mask.shape, jnp.float32))
+
+    jitted = jax.jit(score, out_shardings=None if mesh is None else _replicated(mesh))
+    return lambda params, batch: jitted(params, place_batch(batch, mesh))
+
+
+def _add(so_far, new):
+    """Add up (gradient, loss, metrics) of micro-batches; of some metrics keep the largest."""
+    (gradients, loss, metrics), (new_gradients, new_loss, new_metrics) = so_far, new
+    metrics = {
+        name: jnp.maximum(value, new_metrics[name]) if name in MAXIMA else value + new_metrics[name]
+        for name, value in metrics.items()
+    }
+    return jax.tree.map(jnp.add, gradients, new_gradients), loss + new_loss, metrics
+
+
+def make_gradients(
+    hidden: Hidden, unembed: Unembed, objective: Objective, temperature: float = 1.0, param_shardings: PyTree = None
+) -> Callable[[PyTree, Batch], tuple[PyTree, Array, Metrics]]:
+    """Build the pure function `gradients(params, batch) -> (gradients, loss, metrics)`, summed over micro-batches.
+
+    The normaliser is that of the whole batch, so the sum is the loss of one large batch, however it is cut.
+    Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
+    """
+
+    def loss_of_part(params, part: Batch, normaliser, policy_tokens):
+        found, entropy = _score(hidden, unembed, params, part, temperature)
+        loss, metrics = objective(found, part, normaliser)
+        metrics = metrics | {"entropy": aggregate(jax.lax.stop_gradient(entropy), part.mask, "token_mean")}
+        share = jnp.sum(part.mask) / policy_tokens
+        added = {name: value * share for name, value in metrics.items() if not name.startswith(("loss/", *MAXIMA))}
+        return loss, metrics | added
+
+    differentiate = jax.value_and_grad(loss_of_part, has_aux=True)
+
+    def gradients(params: PyTree, batch: Batch) -> tuple[PyTree, Float[Array, ""], Metrics]:
+        normaliser, policy_tokens = objective.normaliser(batch.mask), jnp.maximum(jnp.sum(batch.mask), 1)
+
+        def part(number):
+            (loss, metrics), gradient = differentiate(params, _micro_batch(batch, number), normaliser, policy_tokens)
+            if param_shardings is not None:
+                gradient = jax.lax.with_sharding_constraint(gradient, param_shardings)
+            return gradient, loss, metrics
+
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part, 0))
+        return jax.lax.fori_loop(0, _micro_batches(batch), lambda n, so_far: _add(so_far, part(n)), nothing)
+
+    return gradients
+
+
+def _apply(state: TrainState, optimizer: Optimizer, gradient: PyTree, finite) -> TrainState:
+    """Step if `finite`; else count, and leave parameters and optimizer state as they are."""
+    updates, optimizer_state = optimizer.transformation.update(gradient, state.optimizer_state, state.params)
+    params, optimizer_state = jax.tree.map(
+        lambda new, old: jnp.where(finite, new, old),
+        (optax.apply_updates(state.params, updates), optimizer_state),
+        (state.params, state.optimizer_state),
+    )
+    return TrainState(
+        step=state.step + 1,
+        params=params,
+        optimizer_state=optimizer_state,
+        non_finite_in_a_row=jnp.where(finite, 0, state.non_finite_in_a_row + 1),
+        skipped=state.skipped + ~finite,
+    )
+
+
+def make_update(
+    hidden: Hidden,
+    unembed: Unembed,
+    objective: Objective,
+    optimizer: Optimizer,
+    *,
+    temperature: float = 1.0,
+    mesh: Mesh | None = None,
+    param_shardings: PyTree = None,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """Build `update(state, batch) -> (state, metrics)`, jitted, its state donated.
+
+    An update whose loss or gradient is not finite changes neither parameters nor optimizer state; it is counted.
+    Metrics beside the objective's: "gradient_norm" (before the clip), "entropy" (nats per policy token),
+    "learning_rate", "update/non_finite_in_a_row" and "update/skipped". "sampling_training_gap" compares the two
+    programs as long as the policy has not been updated since it sampled the batch.
+
+    Args:
+      temperature: The sampling temperature: the probabilities that are trained are those that were sampled from.
+      mesh: Axes "data", "fsdp" and perhaps others; rows are spread over the first two.
+      param_shardings: With a mesh: one per parameter.
+    """
+    gradients = make_gradients(hidden, unembed, objective, temperature, param_shardings)
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        gradient, loss, metrics = gradients(state.params, batch)
+        norm = optax.global_norm(gradient)
+        learning_rate = jnp.asarray(optimizer.learning_rate(state.step - state.skipped))
+        state = _apply(state, optimizer, gradient, jnp.isfinite(loss) & jnp.isfinite(norm))
+        if mesh is not None:
+            shardings = state_shardings(optimizer, state.params, param_shardings, mesh)
+            state = jax.lax.with_sharding_constraint(state, shardings)
+        return state, metrics | {
+            "gradient_norm": norm,
+            "learning_rate": learning_rate,
+            "update/non_finite_in_a_row": state.non_finite_in_a_row,
+            "update/skipped": state.skipped,
+        }
+
+    jitted = jax.jit(step, donate_argnames="state")
+    return lambda state, batch: jitted(state, place_batch(batch, mesh))

@@ -1,0 +1,95 @@
+"""Advantages against plain loops, and the invariances a group baseline must have."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.learning import generalized_advantages, group_advantages, leave_one_out_advantages
+
+N = 7
+REWARDS = st.lists(st.floats(-2, 2, width=16), min_size=N, max_size=N)
+IDS = st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 2), min_size=N, max_size=N)
+
+
+def in_groups(rewards, ids, advantage_of_group):
+    """Apply a function to each group's rewards, one group at a time; a group of one gets 0."""
+    rewards, ids = np.asarray(rewards, np.float64), np.asarray(ids)
+    advantages = np.zeros(len(rewards))
+    for group in set(ids.tolist()):
+        if (ids == group).sum() > 1:
+            advantages[ids == group] = advantage_of_group(rewards[ids == group])
+    return advantages
+
+
+def test_hand_numbers():
+    rewards, ids = np.array([1.0, 0.0, 5.0, 2.0, 0.0]), np.array([7, 7, -3, 7, 12])
+    np.testing.assert_allclose(group_advantages(rewards, ids), [0, -1, 0, 1, 0], atol=2e-6)
+    np.testing.assert_allclose(group_advantages(rewards, ids, normalise_std=False), [0, -1, 0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(leave_one_out_advantages(rewards, ids), [0, -1.5, 0, 1.5, 0], atol=1e-6)
+    np.testing.assert_allclose(group_advantages(np.array([0.0, 2.0]), np.array([1, 1]), ddof=0), [-1, 1], atol=2e-6)
+
+
+@settings(deadline=None, max_examples=50)
+@given(REWARDS, IDS, st.sampled_from([0, 1]))
+def test_equals_a_loop_over_groups(rewards, ids, ddof):
+    rewards, ids = np.array(rewards), np.array(ids)
+    expected = in_groups(rewards, ids, lambda r: (r - r.mean()) / (r.std(ddof=ddof) + 1e-6))
+    np.testing.assert_allclose(group_advantages(rewards, ids, ddof=ddof), expected, atol=1e-3)
+    centred = in_groups(rewards, ids, lambda r: r - r.mean())
+    np.testing.assert_allclose(group_advantages(rewards, ids, normalise_std=False), centred, atol=1e-5)
+    others = in_groups(rewards, ids, lambda r: r - (r.sum() - r) / (len(r) - 1))
+    np.testing.assert_allclose(leave_one_out_advantages(rewards, ids), others, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(REWARDS, IDS, st.permutations(range(N)), st.integers(-4, 4))
+def test_shift_permutation_and_renaming(rewards, ids, order, shift):
+    rewards, ids, order = np.array(rewards), np.array(ids), np.array(order)
+    advantages = np.asarray(group_advantages(rewards, ids))
+    np.testing.assert_allclose(group_advantages(rewards + shift, ids), advantages, atol=2e-3)
+    np.testing.assert_allclose(group_advantages(rewards[order], ids[order]), advantages[order], atol=1e-5)
+    np.testing.assert_array_equal(group_advantages(rewards, ids * 2**33), advantages)
+    np.testing.assert_array_equal(jax.jit(group_advantages)(rewards, np.int32(ids)), advantages)
+
+
+@pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e4 + 0.1])
+def test_equal_rewards_teach_exactly_nothing(reward):
+    assert not np.any(group_advantages(np.full(6, reward), np.full(6, 4)))
+
+
+def generalized_advantages_of_row(rewards, values, discount, trace):
+    advantages = np.zeros(len(rewards))
+    advantage = value_next = 0.0
+    for t in reversed(range(len(rewards))):
+        advantage = rewards[t] + discount * value_next - values[t] + discount * trace * advantage
+        advantages[t], value_next = advantage, values[t]
+    return advantages
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.5, 0.0]))
+def test_generalized_advantages_jump_over_retrieved_tokens(seed, discount, trace):
+    random = np.random.default_rng(seed)
+    rewards, values = random.normal(size=(2, 3, 8)).astype(np.float32)
+    mask = random.random((3, 8)) < 0.6
+    expected = np.zeros((3, 8))
+    for row in range(3):
+        chosen = mask[row]
+        expected[row, chosen] = generalized_advantages_of_row(
+            rewards[row, chosen], values[row, chosen], discount, trace
+        )
+    unread = [np.where(mask, array, np.nan) for array in (rewards, values)]
+    advantages, returns = generalized_advantages(*unread, mask, discount, trace)
+    np.testing.assert_allclose(advantages, expected, atol=1e-5)
+    np.testing.assert_allclose(returns, np.where(mask, expected + values, 0), atol=1e-5)
+
+
+def test_generalized_advantages_hand_numbers():
+    mask = np.array([[True, False, True]])
+    advantages, returns = generalized_advantages(
+        np.array([[0.0, 9.0, 1.0]]), np.array([[0.5, 9.0, 0.25]]), mask, 1.0, 1.0
+    )
+    np.testing.assert_allclose(advantages, [[0.5, 0, 0.75]])
+    np.testing.assert_allclose(returns, [[1.0, 0, 1.0]])

@@ -1,0 +1,88 @@
+"""Packing loses nothing, repeats nothing, and keeps to the declared shapes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learning_standin import trajectories, trajectory
+
+from lcrag.errors import UserError
+from lcrag.learning import Layout, Trajectory, pack
+from lcrag.learning.packing import first_fit_decreasing
+
+
+def unpack(batch):
+    """Read a batch back into (context before the token, token, log-probability, advantage) of each policy token."""
+    found = []
+    for micro, episode, place in np.argwhere(batch.mask):
+        row, column = divmod(int(batch.index[micro, episode, place]), batch.sources.shape[-1])
+        source = batch.sources[micro, row, column]
+        segment = batch.segments[micro, row, source]
+        own = batch.segments[micro, row] == segment
+        positions = batch.positions[micro, row]
+        context = batch.tokens[micro, row][own & (positions <= positions[source])]
+        log_probability = batch.sampling_log_probabilities[micro, episode, place]
+        target = batch.targets[micro, row, column]
+        found.append((context.tolist(), target, log_probability, batch.advantages[micro, episode]))
+    return found
+
+
+def policy_tokens(episodes):
+    return [
+        (e.tokens[:place].tolist(), e.tokens[place], e.log_probabilities[place], np.float32(e.advantage))
+        for e in episodes
+        for place in np.flatnonzero(e.by_policy)
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 24), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=30),
+    st.integers(1, 4),
+    st.sampled_from([(24,), (8, 16, 32), (24, 64)]),
+    st.integers(0, 100),
+)
+def test_every_policy_token_appears_exactly_once(shapes, rows, row_lengths, seed):
+    random = np.random.default_rng(seed)
+    episodes = [trajectory(random, length, share) for length, share in shapes]
+    layout = Layout(rows=rows, row_lengths=row_lengths)
+    batch = pack(episodes, layout)
+    assert sorted(unpack(batch), key=repr) == sorted(policy_tokens(episodes), key=repr)
+    assert (batch.segments > 0).sum() == sum(length for length, _ in shapes)
+    names = batch.index[batch.mask] + batch.sources[0].size * np.argwhere(batch.mask)[:, 0]
+    assert len(set(names.tolist())) == len(names)
+
+    micro, of_rows, time = batch.tokens.shape
+    filled = (batch.segments > 0).any(axis=(1, 2)).tolist()
+    assert of_rows == rows and time in row_lengths and all(filled[: sum(filled)])
+    assert micro == layout.micro_batches(sum(filled)) and micro < 2 * sum(filled)
+    assert batch.sources.shape[-1] == batch.index.shape[-1] and batch.index.shape[-1] in layout.policy_lengths(time)
+    assert np.log2(batch.index.shape[1] / rows) % 2 == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
+def test_rows_are_filled_well(lengths):
+    rows = first_fit_decreasing(np.array(lengths), 20)
+    assert sorted(item for row in rows for item in row) == list(range(len(lengths)))
+    fills = [sum(lengths[item] for item in row) for row in rows]
+    assert max(fills) <= 20 and sum(fill <= 10 for fill in fills) <= 1
+
+
+def test_padding_is_zero():
+    batch = pack(trajectories(), Layout(rows=4, row_lengths=(32,)))
+    assert not batch.tokens[batch.segments == 0].any() and not batch.positions[batch.segments == 0].any()
+    assert not batch.index[~batch.mask].any() and not batch.sampling_log_probabilities[~batch.mask].any()
+
+
+def test_user_errors():
+    random = np.random.default_rng(0)
+    layout = Layout(rows=2, row_lengths=(8, 16))
+    with pytest.raises(UserError, match="17 tokens.*holds 16.*add a longer row length"):
+        pack([trajectory(random, 17)], layout)
+    with pytest.raises(UserError, match="no trajectory"):
+        pack([], layout)
+    with pytest.raises(UserError, match="begins with a token of the policy"):
+        pack([Trajectory(np.arange(2), np.array([True, True]), np.zeros(2, np.float32))], layout)
+    with pytest.raises(UserError, match="holds no episode"):
+        Layout(rows=0, row_lengths=(8,))

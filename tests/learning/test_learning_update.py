@@ -1,0 +1,171 @@
+"""The update: accumulation, packing and sharding change nothing; donation; what is not finite is skipped."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from learning_standin import (
+    batch_of_step,
+    hidden,
+    new_params,
+    new_state,
+    optimizer,
+    plain_update,
+    trajectories,
+    unembed,
+)
+
+from lcrag.errors import UserError
+from lcrag.learning import Layout, PolicyGradient, Supervised, adamw, initial_state, make_score, make_update, pack
+from lcrag.learning.update import make_gradients, place_batch
+
+
+def equal(one, other, **tolerance):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), one, other)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        PolicyGradient(ratio="sequence", clip_low=3e-2, clip_high=4e-2),
+        PolicyGradient(aggregation="token_mean", clip_high=0.28),
+        PolicyGradient(aggregation="constant", constant_length=12),
+        Supervised(),
+    ],
+    ids=["gspo", "dapo", "dr_grpo", "sft"],
+)
+def test_packing_and_accumulation_are_only_a_layout(objective):
+    episodes = trajectories(count=8, shortest=9, longest=16)
+    gradients = jax.jit(make_gradients(hidden, unembed, objective, temperature=1.3))
+    alone = pack(episodes, Layout(rows=8, row_lengths=(16,)))
+    packed = pack(episodes, Layout(rows=1, row_lengths=(32,)))
+    assert alone.segments.max() == 1 and len(alone.tokens) == 1
+    assert packed.segments.max() > 1 and len(packed.tokens) > 1
+    equal(gradients(new_params(), packed), gradients(new_params(), alone), rtol=1e-5, atol=1e-6)
+
+
+def test_loss_equals_a_loop_over_episodes():
+    episodes, params = trajectories(count=5), new_params()
+
+    def episode_loss(params, episode):
+        """One episode by itself, without padding."""
+        tokens, chosen = episode.tokens[None], np.flatnonzero(episode.by_policy)
+        states = hidden(params, tokens, np.arange(len(tokens[0]))[None], np.ones_like(tokens))
+        found, _ = unembed(params, states[0, chosen - 1], episode.tokens[chosen], 0.7)
+        weights = jnp.exp(found - episode.log_probabilities[chosen])
+        kept = jnp.minimum(weights * episode.advantage, jnp.clip(weights, 0.8, 1.2) * episode.advantage)
+        return -jnp.mean(kept) / sum(e.by_policy.any() for e in episodes)
+
+    expected = jax.jit(jax.value_and_grad(lambda p: sum(episode_loss(p, e) for e in episodes if e.by_policy.any())))
+    gradients = jax.jit(make_gradients(hidden, unembed, PolicyGradient(), temperature=0.7))
+    gradient, loss, _ = gradients(params, pack(episodes, Layout(rows=2, row_lengths=(16,))))
+    equal((loss, gradient), expected(params), rtol=1e-5, atol=1e-6)
+
+
+def test_scores_close_the_gap_and_serve_as_reference():
+    batch = batch_of_step(0, rows=2)
+    score = make_score(hidden, unembed, temperature=1.2)
+    recorded = np.asarray(score(new_params(), batch))
+    assert np.all(recorded[~batch.mask] == 0) and np.all(recorded[batch.mask] < 0)
+    batch = batch.replace(sampling_log_probabilities=recorded, reference_log_probabilities=score(new_params(1), batch))
+    with_kl = make_update(hidden, unembed, PolicyGradient(kl_coefficient=0.1), optimizer(), temperature=1.2)
+    _, metrics = with_kl(new_state(), batch)
+    assert metrics["sampling_training_gap"] < 1e-5
+    assert metrics["loss/kl"] > 0 and metrics["reference_kl"] > 0
+    np.testing.assert_allclose(metrics["ratio/mean"], 1, atol=1e-5)
+    _, own = plain_update()(new_state(), batch)
+    assert own["sampling_training_gap"] > 1e-2
+
+
+def test_metrics_and_second_update_on_one_rollout():
+    update, state = plain_update(), new_state()
+    batch = batch_of_step(0, rows=2)
+    batch = batch.replace(sampling_log_probabilities=make_score(hidden, unembed)(state.params, batch))
+    state, first = update(state, batch)
+    state, second = update(state, batch)
+    assert int(state.step) == 2 and second["loss/policy"] < first["loss/policy"]
+    np.testing.assert_allclose([first["learning_rate"], second["learning_rate"]], [0.005, 0.01], rtol=1e-6)
+    assert 0 < first["entropy"] < np.log(17) and first["gradient_norm"] > 0
+    assert first["sampling_training_gap"] < 1e-5 < second["sampling_training_gap"]
+
+
+def test_the_state_is_donated_and_shapes_compile_once():
+    update, state = plain_update(), new_state()
+    first_batch, second_batch = batch_of_step(0), batch_of_step(1)
+    state, _ = update(state, first_batch)
+    before = jax.tree.leaves(state)
+    with jax.transfer_guard("disallow"):
+        state, _ = update(state, second_batch)
+    assert all(leaf.is_deleted() for leaf in before)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_what_is_not_finite_changes_nothing_and_is_counted(poison):
+    update, state = plain_update(), new_state()
+    good = batch_of_step(0)
+    bad = good.replace(advantages=np.where(good.mask.any(-1), np.float32(poison), 0))
+    state, _ = update(state, good)
+    kept = jax.tree.map(np.asarray, (state.params, state.optimizer_state))
+    for times in (1, 2):
+        state, metrics = update(state, bad)
+        assert metrics["update/non_finite_in_a_row"] == metrics["update/skipped"] == times
+    jax.tree.map(np.testing.assert_array_equal, (state.params, state.optimizer_state), kept)
+    state, metrics = update(state, good)
+    assert metrics["update/non_finite_in_a_row"] == 0 and metrics["update/skipped"] == 2 and int(state.step) == 4
+    np.testing.assert_allclose(metrics["learning_rate"], 0.01, rtol=1e-6)
+
+
+def eight_devices():
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
+    axes = {
+        "embedding": P(None, "fsdp"),
+        "layer": {"kernel": P("fsdp", "tensor"), "bias": P()},
+        "norm": {"scale": P()},
+    }
+    return mesh, jax.tree.map(lambda spec: NamedSharding(mesh, spec), axes)
+
+
+def test_eight_devices_equal_one():
+    mesh, shardings = eight_devices()
+    params = jax.device_put(new_params(), shardings)
+    spread = initial_state(params, optimizer(), mesh, shardings)
+    placements = jax.tree.map(lambda leaf: leaf.sharding, spread)
+    update = plain_update()
+    update_spread = make_update(hidden, unembed, PolicyGradient(), optimizer(), mesh=mesh, param_shardings=shardings)
+    state = new_state()
+    for step in range(3):
+        state, metrics = update(state, batch_of_step(step))
+        spread, metrics_spread = update_spread(spread, batch_of_step(step))
+        equal(metrics_spread, metrics, rtol=6e-6, atol=1e-6)
+    equal(spread.params, state.params, rtol=6e-6, atol=1e-6)
+    moment = spread.optimizer_state[1][0].mu["layer"]["kernel"]
+    assert moment.sharding.spec == P("fsdp", "tensor") and len(moment.addressable_shards) == 8
+    same = jax.tree.map(lambda leaf, place: leaf.sharding.is_equivalent_to(place, leaf.ndim), spread, placements)
+    assert all(jax.tree.leaves(same))
+
+
+def test_rows_that_devices_cannot_share():
+    with pytest.raises(UserError, match="3 rows a micro-batch.*multiple of 4"):
+        place_batch(batch_of_step(0, rows=3), eight_devices()[0])
+
+
+def test_optimizer_warms_up_decays_and_spares_norms():
+    rates = [float(adamw(learning_rate=1.0, steps=8, warmup_share=0.5).learning_rate(n)) for n in range(8)]
+    np.testing.assert_allclose(rates, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1], rtol=1e-6)
+    cosine = adamw(learning_rate=1.0, steps=8, warmup_share=0.5, decay="cosine").learning_rate
+    np.testing.assert_allclose([cosine(4), cosine(6), cosine(8)], [1, 0.5, 0], atol=1e-6)
+    single = adamw(learning_rate=1.0, steps=4, warmup_share=0.25).learning_rate
+    np.testing.assert_allclose([single(0), single(1)], [1, 1])
+
+    params = new_params()
+    transformation = adamw(learning_rate=0.1, steps=1, weight_decay=0.5).transformation
+    updates, _ = transformation.update(jax.tree.map(jnp.zeros_like, params), transformation.init(params), params)
+    moved = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(moved["layer"]["kernel"], 0.95 * params["layer"]["kernel"], rtol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, moved["norm"], params["norm"])
+    for settings in ({"decay": "linear"}, {"warmup_share": 1.5}):
+        with pytest.raises(UserError):
+            adamw(learning_rate=1.0, steps=4, **settings)
