@@ -17,6 +17,7 @@ from lcrag.policy.functions import (
     unembed,
     unembed_log_probabilities,
 )
+from lcrag.policy.hugging_face import load_hugging_face, save_hugging_face
 from lcrag.policy.sharding import logical_sharding, make_mesh, replicated
 from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
 
@@ -30,6 +31,7 @@ __all__ = [
     "forward",
     "hidden_states",
     "initialise",
+    "load_hugging_face",
     "load_tokenizer",
     "log_probabilities",
     "logical_sharding",
@@ -39,6 +41,7 @@ __all__ = [
     "parameter_count",
     "read_config",
     "replicated",
+    "save_hugging_face",
     "unembed",
     "unembed_log_probabilities",
 ]

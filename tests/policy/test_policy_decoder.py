@@ -1,0 +1,107 @@
+"""What must not change the decoder's numbers: packing, padding, chunking, remat, unrolling, sharding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lcrag.policy.functions as functions
+from lcrag.errors import UserError
+from lcrag.policy import (
+    hidden_states,
+    initialise,
+    log_probabilities,
+    logical_sharding,
+    logits,
+    make_mesh,
+    param_shardings,
+    unembed_log_probabilities,
+)
+from lcrag.testing import tiny_config
+
+CONFIG = tiny_config()
+
+
+@pytest.fixture(scope="module")
+def params():
+    return initialise(CONFIG, jax.random.key(0))
+
+
+def tokens(rows: int, time: int):
+    return jax.random.randint(jax.random.key(3), (rows, time), 0, CONFIG.vocabulary_size)
+
+
+def test_packed_texts_do_not_see_each_other(params):
+    first, second = tokens(1, 7), tokens(1, 9) + 1
+    packed = jnp.concatenate([first, second, jnp.zeros((1, 4), jnp.int32)], axis=1)
+    positions = jnp.concatenate([jnp.arange(7), jnp.arange(9), jnp.zeros(4, jnp.int32)])[None]
+    segments = jnp.array([[1] * 7 + [2] * 9 + [0] * 4])
+    together = hidden_states(CONFIG, params, packed, positions, segments)
+    np.testing.assert_allclose(together[:, :7], hidden_states(CONFIG, params, first), atol=1e-5)
+    np.testing.assert_allclose(together[:, 7:16], hidden_states(CONFIG, params, second), atol=1e-5)
+
+
+def test_padding_content_is_irrelevant(params):
+    row = tokens(1, 12)
+    other = row.at[:, 8:].set(5)
+    np.testing.assert_array_equal(logits(CONFIG, params, row)[:, :8], logits(CONFIG, params, other)[:, :8])
+
+
+@pytest.mark.parametrize("changes", [{"remat": "dots"}, {"remat": "full"}, {"unroll_layers": True}], ids=str)
+def test_memory_and_speed_switches_change_no_gradient(params, changes):
+    def loss(params, config):
+        hidden = hidden_states(config, params, tokens(2, 10)[:, :-1])
+        return unembed_log_probabilities(config, params, hidden, tokens(2, 10)[:, 1:])[0].mean()
+
+    plain = jax.jit(jax.grad(loss), static_argnums=1)(params, CONFIG)
+    other = jax.jit(jax.grad(loss), static_argnums=1)(params, tiny_config(**changes))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, other)
+
+
+@pytest.mark.parametrize("largest", [1, 384 * 2 * 3, 384 * 2 * 11])
+def test_chunked_log_probabilities_equal_plain_ones(params, monkeypatch, largest):
+    monkeypatch.setattr(functions, "LARGEST_LOGITS", largest)
+    inputs, targets, temperature = tokens(2, 11), tokens(2, 11)[:, ::-1], 0.7
+    hidden = hidden_states(CONFIG, params, inputs)
+
+    def chunked(hidden):
+        return unembed_log_probabilities(CONFIG, params, hidden, targets, temperature)
+
+    def plain(hidden):
+        all_log_probabilities = jax.nn.log_softmax(functions.unembed(CONFIG, params, hidden) / temperature)
+        entropy = -jnp.sum(jnp.exp(all_log_probabilities) * all_log_probabilities, axis=-1)
+        return jnp.take_along_axis(all_log_probabilities, targets[..., None], -1)[..., 0], entropy
+
+    for got, expected in zip(chunked(hidden), plain(hidden), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+    gradients = [jax.grad(lambda h, f=f: f(h)[0].sum())(hidden) for f in (chunked, plain)]
+    np.testing.assert_allclose(*gradients, atol=1e-5)
+
+
+def test_log_probabilities_are_those_of_the_logits(params):
+    expected = jax.nn.log_softmax(logits(CONFIG, params, tokens(2, 8)))
+    got = log_probabilities(CONFIG, params, tokens(2, 8), tokens(2, 8))
+    np.testing.assert_allclose(got, jnp.take_along_axis(expected, tokens(2, 8)[..., None], -1)[..., 0], atol=1e-5)
+
+
+def test_parameters_are_born_sharded_and_compute_the_same(params):
+    mesh = make_mesh(data=2, fsdp=2, tensor=2)
+    sharded = initialise(CONFIG, jax.random.key(0), mesh)
+    kernel = sharded["layers"]["mlp"]["up"]["kernel"]
+    assert kernel.addressable_shards[0].data.size * 4 == kernel.size
+    jax.tree.map(lambda leaf, sharding: leaf.sharding == sharding or pytest.fail(), sharded, param_shardings(CONFIG, mesh))
+    rows = jax.device_put(tokens(4, 8), logical_sharding(mesh, "batch", None))
+    np.testing.assert_allclose(logits(CONFIG, sharded, rows), logits(CONFIG, params, tokens(4, 8)), atol=1e-5)
+
+
+def test_bfloat16_computes_close_by(params):
+    wide, narrow = (logits(tiny_config(compute_dtype=dtype), params, tokens(2, 8)) for dtype in ("float32", "bfloat16"))
+    assert narrow.dtype == jnp.float32
+    np.testing.assert_allclose(wide, narrow, atol=0.05)
+
+
+def test_a_mesh_that_does_not_fit_is_one_clear_sentence():
+    with pytest.raises(UserError, match="needs 15 devices, but 8"):
+        make_mesh(data=3, tensor=5)
+    with pytest.raises(UserError, match="divide"):
+        tiny_config(heads=4, kv_heads=3)
