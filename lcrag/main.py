@@ -5,6 +5,7 @@ gin holds its configuration. What can be checked without importing JAX is checke
 """
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 
@@ -108,12 +109,12 @@ def _packaged_configurations() -> str:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit status: 0, 2 after a person's mistake, 130 when interrupted."""
+    """Runs one command line and returns its exit status: 0, 2 after a mistake, 130 when interrupted."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         arguments = split_arguments(argv)
         if arguments.show_help or arguments.command is None:
-            print(_help_for(arguments))
+            print(_help_for(arguments), flush=True)
             return 0
         _execute(_command(arguments), arguments)
     except UserError as error:
@@ -124,6 +125,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(_interrupted(arguments), file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `lcrag ... | head`; what Python would still flush has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return 0
 
 

@@ -60,10 +60,24 @@ def test_shown_functions_are_the_real_ones(note, code):
     lines = source.splitlines()
     header = lines[function.lineno - 1 : function.body[0].lineno - 1]
     body = lines[function.body[0].end_lineno : function.end_lineno]
-    assert code.splitlines() == header + body
+    real = "\n".join(header + body) + "\n"
+    assert code == real, f"{name} has changed; the README shows:\n{code}\nand should show:\n{real}"
 
 
 def test_every_help_is_complete(capsys):
     for name, command in main.COMMANDS.items():
         assert main.run([name, "--help"]) == 0
         assert command.summary in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_has_its_function(name):
+    """Read, not imported: that would take seconds."""
+    module, function = main.COMMANDS[name].function.split(":")
+    folder = ROOT.joinpath(*module.split("."))
+    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    imported = {
+        alias.asname or alias.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for alias in n.names
+    }
+    assert function in imported | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
