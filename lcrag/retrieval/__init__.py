@@ -1,0 +1,57 @@
+"""Retrieval: corpora, encoders, ScaNN indexes and per-language collections.
+
+Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `initialise_encoder`,
+`load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
+`rebuild_index`, `load_collections`, `Collections`. JAX, Arrow and ScaNN are imported at first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lcrag.retrieval.passages import Hit, Passage
+
+if TYPE_CHECKING:
+    from lcrag.retrieval.bert import BertConfig
+    from lcrag.retrieval.building import build_collection, rebuild_index
+    from lcrag.retrieval.collections import Collections, load_collections
+    from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
+    from lcrag.retrieval.corpus import Corpus
+    from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder
+    from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
+
+_MODULES = {
+    "bert": ("BertConfig",),
+    "building": ("build_collection", "rebuild_index"),
+    "collections": ("Collections", "load_collections"),
+    "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
+    "corpus": ("Corpus",),
+    "encoder": ("Encoder", "EncoderSettings", "initialise_encoder"),
+    "encoder_folder": ("load_encoder", "save_encoder"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "BertConfig",
+    "Collections",
+    "ContrastiveConfig",
+    "Corpus",
+    "Encoder",
+    "EncoderSettings",
+    "Hit",
+    "Pair",
+    "Passage",
+    "build_collection",
+    "initialise_encoder",
+    "load_collections",
+    "load_encoder",
+    "rebuild_index",
+    "save_encoder",
+    "train_encoder",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name's module when it is first used (PEP 562)."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -1,0 +1,144 @@
+"""Contrastive training of an encoder on pairs of texts (InfoNCE: van den Oord et al. 2018, arXiv:1807.03748, eq. 4)."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from lcrag.errors import UserError
+from lcrag.retrieval.encoder import Encoder, embed, pad_rows
+
+_TOKENS_STEP = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A query and a passage that answers it.
+
+    Attributes:
+      query: Text of the query side.
+      passage: Text of the passage side.
+      group: Pairs of the same group are never each other's negatives (they state the same fact, say).
+    """
+
+    query: str
+    passage: str
+    group: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContrastiveConfig:
+    """How an encoder is trained.
+
+    Attributes:
+      steps: Updates.
+      batch: Pairs an update.
+      learning_rate: Peak; linear warm-up over the first 5 % of the steps, then a cosine to zero.
+      temperature: Similarities are divided by it.
+      weight_decay: AdamW's, on matrices only.
+    """
+
+    steps: int
+    batch: int = 256
+    learning_rate: float = 2e-3
+    temperature: float = 0.05
+    weight_decay: float = 0.01
+
+
+def info_nce(
+    queries: Float[Array, "batch width"],
+    passages: Float[Array, "batch width"],
+    groups: Int[Array, " batch"],
+    temperature: float,
+) -> Float[Array, ""]:
+    """Mean over the batch of the cross-entropy of each query's passage among all passages, and the reverse, halved.
+
+    Passages of the same group as the query, its own apart, are left out of the denominator.
+    """
+    scores = queries @ passages.T / temperature
+    same_group = (groups[:, None] == groups[None, :]) & ~jnp.eye(len(groups), dtype=bool)
+    scores = jnp.where(same_group, -jnp.inf, scores)
+    positives = jnp.diagonal(scores)
+    forward = jax.nn.logsumexp(scores, axis=1) - positives
+    backward = jax.nn.logsumexp(scores, axis=0) - positives
+    return (forward.mean() + backward.mean()) / 2
+
+
+def train_encoder(
+    encoder: Encoder,
+    pairs: Iterable[Pair],
+    config: ContrastiveConfig,
+    progress: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
+) -> Encoder:
+    """A new encoder, trained from `encoder` on the first steps x batch pairs.
+
+    Args:
+      encoder: The start; it is not changed.
+      pairs: In the order they are to be seen.
+      config: Schedule and sizes.
+      progress: Called after each update with its number (from 1) and `{"loss": ...}`.
+
+    Raises:
+      UserError: there are fewer than steps x batch pairs.
+    """
+    optimizer = _optimizer(config)
+    update = _make_update(encoder, config, optimizer)
+    # A copy, because the update donates its state and the caller's encoder stays usable.
+    params = jax.tree.map(jnp.copy, encoder.params)
+    optimizer_state = optimizer.init(params)
+    iterator = iter(pairs)
+    for step in range(1, config.steps + 1):
+        batch = list(itertools.islice(iterator, config.batch))
+        if len(batch) < config.batch:
+            raise UserError(
+                f"the pairs ran out at step {step} of {config.steps}: give {config.steps * config.batch} or lower steps"
+            )
+        params, optimizer_state, loss = update(params, optimizer_state, *_arrays(encoder, batch))
+        progress(step, {"loss": float(loss)})
+    return Encoder(encoder.config, encoder.settings, params, encoder.tokenizer)
+
+
+def _optimizer(config: ContrastiveConfig) -> optax.GradientTransformation:
+    warm_up = max(1, config.steps // 20)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, warm_up, max(config.steps, warm_up + 1))
+    # Stacked layers have their vectors (biases, norms) as matrices: a name tells them apart, a rank does not.
+    decayed = lambda params: jax.tree_util.tree_map_with_path(  # noqa: E731
+        lambda path, _: path[-1].key in ("kernel", "embedding"), params
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed)
+    )
+
+
+def _make_update(encoder: Encoder, config: ContrastiveConfig, optimizer: optax.GradientTransformation) -> Callable:
+    def loss_of(params: Any, queries: tuple, passages: tuple, groups: Array) -> Array:
+        query_vectors, passage_vectors = (
+            embed(encoder.config, encoder.settings.pooling, params, *side) for side in (queries, passages)
+        )
+        return info_nce(query_vectors, passage_vectors, groups, config.temperature)
+
+    def update(params, state, queries, passages, groups):
+        loss, gradients = jax.value_and_grad(loss_of)(params, queries, passages, groups)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    return jax.jit(update, donate_argnums=(0, 1))
+
+
+def _arrays(encoder: Encoder, batch: Sequence[Pair]) -> tuple[tuple, tuple, np.ndarray]:
+    numbers = {group: index for index, group in enumerate(dict.fromkeys(pair.group for pair in batch))}
+    groups = np.array([numbers[pair.group] for pair in batch], np.int32)
+    queries = encoder.tokenize([pair.query for pair in batch], "query")
+    passages = encoder.tokenize([pair.passage for pair in batch], "passage")
+    return _padded(queries), _padded(passages), groups
+
+
+def _padded(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    longest = max(map(len, rows))
+    return pad_rows(rows, (len(rows), -(-longest // _TOKENS_STEP) * _TOKENS_STEP))

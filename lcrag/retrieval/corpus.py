@@ -1,0 +1,92 @@
+"""A corpus: passages in one memory-mapped Arrow file, read a row at a time."""
+
+import functools
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from lcrag.errors import UserError
+from lcrag.retrieval.passages import Passage
+
+FILE_NAME = "passages.arrow"
+# Every record batch but the last has this many rows, so that a row's batch is a division away.
+ROWS_PER_BATCH = 4096
+_SCHEMA = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text")])
+
+
+def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int, str]:
+    """Streams passages into an Arrow IPC file.
+
+    Returns:
+      Their count, and a fingerprint of their content (16 hexadecimal digits).
+
+    Raises:
+      UserError: a passage holds text that is not valid Unicode, or there is none at all.
+    """
+    count, digest = 0, hashlib.sha256()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        iterator = iter(passages)
+        while batch := list(itertools.islice(iterator, ROWS_PER_BATCH)):
+            writer.write_batch(_record_batch(batch))
+            for passage in batch:
+                digest.update("\0".join((passage.id, passage.title, passage.text, "")).encode())
+            count += len(batch)
+    if not count:
+        raise UserError("a collection needs at least one passage, and none was given")
+    return count, digest.hexdigest()[:16]
+
+
+def _record_batch(passages: Sequence[Passage]) -> pa.RecordBatch:
+    try:
+        columns = [[getattr(passage, name) for passage in passages] for name in _SCHEMA.names]
+        return pa.record_batch([pa.array(column, pa.large_string()) for column in columns], schema=_SCHEMA)
+    except UnicodeEncodeError as error:
+        bad = next(passage for passage in passages if not _is_unicode(passage))
+        raise UserError(
+            f"passage {bad.id!r} is not valid Unicode (a lone surrogate): decode its source again"
+        ) from error
+
+
+def _is_unicode(passage: Passage) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in passage.id + passage.title + passage.text)
+
+
+class Corpus(Sequence[Passage]):
+    """The passages of a collection folder, in the order they were written; memory-mapped, so that opening is free.
+
+    Raises:
+      UserError: the folder holds no readable `passages.arrow`.
+    """
+
+    def __init__(self, folder: str | pathlib.Path):
+        self.folder = pathlib.Path(folder)
+        path = self.folder / FILE_NAME
+        if not path.is_file():
+            raise UserError(f"no passages in {self.folder}: expected the file {FILE_NAME}; build the collection first")
+        try:
+            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            batches = self._reader.num_record_batches
+            self._count = (batches - 1) * ROWS_PER_BATCH + self._reader.get_batch(batches - 1).num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{path} is damaged: build the collection again from its source") from error
+        # Batches are views of the mapping; keeping some saves parsing their headers for every row.
+        self._batch = functools.lru_cache(maxsize=256)(self._reader.get_batch)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row):
+        """The passage of a row, or the list of those of a slice."""
+        if isinstance(row, slice):
+            return [self[index] for index in range(*row.indices(len(self)))]
+        row = range(len(self))[row]
+        batch, offset = self._batch(row // ROWS_PER_BATCH), row % ROWS_PER_BATCH
+        return Passage(**{name: batch.column(name)[offset].as_py() for name in _SCHEMA.names})
+
+    def __iter__(self) -> Iterator[Passage]:
+        for index in range(self._reader.num_record_batches):
+            for row in self._reader.get_batch(index).to_pylist():
+                yield Passage(**row)

@@ -1,0 +1,105 @@
+"""Folders that are written whole or not at all, and files that are checked when they are read."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import zlib
+from collections.abc import Iterator
+
+from lcrag.errors import UserError
+
+# Larger files are checked by their size alone: reading them would take longer than using them.
+LARGEST_CHECKED_BYTES = 1 << 30
+
+
+def readable(folder: str | pathlib.Path) -> pathlib.Path:
+    """Where the content of `folder` lies: in `folder`, or, if a replacement was killed between its two renames,
+    in the version that was there before."""
+    folder = pathlib.Path(folder)
+    previous = _previous(folder)
+    return previous if not folder.exists() and previous.exists() else folder
+
+
+@contextlib.contextmanager
+def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives an empty temporary folder that becomes `folder` when the block ends without an error.
+
+    A process killed at any moment leaves the earlier content readable (see `readable`); its
+    abandoned temporary folder is cleared by the next writer.
+
+    Raises:
+      UserError: another process is writing the same folder.
+    """
+    folder = pathlib.Path(folder).absolute()
+    building = folder.with_name(f".{folder.name}.building")
+    building.mkdir(parents=True, exist_ok=True)
+    with _exclusive(building, folder):
+        _clear(building)
+        try:
+            yield building
+        except BaseException:
+            shutil.rmtree(building)
+            raise
+        _swap(building, folder)
+
+
+def file_checks(folder: pathlib.Path) -> dict[str, dict[str, int]]:
+    """Size in bytes and CRC-32 of every file under `folder`, by relative path."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "crc32": _crc32(path)} for path in paths
+    }
+
+
+def first_damaged(folder: pathlib.Path, checks: dict[str, dict[str, int]]) -> str | None:
+    """The first file that is missing or not what `file_checks` saw, None if all are sound."""
+    for name, check in checks.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != check["bytes"]:
+            return name
+        if check["bytes"] <= LARGEST_CHECKED_BYTES and _crc32(path) != check["crc32"]:
+            return name
+    return None
+
+
+def _previous(folder: pathlib.Path) -> pathlib.Path:
+    return folder.with_name(f".{folder.name}.previous")
+
+
+@contextlib.contextmanager
+def _exclusive(building: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
+    """Holds a lock that the operating system drops with the process, so that a killed writer blocks nobody."""
+    descriptor = os.open(building, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise UserError(f"{folder} is being written by another process: wait until it has finished") from error
+    finally:
+        os.close(descriptor)
+
+
+def _clear(folder: pathlib.Path) -> None:
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _swap(building: pathlib.Path, folder: pathlib.Path) -> None:
+    previous = _previous(folder)
+    if folder.exists():
+        if previous.exists():
+            shutil.rmtree(previous)
+        folder.rename(previous)
+    building.rename(folder)
+    if previous.exists():
+        shutil.rmtree(previous)
+
+
+def _crc32(path: pathlib.Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            value = zlib.crc32(block, value)
+    return value

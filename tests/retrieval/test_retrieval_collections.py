@@ -1,0 +1,169 @@
+"""Collections: built whole, opened with care, searched in one batch."""
+
+import concurrent.futures
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lcrag.errors import UserError
+from lcrag.retrieval import (
+    EncoderSettings,
+    Passage,
+    build_collection,
+    initialise_encoder,
+    load_collections,
+    rebuild_index,
+)
+from lcrag.retrieval import index as index_module
+from lcrag.retrieval.building import passage_text
+from lcrag.testing import tiny_tokenizer
+
+QUERIES = ["Text of number 7919", "Title 3", "something else"]
+
+
+@pytest.fixture
+def folder(tmp_path, encoder, passages):
+    build_collection(passages, encoder, tmp_path / "c", language="en")
+    build_collection(passages[:5], encoder, tmp_path / "c", language="fr")
+    return tmp_path / "c"
+
+
+def test_search_is_exact_nearest_neighbours(folder, encoder, passages):
+    hits = load_collections(folder).search(QUERIES, ["en"] * 3, 4)
+    scores = encoder.encode(QUERIES) @ encoder.encode([passage_text(each) for each in passages], "passage").T
+    for row, found in enumerate(hits):
+        assert [hit.id for hit in found] == [passages[index].id for index in np.argsort(-scores[row])[:4]]
+        np.testing.assert_allclose([hit.score for hit in found], np.sort(scores[row])[::-1][:4], atol=1e-5)
+        assert {hit.language for hit in found} == {"en"}
+        assert all(Passage(id=hit.id, title=hit.title, text=hit.text) in passages for hit in found)
+
+
+def test_pairs_are_answered_in_order(folder):
+    collections = load_collections(folder)
+    queries, languages = [QUERIES[0], QUERIES[1], QUERIES[0], QUERIES[0]], ["fr", "en", "en", "fr"]
+    together = collections.search(queries, languages, 3)
+    alone = [collections.search([query], [language], 3)[0] for query, language in zip(queries, languages, strict=True)]
+    assert [[hit.id for hit in hits] for hits in together] == [[hit.id for hit in hits] for hits in alone]
+    assert collections.search([], [], 3) == []
+    assert collections.languages == ("en", "fr")
+
+
+def test_each_distinct_query_is_encoded_once(folder, encoder, monkeypatch):
+    calls = []
+    original = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda texts, kind: calls.append(list(texts)) or original(texts, kind))
+    load_collections(folder, encoder).search(["a", "b", "a"], ["en", "en", "fr"], 1)
+    assert calls == [["a", "b"]]
+
+
+def test_more_wanted_than_there_is(folder):
+    (hits,) = load_collections(folder).search(["x"], ["fr"], 50)
+    assert len(hits) == 5
+
+
+def test_mistakes_in_a_search(folder):
+    collections = load_collections(folder)
+    with pytest.raises(UserError, match="'ja'.*en, fr"):
+        collections.search(["x", "y"], ["en", "ja"], 2)
+    with pytest.raises(UserError, match="at least one"):
+        collections.search(["x"], ["en"], 0)
+
+
+def test_threads_share_collections(folder):
+    collections = load_collections(folder)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda row: collections.search(QUERIES, ["en", "fr", "en"], 1 + row % 3), range(24)))
+    assert all([len(hits) for hits in result] == [1 + row % 3] * 3 for row, result in enumerate(results))
+
+
+def test_a_folder_may_be_named_after_its_language(tmp_path, encoder, passages):
+    build_collection(passages, encoder, tmp_path / "ko")
+    for folder in (tmp_path, tmp_path / "ko"):
+        assert load_collections(folder).languages == ("ko",)
+    with pytest.raises(UserError, match="language code"):
+        build_collection(passages, encoder, tmp_path / "my collection")
+
+
+def test_no_collections(tmp_path):
+    with pytest.raises(UserError, match=str(tmp_path)):
+        load_collections(tmp_path)
+    with pytest.raises(UserError, match="nowhere"):
+        load_collections(tmp_path / "nowhere")
+
+
+def test_another_encoder_is_refused(folder, config, passages):
+    other = initialise_encoder(config, EncoderSettings(max_tokens=32), tiny_tokenizer().backend, seed=7)
+    with pytest.raises(UserError, match=f"{folder}.*own encoder"):
+        load_collections(folder, other)
+    with pytest.raises(UserError, match="another encoder"):
+        build_collection(passages, other, folder, language="de")
+
+
+def test_rebuilding_replaces(folder, encoder, passages):
+    build_collection(passages[10:13], encoder, folder, language="en")
+    collections = load_collections(folder)
+    assert len(collections.collection("en").corpus) == 3 and len(collections.collection("fr").corpus) == 5
+
+
+def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
+    def broken():
+        yield passages[0]
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError):
+        build_collection(broken(), encoder, folder, language="en")
+    assert len(load_collections(folder).collection("en").corpus) == 20
+
+
+def test_a_killed_build_keeps_what_was_there(folder, passages):
+    script = f"""
+import os, signal
+from lcrag.retrieval import Passage, build_collection, load_encoder
+def passages():
+    yield Passage(id="1", title="", text="")
+    os.kill(os.getpid(), signal.SIGKILL)
+build_collection(passages(), load_encoder({str(folder / "encoder")!r}), {str(folder)!r}, language="en")
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == -signal.SIGKILL
+    collections = load_collections(folder)
+    assert collections.languages == ("en", "fr") and len(collections.collection("en").corpus) == 20
+
+
+@pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
+def test_damage_is_named_with_its_mend(tmp_path, encoder, monkeypatch, name, damage):
+    monkeypatch.setattr(index_module, "LARGEST_EXACT", 100)
+    many = [Passage(id=str(row), title="", text=str(row)) for row in range(300)]
+    build_collection(many, encoder, tmp_path, language="en")
+    _damage(tmp_path / "en" / name, damage)
+    with pytest.raises(UserError, match=f"{tmp_path}/en.*build") as raised:
+        load_collections(tmp_path)
+    assert ("rebuild_index" in str(raised.value)) == name.startswith("index/")
+    if name.startswith("index/"):
+        rebuild_index(tmp_path / "en")
+        assert len(load_collections(tmp_path).search(["7"], ["en"], 3)[0]) == 3
+    else:
+        with pytest.raises(UserError, match="build the collection again"):
+            rebuild_index(tmp_path / "en")
+
+
+def _damage(path, damage):
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    content[len(content) // 2] ^= 0xFF
+    if damage != "missing":
+        path.write_bytes(content if damage == "flipped" else content[:-10])
+
+
+def test_searching_imports_no_tensorflow(folder):
+    script = f"""
+import sys
+import lcrag.retrieval
+assert not {{"jax", "pyarrow", "scann"}} & set(sys.modules), "the room's names must be cheap to import"
+lcrag.retrieval.load_collections({str(folder)!r}).search(["x"], ["en"], 1)
+assert "tensorflow" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

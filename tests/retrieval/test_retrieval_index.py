@@ -1,0 +1,90 @@
+"""Indexes against exact search in NumPy."""
+
+import numpy as np
+import pytest
+
+from lcrag.retrieval import index as index_module
+from lcrag.retrieval.index import VECTORS, exact_search, read_index, write_index
+
+
+def _unit(rows, width=16, seed=0, clusters=40):
+    """Clustered unit vectors; the clusters are the same for every seed."""
+    generator = np.random.default_rng(seed)
+    centres = np.random.default_rng(clusters).normal(size=(clusters, width))
+    vectors = centres[generator.integers(0, clusters, rows)]
+    vectors = vectors + 0.5 * generator.normal(size=(rows, width))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _written(folder, vectors):
+    np.save(folder / VECTORS, vectors)
+    return write_index(folder)
+
+
+@pytest.mark.parametrize("count", [1, 7, 200])
+@pytest.mark.parametrize("queries", [1, 100])
+def test_small_collections_are_exact(tmp_path, count, queries):
+    vectors, asked = _unit(count), _unit(queries, seed=1)
+    facts = _written(tmp_path, vectors)
+    rows, scores = read_index(tmp_path, facts).search(asked, 5)
+    expected = np.argsort(-(asked @ vectors.T), axis=1)[:, :5]
+    assert facts.kind == "exact" and facts.recall == 1.0
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_allclose(scores, np.take_along_axis(asked @ vectors.T, expected, 1), atol=1e-6)
+
+
+def test_more_wanted_than_there_is(tmp_path):
+    rows, scores = read_index(tmp_path, _written(tmp_path, _unit(3))).search(_unit(2, seed=1), 10)
+    assert rows.shape == scores.shape == (2, 3)
+    assert all(set(row) == {0, 1, 2} for row in rows.tolist())
+
+
+def test_no_queries(tmp_path):
+    rows, scores = read_index(tmp_path, _written(tmp_path, _unit(3))).search(np.empty((0, 16), np.float32), 2)
+    assert rows.shape == scores.shape == (0, 2)
+
+
+@pytest.fixture
+def small_trees(monkeypatch):
+    monkeypatch.setattr(index_module, "LARGEST_EXACT", 1000)
+
+
+def test_trees_reach_their_recall_and_say_so(tmp_path, small_trees):
+    vectors, asked = _unit(4000), _unit(200, seed=1)
+    facts = _written(tmp_path, vectors)
+    rows, scores = read_index(tmp_path, facts).search(asked, 10)
+    expected = np.argsort(-(asked @ vectors.T), axis=1)[:, :10]
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows.tolist(), expected.tolist(), strict=True)])
+    assert facts.kind == "tree" and facts.recall >= index_module.WANTED_RECALL
+    assert recall >= 0.9
+    found = rows >= 0
+    np.testing.assert_allclose(scores[found], (vectors[rows] * asked[:, None]).sum(-1)[found], atol=1e-5)
+
+
+def test_trees_do_not_copy_the_vectors_and_may_be_moved(tmp_path, small_trees):
+    (tmp_path / "a").mkdir()
+    facts = _written(tmp_path / "a", _unit(2000))
+    before = read_index(tmp_path / "a", facts).search(_unit(5, seed=1), 4)
+    (tmp_path / "a").rename(tmp_path / "b")
+    after = read_index(tmp_path / "b", facts).search(_unit(5, seed=1), 4)
+    np.testing.assert_array_equal(before[0], after[0])
+    size = sum(path.stat().st_size for path in (tmp_path / "b" / "index").iterdir())
+    assert size < (tmp_path / "b" / VECTORS).stat().st_size
+
+
+def test_building_is_silent(tmp_path, small_trees, capfd):
+    _written(tmp_path, _unit(2000))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_pickles_are_never_opened(tmp_path, small_trees):
+    facts = _written(tmp_path, _unit(2000))
+    (tmp_path / "index" / "scann_docids.pkl").write_bytes(b"")
+    with pytest.raises(ValueError, match="pickle"):
+        read_index(tmp_path, facts)
+
+
+def test_exact_search_over_several_blocks(monkeypatch):
+    vectors, asked = _unit(70_000, width=4), _unit(3, width=4, seed=1)
+    expected = np.argsort(-(asked @ vectors.T), axis=1)[:, :20]
+    np.testing.assert_array_equal(exact_search(vectors, asked, 20), expected)
