@@ -42,7 +42,7 @@ def anti_consistency(
     rewards = np.zeros(len(answers))
     bad = np.flatnonzero(np.asarray(answer_rewards) < threshold)
     _, groups, sizes = np.unique(np.asarray(group_ids)[bad], return_inverse=True, return_counts=True)
-    texts = with_grams(normalised([answers[i] for i in bad]), short_gold)
+    texts = with_grams(normalised([answers[i] for i in bad.tolist()]), short_gold)
     largest = largest_similarities(texts, groups)
     penalties = np.maximum(0.0, largest - margin) * np.minimum(1.0, sizes[groups] / FULL_WEIGHT_SIZE)
     rewards[bad] = np.where(sizes[groups] > 1, np.clip(-penalties, -LARGEST_PENALTY, 0.0), 0.0)

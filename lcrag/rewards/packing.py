@@ -46,10 +46,9 @@ class Packed:
 
 
 def pack_sequences(numbers: UInt32[np.ndarray, " total"], lengths: Sequence[int]) -> Packed:
-    ends = np.cumsum(lengths, dtype=np.int64)
-    lengths = np.asarray(lengths, np.int64)
+    sizes = np.asarray(lengths, np.int64)
     # One number at least, so that taking from no text at all stays inside the array.
-    return Packed(np.append(numbers, np.uint32(PADDING)), ends - lengths, lengths)
+    return Packed(np.append(numbers, np.uint32(PADDING)), np.cumsum(sizes) - sizes, sizes)
 
 
 def pack(texts: Sequence[str]) -> Packed:

@@ -1,0 +1,37 @@
+"""Evaluation: metrics of answered questions, their errors and differences, tables, figures and the report."""
+
+from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.comparison import Place, compare
+from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
+from lcrag.evaluation.metrics import evaluate, question_metrics
+from lcrag.evaluation.report import Report, write_report
+from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
+from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
+from lcrag.evaluation.tables import Comparison, Table, comparison_table, method_table, to_markdown, to_rich
+from lcrag.evaluation.training_log import read_training_log
+
+__all__ = [
+    "IDENTIFIER",
+    "Answered",
+    "Comparison",
+    "PairedDifference",
+    "Place",
+    "Report",
+    "Row",
+    "Table",
+    "clustered_standard_error",
+    "compare",
+    "comparison_table",
+    "correct_language",
+    "evaluate",
+    "mean_over_seeds",
+    "method_table",
+    "paired_difference",
+    "question_metrics",
+    "read_rows",
+    "read_training_log",
+    "to_markdown",
+    "to_rich",
+    "write_report",
+    "write_rows",
+]

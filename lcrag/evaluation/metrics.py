@@ -1,0 +1,89 @@
+"""Every metric of every question, and their means with standard errors as rows of `evaluation.json`."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from lcrag import rewards
+from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.correct_language import correct_language
+from lcrag.evaluation.rows import Row
+from lcrag.evaluation.significance import clustered_standard_error
+from lcrag.evaluation.slices import slices, split_name
+
+
+def question_metrics(
+    answered: Sequence[Answered], languages: Collection[str] = ()
+) -> dict[str, Float[np.ndarray, " questions"]]:
+    """Scores each question by every metric; NaN where a metric does not score it.
+
+    Args:
+      answered: Answered questions.
+      languages: The languages of the run, among which the answer's language is identified.
+
+    Returns:
+      `c3_recall`, `c3_recall_bergen`, `flexible_exact_match`, `exact_match` (of no answer: 0),
+      `correct_language` (its rule: `correct_language`), `searches` and `answered` (1 if there is an answer).
+    """
+    answers, golds = [question.answer for question in answered], [question.golds for question in answered]
+    return {
+        "c3_recall": rewards.c3_recall(answers, golds),
+        "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
+        "flexible_exact_match": rewards.flexible_exact_match(answers, golds),
+        "exact_match": rewards.exact_match(answers, golds),
+        "correct_language": correct_language(answered, languages),
+        "searches": np.array([question.searches for question in answered], float),
+        "answered": np.array([bool((answer or "").strip()) for answer in answers], float),
+    }
+
+
+def evaluate(
+    answered: Sequence[Answered],
+    *,
+    method: str,
+    model: str,
+    split: str,
+    seed: int,
+    seen_languages: Collection[str],
+    languages: Collection[str] = (),
+) -> list[Row]:
+    """Means of every metric: by language, over all, seen and zero-shot languages, and by subset.
+
+    Args:
+      answered: Answered questions, of one or several data sets.
+      method: What produced them, e.g. "LcRL".
+      model: The policy, e.g. "atlas-tiny".
+      split: e.g. "held_out"; a subset's rows have the split "held_out/native_missing".
+      seed: The seed of this inference run.
+      seen_languages: Languages of the training data; the others are zero-shot.
+      languages: All languages of the run.
+
+    Returns:
+      Rows in reading order. A standard error is that of a mean over questions drawn at random, all
+      language versions of a question together.
+    """
+    rows = []
+    for dataset in dict.fromkeys(question.dataset for question in answered):
+        own = [question for question in answered if question.dataset == dataset]
+        values, clusters = question_metrics(own, languages), np.array([question.cluster for question in own])
+        for subset, language, chosen in slices(own, seen_languages):
+            for metric, scores in values.items():
+                scored = chosen & ~np.isnan(scores)
+                if scored.any():
+                    mean, error = clustered_standard_error(scores[scored], clusters[scored])
+                    rows.append(
+                        Row(
+                            method=method,
+                            model=model,
+                            dataset=dataset,
+                            split=split_name(split, subset),
+                            language=language,
+                            metric=metric,
+                            value=mean,
+                            standard_error=error,
+                            count=int(scored.sum()),
+                            seed=seed,
+                        )
+                    )
+    return rows

@@ -1,0 +1,196 @@
+"""Tables of results: built once, printed in the terminal by rich and written as Markdown."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import rich.table
+import rich.text
+
+from lcrag.evaluation.comparison import Place
+from lcrag.evaluation.rows import Row
+from lcrag.evaluation.significance import PairedDifference
+
+Tone = Literal["", "better", "worse", "level"]
+
+METRIC_NAMES = {
+    "c3_recall": "c3 recall",
+    "c3_recall_bergen": "c3 recall (BERGEN)",
+    "flexible_exact_match": "fEM",
+    "exact_match": "EM",
+    "correct_language": "right language",
+    "searches": "searches",
+    "answered": "answered",
+}
+PLACE_NAMES = {"all": "all languages", "seen": "training languages", "zero_shot": "zero-shot languages"}
+
+_STYLES = {"": "", "better": "bold green", "worse": "bold red", "level": "dim"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A cell; `tone` says how a difference is to be seen."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A finished table.
+
+    Attributes:
+      title: Its title.
+      header: Names of the columns; the first one names the rows.
+      sections: Rows, in groups that a line separates.
+      note: What a reader must know to read the numbers.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    sections: tuple[tuple[tuple[Cell, ...], ...], ...]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What a before/after table is made of.
+
+    Attributes:
+      rows: Rows of one data set, one seed or averaged over seeds.
+      before: The method before.
+      after: The method after.
+      references: Methods shown beside them, by the first metric only.
+      differences: Paired differences; where one is missing, the errors of both sides are added as if they were
+        independent, which overstates the error of a difference on the same questions.
+    """
+
+    rows: Sequence[Row]
+    before: str
+    after: str
+    references: tuple[str, ...] = ()
+    differences: Mapping[tuple[Place, str], PairedDifference] = dataclasses.field(default_factory=dict)
+
+
+def comparison_table(
+    comparison: Comparison, title: str, sections: Sequence[Sequence[Place]], metrics: Sequence[str]
+) -> Table:
+    """Before and after, by place: the first metric with its difference ± standard error and the
+    references, the other metrics as "before → after". Places without rows are left out.
+    """
+    index = _index(comparison.rows)
+    first, *others = metrics
+    header = (
+        "",
+        METRIC_NAMES.get(first, first),
+        "difference",
+        *comparison.references,
+        *(METRIC_NAMES.get(metric, metric) for metric in others),
+    )
+
+    def line(place: Place) -> tuple[Cell, ...]:
+        references = (index.get((method, place, first)) for method in comparison.references)
+        return (
+            Cell(place_name(place)),
+            _change(comparison, index, place, first),
+            _difference(comparison, index, place, first),
+            *(Cell(_with_error(row)) for row in references),
+            *(_change(comparison, index, place, metric) for metric in others),
+        )
+
+    known = [[place for place in section if _has(comparison, index, place, first)] for section in sections]
+    return Table(
+        title=title,
+        header=header,
+        sections=tuple(tuple(line(place) for place in section) for section in known if section),
+        note=f"{comparison.before} → {comparison.after}; ± is one standard error; in colour: beyond two of them.",
+    )
+
+
+def method_table(
+    rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
+) -> Table:
+    """One line a method: every metric with its standard error, at one place."""
+    index = _index(rows)
+    lines = tuple(
+        (Cell(method), *(Cell(_with_error(index.get((method, place, metric)))) for metric in metrics))
+        for method in methods
+    )
+    header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
+    counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
+    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+    note = f"{place_name(place)}; {asked} questions a line; ± is one standard error."
+    return Table(title=title, header=header, sections=(lines,), note=note)
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """The table for a terminal."""
+    out = rich.table.Table(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
+    for number, name in enumerate(table.header):
+        out.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    for section in table.sections:
+        for line in section:
+            out.add_row(*(rich.text.Text(cell.text, _STYLES[cell.tone]) for cell in line))
+        out.add_section()
+    return out
+
+
+def to_markdown(table: Table) -> str:
+    """The table as Markdown; what is coloured in the terminal is bold."""
+    lines = [f"**{table.title}**", "", _markdown_line(table.header)]
+    lines.append(_markdown_line(["---", *["---:"] * (len(table.header) - 1)]))
+    for section in table.sections:
+        lines += [_markdown_line([_markdown(cell) for cell in line]) for line in section]
+    return "\n".join([*lines, "", table.note, ""]) if table.note else "\n".join([*lines, ""])
+
+
+def place_name(place: Place) -> str:
+    """How a place reads: a language, a group of languages, or a subset of the split."""
+    split, language = place
+    subset = split.partition("/")[2].replace("_", " ")
+    name = PLACE_NAMES.get(language, language)
+    return name if not subset else subset if language == "all" else f"{subset}, {name}"
+
+
+def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
+    return {(row.method, (row.split, row.language), row.metric): row for row in rows}
+
+
+def _has(comparison: Comparison, index: Mapping, place: Place, metric: str) -> bool:
+    return any((method, place, metric) in index for method in (comparison.before, comparison.after))
+
+
+def _change(comparison: Comparison, index: Mapping, place: Place, metric: str) -> Cell:
+    sides = (index.get((method, place, metric)) for method in (comparison.before, comparison.after))
+    return Cell(" → ".join("–" if row is None else f"{row.value:.3f}" for row in sides))
+
+
+def _difference(comparison: Comparison, index: Mapping, place: Place, metric: str) -> Cell:
+    paired = comparison.differences.get((place, metric))
+    before, after = (index.get((method, place, metric)) for method in (comparison.before, comparison.after))
+    if paired is not None:
+        difference, error = paired.difference, paired.standard_error
+    elif before is None or after is None:
+        return Cell("–")
+    else:
+        difference, error = after.value - before.value, math.hypot(before.standard_error, after.standard_error)
+    tone: Tone = "better" if difference > 2 * error else "worse" if difference < -2 * error else "level"
+    return Cell(f"{difference:+.3f}{_error(error)}", tone)
+
+
+def _with_error(row: Row | None) -> str:
+    return "–" if row is None else f"{row.value:.3f}{_error(row.standard_error)}"
+
+
+def _error(error: float) -> str:
+    return "" if math.isnan(error) else f" ± {error:.3f}"
+
+
+def _markdown(cell: Cell) -> str:
+    text = cell.text.replace("|", "\\|")
+    return f"**{text}**" if cell.tone in ("better", "worse") else text
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

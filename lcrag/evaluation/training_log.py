@@ -1,0 +1,50 @@
+"""Reads `metrics.jsonl`, one object a training step."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from lcrag.errors import UserError
+
+Curve = tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]]
+
+
+def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
+    """The curve of every number that was logged: name -> (steps, values), steps increasing.
+
+    A resumed run logs the steps after its checkpoint again: the later line counts.
+
+    Raises:
+      UserError: there is no such file, or a line is not an object with an integer "step" and numbers.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise UserError(f"no training log {path}: give the output folder of a training run")
+    values: dict[str, dict[int, float]] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if line.strip():
+            entry = _entry(line, f"{path}, line {number}")
+            for name in entry.keys() - {"step"}:
+                values.setdefault(name, {})[entry["step"]] = float(entry[name])
+    return {name: _curve(values[name]) for name in sorted(values)}
+
+
+def _curve(points: dict[int, float]) -> Curve:
+    steps = sorted(points)
+    return np.array(steps, np.int64), np.array([points[step] for step in steps], float)
+
+
+def _entry(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{where} is not JSON (a run that was killed can leave half a line): delete it") from error
+    if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+        raise UserError(f'{where} is not an object with a whole number "step": mend or delete it')
+    for name, value in entry.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{where}: {name!r} is {value!r}, not a number: mend or delete the line")
+    return entry
