@@ -65,8 +65,6 @@ def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
     tail = np.random.default_rng([seed, epoch - 1]).permutation(count)[-size:]
     clashing = np.flatnonzero(np.isin(order[:size], tail))
     middle = np.arange(size, count - size)
-    free = middle[~np.isin(order[middle], tail)]
-    if len(free) < len(clashing):  # only in tables of three to four steps
-        return np.random.default_rng([seed, 0]).permutation(count)
+    free = middle[~np.isin(order[middle], tail)]  # at least count - 3 size + len(clashing) of them
     order[clashing], order[free[: len(clashing)]] = order[free[: len(clashing)]], order[clashing]
     return order

@@ -109,7 +109,7 @@ def register_questions(
 
 
 def questions_of_task(name: str) -> list[Question]:
-    """The questions of a registered task, or of all tasks of a mixture, in their files' order.
+    """The questions of a registered task, or of all tasks of a mixture, task after task.
 
     Raises:
       UserError: there is no such task or mixture, or it was not made by `register_questions`.

@@ -1,0 +1,71 @@
+"""The batch of step n is a function of (seed, n); coupled groups hold the versions they should."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcrag.data.batches import coupled, questions_of_step, rows_of_step
+from lcrag.data.coupling import parallel, pivot
+from lcrag.data.languages import LCRL_TRAINING
+from lcrag.data.questions import Question
+from lcrag.errors import UserError
+
+
+def question(number: int, language: str) -> Question:
+    return Question(
+        id=str(number), dataset="d", language=language, text=f"{language}{number}?", answers=(f"{language}-{number}",)
+    )
+
+
+TABLE = [question(number, language) for number in range(11) for language in LCRL_TRAINING]
+sizes = st.integers(1, 40).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, count)))
+
+
+@given(sizes, st.integers(0, 3), st.integers(0, 3))
+def test_every_row_comes_once_an_epoch(size_of_table_and_step, seed, epoch):
+    count, size = size_of_table_and_step
+    first, last = epoch * count // size, -(-(epoch + 1) * count // size)
+    rows = np.concatenate([rows_of_step(count, seed=seed, step=step, size=size) for step in range(first, last)])
+    skipped = epoch * count - first * size
+    assert sorted(rows[skipped : skipped + count]) == list(range(count))
+
+
+@given(sizes, st.integers(0, 3), st.integers(0, 200))
+def test_no_row_comes_twice_in_a_step(size_of_table_and_step, seed, step):
+    count, size = size_of_table_and_step
+    rows = rows_of_step(count, seed=seed, step=step, size=size)
+    assert len(set(rows)) == size
+
+
+def test_resuming_at_any_step_gives_the_same_questions():
+    table = coupled(TABLE)
+    straight = [questions_of_step(table, seed=5, step=step, couplings=3) for step in range(8)]
+    for start in (0, 3, 7):
+        assert questions_of_step(table, seed=5, step=start, couplings=3) == straight[start]
+    other = [questions_of_step(table, seed=6, step=step, couplings=3) for step in range(8)]
+    assert other != straight
+
+
+def test_a_step_holds_all_versions_of_its_questions():
+    for step in range(5):
+        chosen = questions_of_step(parallel(TABLE), seed=0, step=step, couplings=2)
+        assert len(chosen) == 2 * len(LCRL_TRAINING)
+        assert len({row.coupling for row in chosen}) == 2
+
+
+@pytest.mark.parametrize("size", [0, 12])
+def test_a_step_larger_than_the_table_is_refused(size):
+    with pytest.raises(UserError, match="choose between 1 and 11"):
+        questions_of_step(coupled(TABLE), seed=0, step=0, couplings=size)
+
+
+def test_pivot_groups_answer_in_the_native_language():
+    groups = pivot(TABLE, LCRL_TRAINING)
+    assert len(groups) == 11 * len(LCRL_TRAINING)
+    assert len({group[0].coupling for group in groups}) == len(groups)
+    for group in groups:
+        native = group[0].extra["answer_language"]
+        assert len({row.language for row in group}) == 3 and group[0].language == native
+        assert {"en", native} <= {row.language for row in group}
+        assert {row.answers for row in group} == {(f"{native}-{group[0].id.partition('@')[0]}",)}
