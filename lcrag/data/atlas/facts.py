@@ -130,7 +130,8 @@ def _country_facts() -> Iterator[Fact]:
 
 def _iso_codes() -> tuple[dict[str, str], dict[str, str]]:
     """ISO 3166-1 alpha-3 and numeric codes by alpha-2 code."""
-    alpha_3, number = {}, {}
+    alpha_3: dict[str, str] = {}
+    number: dict[str, str] = {}
     for code, territories in sorted(get_global("territory_aliases").items()):
         if len(territories) != 1 or len(code) != 3 or code in _RETIRED_CODES:
             continue

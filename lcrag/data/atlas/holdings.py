@@ -41,7 +41,7 @@ def draw_holdings(facts: Sequence[Fact], seed: int, coverage: Mapping[str, float
 
     def ids(mask: np.ndarray) -> dict[str, frozenset[str]]:
         return {
-            language: frozenset(facts[index].id for index in np.flatnonzero(mask[:, column]))
+            language: frozenset(fact.id for fact, chosen in zip(facts, mask[:, column], strict=True) if chosen)
             for column, language in enumerate(languages)
         }
 

@@ -222,7 +222,8 @@ class World:
     def fingerprint(self) -> str:
         """A short hash of every question and passage: equal if, and only if, the world is the same."""
         digest = hashlib.sha256()
-        for item in (*self.facts, *self.two_hops):
+        items: list[Fact | TwoHop] = [*self.facts, *self.two_hops]
+        for item in items:
             for language in LCRL_LANGUAGES:
                 row = dataclasses.asdict(self.question(item, language)) | {"split": self.splits[item.id]}
                 digest.update(json.dumps(row, sort_keys=True).encode())
