@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import rich.box
 import rich.table
 import rich.text
 
@@ -19,11 +20,11 @@ METRIC_NAMES = {
     "c3_recall_bergen": "c3 recall (BERGEN)",
     "flexible_exact_match": "fEM",
     "exact_match": "EM",
-    "correct_language": "right language",
+    "correct_language": "correct language",
     "searches": "searches",
     "answered": "answered",
 }
-PLACE_NAMES = {"all": "all languages", "seen": "training languages", "zero_shot": "zero-shot languages"}
+PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
 
 _STYLES = {"": "", "better": "bold green", "worse": "bold red", "level": "dim"}
 
@@ -104,7 +105,7 @@ def comparison_table(
         title=title,
         header=header,
         sections=tuple(tuple(line(place) for place in section) for section in known if section),
-        note=f"{comparison.before} → {comparison.after}; ± is one standard error; in colour: beyond two of them.",
+        note=f"{comparison.before} → {comparison.after}; ± is one standard error; marked where beyond two of them.",
     )
 
 
@@ -126,9 +127,17 @@ def method_table(
 
 def to_rich(table: Table) -> rich.table.Table:
     """The table for a terminal."""
-    out = rich.table.Table(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
+    out = rich.table.Table(
+        title=rich.text.Text(table.title, "bold"),
+        title_justify="left",
+        caption=table.note,
+        caption_justify="left",
+        box=rich.box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for number, name in enumerate(table.header):
-        out.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+        # Two-line headers keep the usual table within a hundred columns.
+        out.add_column(name if number == 0 else name.replace(" ", "\n", 1), justify="right" if number else "left")
     for section in table.sections:
         for line in section:
             out.add_row(*(rich.text.Text(cell.text, _STYLES[cell.tone]) for cell in line))
@@ -162,8 +171,10 @@ def _has(comparison: Comparison, index: Mapping, place: Place, metric: str) -> b
 
 
 def _change(comparison: Comparison, index: Mapping, place: Place, metric: str) -> Cell:
-    sides = (index.get((method, place, metric)) for method in (comparison.before, comparison.after))
-    return Cell(" → ".join("–" if row is None else f"{row.value:.3f}" for row in sides))
+    before, after = (index.get((method, place, metric)) for method in (comparison.before, comparison.after))
+    if before is None and after is None:
+        return Cell("–")
+    return Cell(" → ".join("–" if row is None else _number(row.value) for row in (before, after)))
 
 
 def _difference(comparison: Comparison, index: Mapping, place: Place, metric: str) -> Cell:
@@ -176,15 +187,20 @@ def _difference(comparison: Comparison, index: Mapping, place: Place, metric: st
     else:
         difference, error = after.value - before.value, math.hypot(before.standard_error, after.standard_error)
     tone: Tone = "better" if difference > 2 * error else "worse" if difference < -2 * error else "level"
-    return Cell(f"{difference:+.3f}{_error(error)}", tone)
+    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_error(error)}", tone)
 
 
 def _with_error(row: Row | None) -> str:
-    return "–" if row is None else f"{row.value:.3f}{_error(row.standard_error)}"
+    return "–" if row is None else f"{_number(row.value)}{_error(row.standard_error)}"
+
+
+def _number(value: float) -> str:
+    """Three digits: .385, 1.40."""
+    return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"
 
 
 def _error(error: float) -> str:
-    return "" if math.isnan(error) else f" ± {error:.3f}"
+    return "" if math.isnan(error) else f" ±{_number(error)}"
 
 
 def _markdown(cell: Cell) -> str:
