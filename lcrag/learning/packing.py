@@ -41,8 +41,7 @@ class Trajectory:
     advantage: float = 0.0
 
 
-@flax.struct.dataclass
-class Batch:
+class Batch(flax.struct.PyTreeNode):
     """Packed micro-batches, the filled ones first; sizes are those of `Layout`.
 
     The fields are arrays of the shapes named below, on the host or the devices, or in the same structure

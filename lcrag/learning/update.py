@@ -26,8 +26,7 @@ Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array]]
 Objective = PolicyGradient | Supervised
 
 
-@flax.struct.dataclass
-class TrainState:
+class TrainState(flax.struct.PyTreeNode):
     """Everything that a step of learning reads and writes, and that a checkpoint holds (or, in the same
     structure, its shardings or abstract shapes).
 
@@ -94,16 +93,23 @@ def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
 def initial_state(
     params: PyTree, optimizer: Optimizer, mesh: Mesh | None = None, param_shardings: PyTree = None
 ) -> TrainState:
-    """Begin training from `params`, which the state owns from now on: the first update gives their memory away."""
-    shardings = None if mesh is None else state_shardings(optimizer, params, param_shardings, mesh)
+    """Begin training from `params`, which the state owns from now on: the first update gives their memory away.
+
+    Every leaf is placed as the update leaves it (without a mesh: on the first device), so that it compiles once.
+    """
+    if mesh is None:
+        placements = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    else:
+        placements = state_shardings(optimizer, params, param_shardings, mesh)
 
     def rest() -> TrainState:
         zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: params))
         count = jnp.zeros((), jnp.int32)
         return TrainState(count, None, optimizer.transformation.init(zeros), count, count)
 
-    others = None if shardings is None else shardings.replace(params=None)
-    return jax.jit(rest, out_shardings=others)().replace(params=params)
+    others = placements if mesh is None else placements.replace(params=None)
+    state = jax.jit(rest, out_shardings=others)()
+    return jax.device_put(state.replace(params=params), placements)
 
 
 def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array]:

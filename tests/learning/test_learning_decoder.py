@@ -1,0 +1,36 @@
+"""The real decoder under the update: packing is only a layout there too, on one device and on eight."""
+
+import functools
+
+import jax
+import numpy as np
+from learning_standin import trajectories
+
+from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, make_update, pack
+from lcrag.policy import hidden_states, initialise, make_mesh, param_shardings, unembed_log_probabilities
+from lcrag.testing import tiny_config
+
+CONFIG = tiny_config(vocabulary_size=64)
+HIDDEN = functools.partial(hidden_states, CONFIG)
+UNEMBED = functools.partial(unembed_log_probabilities, CONFIG)
+
+
+def metrics_of_update(batch, mesh):
+    shardings, optimizer = param_shardings(CONFIG, mesh), adamw(learning_rate=1e-3, steps=1)
+    settings = {"mesh": mesh, "temperature": 1.2}
+    score = make_score(HIDDEN, UNEMBED, **settings)
+    update = make_update(HIDDEN, UNEMBED, PolicyGradient(), optimizer, param_shardings=shardings, **settings)
+    state = initial_state(initialise(CONFIG, jax.random.key(0), mesh), optimizer, mesh, shardings)
+    batch = batch.replace(sampling_log_probabilities=np.asarray(score(state.params, batch)))
+    return update(state, batch)[1]
+
+
+def test_packed_on_eight_devices_equals_padded_on_one():
+    episodes = trajectories(count=8, shortest=9, longest=16)
+    alone, packed = (pack(episodes, Layout(rows=4, row_lengths=(length,))) for length in (16, 48))
+    assert alone.segments.max() == 1 and packed.segments.max() > 2
+    expected = metrics_of_update(alone, make_mesh(devices=jax.devices()[:1]))
+    found = metrics_of_update(packed, make_mesh(2, 2, 2))
+    assert max(expected["sampling_training_gap"], found["sampling_training_gap"]) < 1e-5
+    for name in expected.keys() - {"sampling_training_gap"}:
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=1e-6, err_msg=name)
