@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from lcrag.artifacts.facts import FactSampler
+from lcrag.data.atlas import Fact
 from lcrag.data.atlas.oracle import Oracle
 from lcrag.data.atlas.world import World
 from lcrag.data.questions import Question
@@ -19,7 +21,6 @@ from lcrag.policy import Tokenizer
 from lcrag.retrieval import Hit
 
 Search = Callable[[list[str], list[str], int], list[list[Hit]]]
-COUNTERFACTUAL_SHARE = 0.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,21 +47,17 @@ class Demonstrator:
 
     def stream(self, seed: int) -> Iterator[Trajectory]:
         """Clean demonstrations without end; the same seed gives the same ones."""
-        generator = np.random.default_rng(seed)
-        facts = {fact.id: fact for fact in self.world.facts}
+        generator, facts = np.random.default_rng(seed), FactSampler(self.world)
+        by_id = {fact.id: fact for fact in self.world.facts}
         while True:
             question = self.questions[int(generator.integers(len(self.questions)))]
-            fact = facts[question.id]
-            others = sorted({other.value for other in self.world.facts if other.relation == fact.relation})
-            value = fact.value
-            if generator.random() < COUNTERFACTUAL_SHARE:
-                value = others[int(generator.integers(len(others)))]
-            told = dataclasses.replace(fact, value=value)
-            trajectory = self.demonstrate(question, told, rewritten=value != fact.value)
+            fact = by_id[question.id]
+            told = facts.told(generator, fact)
+            trajectory = self.demonstrate(question, told, rewritten=told is not fact)
             if trajectory is not None:
                 yield trajectory
 
-    def demonstrate(self, question: Question, told, rewritten: bool) -> Trajectory | None:
+    def demonstrate(self, question: Question, told: Fact, rewritten: bool) -> Trajectory | None:
         """One demonstration in a world where the fact is as told; None unless the oracle answers it rightly."""
         turns: list[tuple[str, str]] = []
         program = self.program(question)
@@ -72,7 +69,7 @@ class Demonstrator:
             right = self.world.values(told, question.language)
             return self._trajectory(turns) if finished.value.answer in right else None
 
-    def _answer(self, request, question: Question, turns: list[tuple[str, str]], told):
+    def _answer(self, request, question: Question, turns: list[tuple[str, str]], told: Fact | None):
         match request:
             case Observe(text):
                 written = text if isinstance(text, str) else self._fitted(text)
@@ -95,13 +92,15 @@ class Demonstrator:
             raise ValueError(f"an observation does not fit {self.room_tokens} tokens")
         return written
 
-    def _rewritten(self, hit: Hit, told) -> Hit:
+    def _rewritten(self, hit: Hit, told: Fact | None) -> Hit:
         if told is None or hit.id != f"{hit.language}/{told.id}":
             return hit
         return dataclasses.replace(hit, text=self.world.passage(told, hit.language).text)
 
     def _trajectory(self, turns: Sequence[tuple[str, str]]) -> Trajectory:
         ids = [self.tokenizer.encode(text) for _, text in turns]
-        by_policy = np.concatenate([np.full(len(each), turn[0] == "policy") for each, turn in zip(ids, turns, strict=True)])
+        by_policy = np.concatenate(
+            [np.full(len(each), turn[0] == "policy") for each, turn in zip(ids, turns, strict=True)]
+        )
         tokens = np.concatenate([np.asarray(each, np.int32) for each in ids])
         return Trajectory(tokens, by_policy, np.zeros(len(tokens), np.float32))

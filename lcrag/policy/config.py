@@ -65,7 +65,9 @@ class DecoderConfig:
 
     def __post_init__(self):
         if self.heads % self.kv_heads:
-            raise UserError(f"{self.heads} heads cannot share {self.kv_heads} key-value heads: make one divide the other")
+            raise UserError(
+                f"{self.heads} heads cannot share {self.kv_heads} key-value heads: make one divide the other"
+            )
 
     @property
     def qkv_bias(self) -> bool:

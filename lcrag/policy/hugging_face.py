@@ -114,7 +114,9 @@ def _read(tensors: "_Tensors", path: str, shape: tuple[int, ...]) -> np.ndarray:
         array = array.T if path.endswith("/kernel") else array
         expected = shape[1:] if layered else shape
         if array.shape != expected:
-            raise UserError(f"tensor {name} in {tensors.folder} has shape {array.shape}, config.json asks for {expected}")
+            raise UserError(
+                f"tensor {name} in {tensors.folder} has shape {array.shape}, config.json asks for {expected}"
+            )
         return array
 
     return np.stack([one(layer) for layer in range(shape[0])]) if layered else one(0)
@@ -148,7 +150,9 @@ class _Tensors:
 
     def read(self, name: str) -> np.ndarray:
         if name not in self._files:
-            raise UserError(f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete or of another model")
+            raise UserError(
+                f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete or of another model"
+            )
         with self._open(self._files[name]) as handle:
             return handle.get_tensor(name)
 

@@ -51,9 +51,7 @@ def nucleus(
     return jnp.where(probabilities >= threshold, probabilities, 0.0)
 
 
-def inverse_cdf(
-    weights: Float[Array, "slots vocabulary"], uniform: Float[Array, "slots"]
-) -> Int[Array, "slots"]:
+def inverse_cdf(weights: Float[Array, "slots vocabulary"], uniform: Float[Array, "slots"]) -> Int[Array, "slots"]:
     """The first index at which the cumulative weight exceeds `uniform` x the total.
 
     In two levels, blocks of about the square root of the vocabulary and then inside one block:

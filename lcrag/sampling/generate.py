@@ -48,7 +48,9 @@ def generate(
         raise UserError(f"prompt {empty} is empty: give at least one token to continue from")
     longest = max(map(len, ids))
     if longest >= config.max_positions:
-        raise UserError(f"a prompt of {longest} tokens leaves no room in a context of {config.max_positions}: shorten it")
+        raise UserError(
+            f"a prompt of {longest} tokens leaves no room in a context of {config.max_positions}: shorten it"
+        )
     context = min(longest + max_tokens, config.max_positions)
     sampler = Sampler(config, params, tokenizer, slots=min(slots, len(ids)), context=context)
     stop = tuple(stop)

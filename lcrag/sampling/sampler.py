@@ -86,9 +86,13 @@ class Sampler:
         mesh: Mesh | None = None,
     ):
         if slots < 1 or block < 1 or context < 2:
-            raise UserError(f"a sampler with slots={slots}, block={block}, context={context} cannot run: all must be positive")
+            raise UserError(
+                f"a sampler with slots={slots}, block={block}, context={context} cannot run: all must be positive"
+            )
         if context > config.max_positions:
-            raise UserError(f"context={context} exceeds the {config.max_positions} positions that the model was made for")
+            raise UserError(
+                f"context={context} exceeds the {config.max_positions} positions that the model was made for"
+            )
         mesh = mesh or make_mesh(devices=jax.devices()[:1])
         if slots % (mesh.shape["data"] * mesh.shape["fsdp"]):
             raise UserError(f"slots={slots} cannot be spread over the mesh {dict(mesh.shape)}: make it a multiple")

@@ -89,7 +89,9 @@ def test_parameters_are_born_sharded_and_compute_the_same(params):
     sharded = initialise(CONFIG, jax.random.key(0), mesh)
     kernel = sharded["layers"]["mlp"]["up"]["kernel"]
     assert kernel.addressable_shards[0].data.size * 4 == kernel.size
-    jax.tree.map(lambda leaf, sharding: leaf.sharding == sharding or pytest.fail(), sharded, param_shardings(CONFIG, mesh))
+    jax.tree.map(
+        lambda leaf, sharding: leaf.sharding == sharding or pytest.fail(), sharded, param_shardings(CONFIG, mesh)
+    )
     rows = jax.device_put(tokens(4, 8), logical_sharding(mesh, "batch", None))
     np.testing.assert_allclose(logits(CONFIG, sharded, rows), logits(CONFIG, params, tokens(4, 8)), atol=1e-5)
 

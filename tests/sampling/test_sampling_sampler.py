@@ -19,7 +19,14 @@ def model():
 
 
 def make(model, **options):
-    defaults = {"slots": 4, "context": 128, "block": 8, "windows": (64,), "append_rows": (2,), "append_tokens": (16, 32)}
+    defaults = {
+        "slots": 4,
+        "context": 128,
+        "block": 8,
+        "windows": (64,),
+        "append_rows": (2,),
+        "append_tokens": (16, 32),
+    }
     return Sampler(*model, tiny_tokenizer(), **(defaults | options))
 
 
@@ -33,10 +40,12 @@ def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5)
         sampler.append(texts)
         for slot, ids in texts.items():
             _extend(records[owner[slot]], ids, False, np.zeros(len(ids)))
-        sampler.begin({
-            slot: Generation(stop=STOP, max_tokens=11, temperature=1.3, seed=seed, episode=episode)
-            for slot, episode in owner.items()
-        })
+        sampler.begin(
+            {
+                slot: Generation(stop=STOP, max_tokens=11, temperature=1.3, seed=seed, episode=episode)
+                for slot, episode in owner.items()
+            }
+        )
         while sampler.running:
             for slot, sampled in sampler.decode().items():
                 _extend(records[owner[slot]], sampled.tokens, True, sampled.log_probabilities)

@@ -29,7 +29,9 @@ def expected(token_bytes, tokens, stop) -> int | None:
     return None
 
 
-@given(st.lists(st.integers(0, 383), max_size=60), st.sampled_from([STOP, ("円",), ("aa", "aba"), ("EUR", "UR s", "R")]))
+@given(
+    st.lists(st.integers(0, 383), max_size=60), st.sampled_from([STOP, ("円",), ("aa", "aba"), ("EUR", "UR s", "R")])
+)
 @settings(max_examples=200, deadline=None)
 def test_random_tokens_agree_with_a_text_search(tokens, stop):
     tokenizer = tiny_tokenizer()

@@ -1,0 +1,131 @@
+"""Trains the atlas's two policies from scratch: copying, reading, then a short and a long format-learning SFT."""
+
+import dataclasses
+import functools
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+
+import gin
+import jax
+
+from lcrag.artifacts.copying import TOKENS, copying_rows
+from lcrag.artifacts.demonstrations import Demonstrator
+from lcrag.artifacts.fitting import Progress, fit
+from lcrag.artifacts.reading import reading_rows
+from lcrag.data.atlas import World
+from lcrag.data.atlas.oracle import Oracle
+from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.questions import Question
+from lcrag.episodes import Program
+from lcrag.learning import Layout, Trajectory
+from lcrag.policy import DecoderConfig, Tokenizer, initialise, save_hugging_face
+from lcrag.retrieval import Collections
+
+COPYING_ROWS = 32
+
+
+@gin.configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curriculum:
+    """The stages of a tiny policy's education, each with its number of steps.
+
+    Attributes:
+      copying_steps: Random spans (no text at all).
+      reading_steps: Passages, a question, the answering passage, in all thirteen languages.
+      short_steps: Format-learning SFT of the cold start.
+      long_steps: SFT of the reference that is trained on demonstrations only.
+      learning_rate: Of every stage.
+      short_learning_rate: Of the cold start's SFT.
+      tokens_per_step: Of reading and SFT.
+    """
+
+    copying_steps: int = 1200
+    reading_steps: int = 600
+    short_steps: int = 60
+    long_steps: int = 800
+    learning_rate: float = 2e-3
+    short_learning_rate: float = 1e-3
+    tokens_per_step: int = 3600
+
+
+def atlas_decoder(vocabulary_size: int) -> DecoderConfig:
+    """The tiny policy: 1.3 million parameters of plain Qwen3."""
+    return DecoderConfig(
+        family="qwen3",
+        vocabulary_size=vocabulary_size,
+        width=128,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        head_width=32,
+        mlp_width=384,
+        max_positions=512,
+        unroll_layers=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class School:
+    """Trains policies on one world, stage by stage."""
+
+    world: World
+    tokenizer: Tokenizer
+    collections: Collections
+    program: Callable[[Question, Sequence[str]], Program]
+    curriculum: Curriculum
+    budget: int
+    progress: Callable[[str, int], Progress]
+    seed: int = 0
+
+    @property
+    def config(self) -> DecoderConfig:
+        return atlas_decoder(self.tokenizer.vocabulary_size)
+
+    def pretrained(self):
+        """Copying, then reading: what stands in for a pretrained multilingual model."""
+        plan = self.curriculum
+        params = initialise(self.config, jax.random.key(self.seed))
+        rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
+        tokens = COPYING_ROWS * TOKENS
+        params = self._fit("copying", params, rows, plan.copying_steps, plan.learning_rate, tokens, "constant")
+        rows = reading_rows(self.world, self.tokenizer, self.seed)
+        return self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
+
+    def demonstrations(self) -> Iterator[Trajectory]:
+        """The oracle's clean demonstrations in the training languages."""
+        demonstrator = Demonstrator(
+            world=self.world,
+            questions=self.world.questions("train", languages=LCRL_TRAINING, hops=1),
+            program=functools.partial(self.program, collections=LCRL_LANGUAGES),
+            search=self.collections.search,
+            tokenizer=self.tokenizer,
+            oracle=Oracle(budget=self.budget),
+        )
+        return demonstrator.stream(self.seed)
+
+    def tuned(self, params, name: str, steps: int, learning_rate: float):
+        """SFT of pretrained parameters on the oracle's demonstrations."""
+        copied = jax.tree.map(lambda leaf: leaf + 0, params)
+        tokens = self.curriculum.tokens_per_step
+        return self._fit(name, copied, self.demonstrations(), steps, learning_rate, tokens)
+
+    def _fit(self, name, params, rows, steps, learning_rate, tokens, decay="cosine"):
+        return fit(
+            self.config,
+            params,
+            rows,
+            steps=steps,
+            tokens_per_step=tokens,
+            learning_rate=learning_rate,
+            layout=Layout(rows=12, row_lengths=(384,)),
+            progress=self.progress(name, steps),
+            decay=decay,
+        )
+
+
+def save_policy(folder: pathlib.Path, config: DecoderConfig, params, tokenizer_folder: pathlib.Path, eos_ids) -> None:
+    """A Hugging Face folder in bfloat16 with its tokenizer."""
+    plain = dataclasses.replace(config, unroll_layers=False)
+    save_hugging_face(folder, plain, jax.device_get(params), dtype="bfloat16", eos_ids=eos_ids)
+    shutil.copy(tokenizer_folder / "tokenizer.json", folder)

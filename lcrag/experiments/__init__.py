@@ -1,0 +1,14 @@
+"""The composition root: gin builds the parts here and nowhere else.
+
+Every function named here is a command of `lcrag`, called as `function(output_dir, words)`.
+"""
+
+from lcrag.experiments.building import build
+from lcrag.experiments.evaluating import evaluate
+from lcrag.experiments.reporting import report
+from lcrag.experiments.showing import sample
+from lcrag.experiments.training import train
+
+SCOPES = ("train", "evaluate", "sample")
+
+__all__ = ["SCOPES", "build", "evaluate", "report", "sample", "train"]

@@ -1,0 +1,169 @@
+"""`lcrag evaluate`: a policy on held-out questions, by language, sampled and greedy."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import gin
+from rich.console import Console
+from rich.progress import Progress
+
+from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Runner
+from lcrag.errors import UserError
+from lcrag.evaluation import Answered, Row, read_rows, write_rows
+from lcrag.evaluation import evaluate as evaluate_answers
+from lcrag.experiments.method import Method
+from lcrag.experiments.parts import Policy, check_collections, make_runner, policy_parameters
+from lcrag.retrieval import Collections
+from lcrag.runs.atomic import write_json_lines
+
+EVALUATION = "evaluation.json"
+ANSWERS = "answers"
+# Added to the run's seed, so that evaluation never draws a training rollout's random numbers.
+SEED_OFFSET = 1_000_000
+
+
+@gin.configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is asked, and how the answers are decoded.
+
+    Attributes:
+      questions: Held-out questions.
+      split: What to call them in the rows.
+      temperatures: Name of a way of decoding -> its temperature; 0 is greedy.
+      references: Name of another policy of the same shape, shown beside the trained one -> its folder.
+      seen_languages: Languages of the training data; the others are zero-shot.
+      languages: All languages, among which an answer's language is identified.
+    """
+
+    questions: Sequence[Question]
+    split: str = "held_out"
+    temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
+    references: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    seen_languages: Sequence[str] = LCRL_TRAINING
+    languages: Sequence[str] = LCRL_LANGUAGES
+
+    def run(
+        self,
+        folder: pathlib.Path,
+        label: str,
+        runner: Runner,
+        method: Method,
+        policy: Policy,
+        *,
+        seed: int,
+        console: Console | None = None,
+    ) -> list[Row]:
+        """Asks every question in every way of decoding, with the parameters that the runner's sampler has.
+
+        Writes `answers/<label>_<decoding>.jsonl` and adds the rows to `evaluation.json`.
+        """
+        rows: list[Row] = []
+        for decoding, temperature in self.temperatures.items():
+            decoder = dataclasses.replace(runner, temperature=temperature, seed=seed + SEED_OFFSET)
+            answered = self._ask(decoder, method, f"{label}, {decoding}", console or Console())
+            path = answers_path(folder, label, decoding)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json_lines(path, map(dataclasses.asdict, answered))
+            rows += evaluate_answers(
+                answered,
+                method=f"{label}, {decoding}",
+                model=policy.name,
+                split=self.split,
+                seed=seed,
+                seen_languages=self.seen_languages,
+                languages=self.languages,
+            )
+        _add_rows(folder / EVALUATION, rows)
+        return rows
+
+    def run_references(self, folder: pathlib.Path, runner: Runner, method: Method, policy: Policy, **options) -> None:
+        """The same questions to every reference policy; the sampler's parameters must be set again afterwards."""
+        for label, reference in self.references.items():
+            runner.sampler.set_params(policy_parameters(reference, policy))
+            self.run(folder, label, runner, method, policy, **options)
+
+    def _ask(self, runner: Runner, method: Method, title: str, console: Console) -> list[Answered]:
+        languages = tuple(self.languages)
+        programs = [(q, method.program(q, languages), number) for number, q in enumerate(self.questions)]
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task(title, total=len(programs))
+            records = runner.run(programs, progress=lambda done, _: progress.update(task, completed=done))
+        return [_answered(record) for record in records]
+
+
+def _answered(record: EpisodeRecord) -> Answered:
+    question, extra = record.question, record.question.extra
+    subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
+    if "copyable" in extra:
+        subsets.append("copyable" if extra["copyable"] else "translated")
+    return Answered(
+        question_id=question.id,
+        dataset=question.dataset,
+        language=question.language,
+        answer=record.outcome.answer,
+        golds=question.answers,
+        searches=record.counts["searches"],
+        subsets=tuple(subsets),
+    )
+
+
+def answers_path(folder: pathlib.Path, label: str, decoding: str) -> pathlib.Path:
+    """Where the answers of one way of decoding are kept."""
+    return folder / ANSWERS / f"{label.replace(' ', '_')}_{decoding}.jsonl"
+
+
+def read_answers(path: pathlib.Path) -> list[Answered]:
+    """Reads what `Evaluation.run` wrote."""
+    with path.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [Answered(**row | {"golds": tuple(row["golds"]), "subsets": tuple(row["subsets"])}) for row in rows]
+
+
+def _add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:
+    """New rows replace those of the same method and seed; all others are kept."""
+    replaced = {(row.method, row.split, row.seed) for row in rows}
+    kept = (
+        [row for row in read_rows(path) if (row.method, row.split, row.seed) not in replaced] if path.exists() else []
+    )
+    write_rows(path, [*kept, *rows])
+
+
+@gin.configurable
+def evaluate(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    seed: int,
+    policy: Policy,
+    collections: Collections,
+    method: Method,
+    evaluation: Evaluation,
+    label: str = "policy",
+) -> None:
+    """Evaluates a policy without training it; writes `evaluation.json` and the answers.
+
+    Args:
+      output_dir: Where to write.
+      words: Not used.
+      seed: Of sampling.
+      policy: Whom to ask.
+      collections: To search in.
+      method: Its program.
+      evaluation: What to ask.
+      label: What to call the policy in the rows.
+    """
+    if output_dir is None:
+        raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
+    check_collections(evaluation.questions, collections)
+    runner, console = make_runner(policy, collections, seed), Console()
+    rows = evaluation.run(output_dir, label, runner, method, policy, seed=seed, console=console)
+    for row in rows:
+        if row.language == "all" and row.metric in ("c3_recall", "flexible_exact_match", "searches"):
+            console.print(
+                f"{row.method}  {row.split}  {row.metric} {row.value:.3f} ± {row.standard_error:.3f} ({row.count})"
+            )

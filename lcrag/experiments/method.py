@@ -1,0 +1,122 @@
+"""A method: a program, a reward, and who shares a baseline with whom."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import gin
+import numpy as np
+from jaxtyping import Float, Int
+
+from lcrag.data.batches import Coupled, questions_of_step
+from lcrag.data.coupling import parallel, pivot
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Program
+from lcrag.errors import UserError
+from lcrag.learning import Trajectory, group_advantages
+from lcrag.rewards import Episodes, Reward
+
+
+@gin.configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """What distinguishes one method of the papers from another.
+
+    Attributes:
+      name: As it is called in tables.
+      program: Builds a question's episode program from (question, languages of the collection set).
+      reward: Scores a batch of finished episodes.
+      coupling: Which episodes share a baseline. "parallel": a question in all its languages, each answered in its
+        own; "pivot": a question's native, English and related versions, all answered in the native language;
+        "independent": the samples of one prompt, as in plain GRPO.
+      samples: Episodes per prompt.
+      normalise_std: Divide advantages by the group's standard deviation.
+    """
+
+    name: str
+    program: Callable[[Question, Sequence[str]], Program]
+    reward: Reward
+    coupling: Literal["parallel", "pivot", "independent"] = "parallel"
+    samples: int = 1
+    normalise_std: bool = True
+
+    def table(self, questions: Sequence[Question]) -> list[Coupled]:
+        """The questions as reinforcement learning draws them: those that enter a step together.
+
+        Raises:
+          UserError: every group would have a single member, so that nothing could be learned.
+        """
+        languages = tuple(code for code in LCRL_LANGUAGES if any(q.language == code for q in questions))
+        table = pivot(questions, languages) if self.coupling == "pivot" else parallel(questions)
+        if not table:
+            raise UserError("there is no question to train on: choose another split or other languages")
+        largest = self.samples * (1 if self.coupling == "independent" else max(map(len, table)))
+        if largest < 2:
+            raise UserError(
+                f"groups of one have no baseline to learn from (coupling {self.coupling}, {self.samples} sample a"
+                " prompt): set Method.samples to 2 or more, or couple several languages"
+            )
+        return table
+
+    def questions(self, table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Question]:
+        """The prompts of one step, each as often as it is sampled; a function of (seed, step) only."""
+        drawn = questions_of_step(table, seed=seed, step=step, couplings=couplings)
+        return [question for question in drawn for _ in range(self.samples)]
+
+    def group_of(self, question: Question) -> str:
+        """Names the group whose baseline the question's episodes share."""
+        return question.coupling + (f"/{question.language}" if self.coupling == "independent" else "")
+
+    def score(self, records: Sequence[EpisodeRecord], step: int) -> "Scored":
+        """Rewards and advantages of one step's episodes."""
+        groups = [self.group_of(record.question) for record in records]
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        ids = np.array([numbers[group] for group in groups], np.int32)
+        rewards = self.reward(
+            Episodes(
+                answers=[record.outcome.answer for record in records],
+                golds=[record.question.answers for record in records],
+                group_ids=ids,
+                languages=[record.question.language for record in records],
+                extra=[record.outcome.extra for record in records],
+                step=step,
+            )
+        )
+        totals = np.asarray(rewards["total"], np.float32)
+        advantages = np.asarray(group_advantages(totals, ids, normalise_std=self.normalise_std))
+        return Scored(tuple(records), tuple(groups), ids, rewards, advantages)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scored:
+    """The episodes of one step with what they earned, in equal order."""
+
+    records: tuple[EpisodeRecord, ...]
+    groups: tuple[str, ...]
+    group_ids: Int[np.ndarray, "episodes"]
+    rewards: dict[str, Float[np.ndarray, "episodes"]]
+    advantages: Float[np.ndarray, "episodes"]
+
+    def trajectories(self) -> list[Trajectory]:
+        """What learning sees of the episodes; groups without variance are left in, their advantage is 0."""
+        return [
+            Trajectory(record.tokens, record.by_policy, record.log_probabilities, float(advantage))
+            for record, advantage in zip(self.records, self.advantages, strict=True)
+        ]
+
+    def measurements(self) -> dict[str, float]:
+        """Means over the step's episodes, under the names of `metrics.jsonl`."""
+        counts = {name: np.mean([record.counts[name] for record in self.records]) for name in self.records[0].counts}
+        lengths = [len(record.tokens) for record in self.records]
+        totals = self.rewards["total"]
+        spread = [np.ptp(totals[self.group_ids == group]) for group in np.unique(self.group_ids)]
+        return {
+            **{f"reward/{name}": float(np.mean(values)) for name, values in self.rewards.items()},
+            **{f"episode/{name}": float(value) for name, value in counts.items()},
+            "episode/finished": float(np.mean([record.finished for record in self.records])),
+            "episode/answered": float(np.mean([record.outcome.answer is not None for record in self.records])),
+            "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in self.records])),
+            "episode/tokens": float(np.mean(lengths)),
+            "groups/without_variance": float(np.mean(np.array(spread) == 0)),
+        }

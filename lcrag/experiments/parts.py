@@ -1,0 +1,151 @@
+"""The parts of an experiment, each built from a few gin bindings."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gin
+from jax.sharding import Mesh
+
+from lcrag.data.atlas import World, build_world
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import Question
+from lcrag.episodes import Runner
+from lcrag.errors import UserError
+from lcrag.policy import DecoderConfig, Tokenizer, load_hugging_face, load_tokenizer, make_mesh
+from lcrag.retrieval import Collections, build_collection, load_collections, load_encoder
+from lcrag.sampling import Sampler
+
+WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
+
+configured_sampler = gin.external_configurable(Sampler, module="lcrag.sampling")
+configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
+gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A decoder with its parameters, tokenizer and devices."""
+
+    name: str
+    config: DecoderConfig
+    params: Any
+    tokenizer: Tokenizer
+    mesh: Mesh
+
+
+def resolved_folder(folder: str) -> pathlib.Path:
+    """A folder of weights: a path, or the name of one that ships with the package ("atlas/cold_start")."""
+    shipped = WEIGHTS / folder.replace("atlas/", "atlas/weights/", 1)
+    path = pathlib.Path(folder)
+    return shipped if not path.exists() and shipped.is_dir() else path
+
+
+@gin.configurable
+def policy(
+    folder: str, mesh: Mesh, compute_dtype: str = "float32", remat: str = "none", unroll_layers: bool = False
+) -> Policy:
+    """Loads a policy from a Hugging Face folder, or from the package ("atlas/cold_start").
+
+    Args:
+      folder: Where `config.json`, `model.safetensors` and `tokenizer.json` are.
+      mesh: Devices.
+      compute_dtype: "float32" or "bfloat16".
+      remat: What the backward pass recomputes: "none", "dots" or "full".
+      unroll_layers: Unroll the scan over layers; quicker for tiny models.
+    """
+    path = resolved_folder(folder)
+    config, params = load_hugging_face(path, mesh=mesh)
+    config = dataclasses.replace(config, compute_dtype=compute_dtype, remat=remat, unroll_layers=unroll_layers)
+    return Policy(folder, config, params, load_tokenizer(path), mesh)
+
+
+def policy_parameters(folder: str, like: Policy) -> Any:
+    """The parameters of another policy that has the same shape as `like`.
+
+    Raises:
+      UserError: it has another shape.
+    """
+    other = policy(folder, like.mesh, like.config.compute_dtype, like.config.remat, like.config.unroll_layers)
+    if other.config != like.config:
+        raise UserError(f"the policy in {folder} has another shape than {like.name}: compare policies of one shape")
+    return other.params
+
+
+@gin.configurable
+def atlas_world(seed: int = 0, english_coverage: float = 0.8, coverage: float = 0.55) -> World:
+    """The embedded world; see `lcrag.data.atlas.build_world`."""
+    return build_world(seed, english_coverage=english_coverage, coverage=coverage)
+
+
+@gin.configurable
+def atlas_questions(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    hops: int | None = 1,
+    copyable: bool | None = None,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's questions of a split, every language version of a question together.
+
+    Args:
+      split: train, validation, held_out or unseen.
+      languages: Languages to ask in.
+      hops: 1, 2 or None for both.
+      copyable: Only answers used as they are in every language (True), only translated ones (False), or both.
+      limit: At most this many questions, each in all languages, spread evenly over the split.
+      world: Builds the atlas.
+    """
+    questions = world().questions(split, languages, hops, copyable)
+    count = len(questions) // len(languages)
+    kept = range(count) if limit is None else [index * count // limit for index in range(min(limit, count))]
+    return [questions[index * len(languages) + place] for index in kept for place in range(len(languages))]
+
+
+@gin.configurable
+def atlas_collections(
+    folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
+) -> Collections:
+    """One collection per language of the atlas, built on first use and kept in the user's cache.
+
+    Args:
+      folder: Where they are kept; None: a folder of the cache named by the world's and the encoder's fingerprints.
+      encoder: Folder of the encoder, or the name of one that ships with the package.
+      world: Builds the atlas.
+    """
+    atlas, opened = world(), load_encoder(resolved_folder(encoder))
+    root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
+    for language in LCRL_LANGUAGES:
+        if not (root / language).exists():
+            build_collection(atlas.passages(language), opened, root, language=language)
+    return load_collections(root, opened)
+
+
+def cache_folder() -> pathlib.Path:
+    """Where what can be rebuilt is kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "lcrag" / "collections"
+
+
+def make_runner(policy: Policy, collections: Collections, seed: int) -> Runner:
+    """The sampler and its runner, as configured, for one policy and its collections."""
+    sampler = configured_sampler(policy.config, policy.params, policy.tokenizer, mesh=policy.mesh)
+    return configured_runner(sampler=sampler, tokenizer=policy.tokenizer, search=collections.search, seed=seed)
+
+
+def check_collections(questions: Sequence[Question], collections: Collections) -> None:
+    """Says at once which language has questions but no collection.
+
+    Raises:
+      UserError: there is such a language.
+    """
+    missing = sorted({question.language for question in questions} - set(collections.languages))
+    if missing:
+        present = ", ".join(collections.languages)
+        raise UserError(
+            f"there are questions in {', '.join(missing)} but collections only in {present}:"
+            " build the missing ones or ask in fewer languages"
+        )

@@ -1,0 +1,102 @@
+"""`lcrag report`: a run's tables and its `report.md`."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+import gin
+from rich.console import Console
+
+from lcrag.errors import UserError
+from lcrag.evaluation import (
+    Comparison,
+    Report,
+    Table,
+    compare,
+    comparison_table,
+    method_table,
+    read_rows,
+    read_training_log,
+    to_rich,
+    write_report,
+)
+from lcrag.experiments.evaluating import EVALUATION, Evaluation, answers_path, read_answers
+
+METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
+SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
+BEFORE, AFTER = "before", "after"
+DEFAULT_READING = "One run on one machine; compare runs only over several seeds."
+
+
+def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
+    """For each way of decoding a before/after table by language and subset, then every policy in one table."""
+    rows, split = read_rows(folder / EVALUATION), evaluation.split
+    groups = [
+        [(split, name) for name in ("all", "seen", "zero_shot")],
+        [(split, code) for code in evaluation.languages],
+    ]
+    groups.append([(f"{split}/{subset}", "all") for subset in SUBSETS])
+    found = []
+    for decoding in evaluation.temperatures:
+        sides = [read_answers(answers_path(folder, side, decoding)) for side in (BEFORE, AFTER)]
+        differences = compare(
+            *sides, split=split, seen_languages=evaluation.seen_languages, languages=evaluation.languages, seed=seed
+        )
+        comparison = Comparison(
+            rows=rows,
+            before=f"{BEFORE}, {decoding}",
+            after=f"{AFTER}, {decoding}",
+            references=tuple(f"{label}, {decoding}" for label in evaluation.references),
+            differences=differences,
+        )
+        found.append(comparison_table(comparison, f"Held-out questions, {decoding}", groups, METRICS))
+    labels = [f"{label}, {decoding}" for decoding in evaluation.temperatures for label in _labels(evaluation)]
+    found.append(method_table(rows, "Every policy, all languages", labels, METRICS, (split, "all")))
+    return found
+
+
+def _labels(evaluation: Evaluation) -> Sequence[str]:
+    return (BEFORE, AFTER, *evaluation.references)
+
+
+def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console, reading: str = "") -> None:
+    """Prints the tables of a finished run and writes `report.md` with its curves."""
+    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
+    for table in results:
+        console.print(to_rich(table))
+    path = write_report(
+        folder,
+        Report(
+            title="LcRL on the atlas" if evaluation else "Training run",
+            summary=f"Started {about['started']}, seed {about['seed']}.",
+            command=" ".join(about["command"]),
+            commit=about["commit"] or "not in a repository",
+            versions={**about["packages"], "devices": ", ".join(about["devices"])},
+            tables=tuple(results),
+            reading=reading or DEFAULT_READING,
+            curves=read_training_log(folder / "metrics.jsonl"),
+        ),
+    )
+    console.print(f"The report is in {path}")
+
+
+@gin.configurable
+def report(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    evaluation: Evaluation | None = None,
+    reading: str = "",
+) -> None:
+    """Writes `report.md` anew for a run's folder.
+
+    Args:
+      output_dir: The run's folder.
+      words: Not used.
+      evaluation: How the run was evaluated.
+      reading: What the numbers show and do not show, in plain words.
+    """
+    if output_dir is None or not (output_dir / "run.json").is_file():
+        raise UserError(f"{output_dir} is not the folder of a run: give one with --output_dir=FOLDER")
+    report_run(output_dir, evaluation, Console(), reading)

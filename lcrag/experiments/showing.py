@@ -1,0 +1,57 @@
+"""`lcrag sample`: one question, one episode, in colour by who wrote what."""
+
+import pathlib
+from collections.abc import Sequence
+
+import gin
+from rich.console import Console
+
+from lcrag.data.languages import LANGUAGES, known_languages
+from lcrag.data.questions import Question, with_question_mark
+from lcrag.display import print_episode
+from lcrag.errors import UserError
+from lcrag.experiments.method import Method
+from lcrag.experiments.parts import Policy, check_collections, make_runner
+from lcrag.retrieval import Collections
+
+
+@gin.configurable
+def sample(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    policy: Policy,
+    collections: Collections,
+    method: Method,
+    language: str = "en",
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> None:
+    """Answers a question typed by the user and prints the episode.
+
+    Args:
+      output_dir: Not used.
+      words: The question.
+      policy: Whom to ask.
+      collections: To search in.
+      method: Its program.
+      language: Code of the language the question is asked in.
+      temperature: 0 is greedy.
+      seed: Of sampling.
+
+    Raises:
+      UserError: no question, an unknown language, or one without a collection.
+    """
+    if not words:
+        raise UserError('lcrag sample needs a question: lcrag sample "What is the currency code of France?"')
+    known_languages((language,))
+    text = with_question_mark(" ".join(words))
+    question = Question(id="typed", dataset="typed", language=language, text=text, answers=())
+    check_collections([question], collections)
+    runner = make_runner(policy, collections, seed)
+    runner.temperature = temperature
+    [record] = runner.run([(question, method.program(question, collections.languages), 0)])
+    console = Console()
+    console.print(f"[dim]{LANGUAGES[language].name}[/dim]")
+    print_episode([("environment", record.prompt), *((turn.by, turn.text) for turn in record.turns)], console)
+    console.print(f"answer: {record.outcome.answer}", markup=False)

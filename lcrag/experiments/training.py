@@ -1,0 +1,228 @@
+"""`lcrag train`: reinforcement learning, from rollouts to a held-out table. Reads top to bottom."""
+
+import functools
+import pathlib
+import time
+from collections.abc import Sequence
+
+import gin
+import jax
+import numpy as np
+from rich.console import Console
+
+from lcrag.data.questions import Question
+from lcrag.display import TrainingDisplay, training_display
+from lcrag.episodes import Runner, episode_json
+from lcrag.errors import UserError
+from lcrag.experiments.evaluating import Evaluation
+from lcrag.experiments.method import Method, Scored
+from lcrag.experiments.parts import Policy, check_collections, make_runner
+from lcrag.experiments.reporting import AFTER, BEFORE, report_run
+from lcrag.learning import (
+    Layout,
+    Optimizer,
+    PolicyGradient,
+    TrainState,
+    initial_state,
+    make_score,
+    make_update,
+    pack,
+)
+from lcrag.learning.checkpoints import Checkpoints, abstract_state
+from lcrag.policy import hidden_states, param_shardings, save_hugging_face, unembed_log_probabilities
+from lcrag.retrieval import Collections
+from lcrag.runs import RunFolder, open_run, provenance
+
+MAY_CHANGE = ("train.steps", "adamw.steps", "train.checkpoint_every", "train.episodes_every")
+
+
+@gin.configurable
+def train(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    seed: int,
+    steps: int,
+    couplings: int,
+    policy: Policy,
+    questions: Sequence[Question],
+    collections: Collections,
+    method: Method,
+    objective: PolicyGradient,
+    optimizer: Optimizer,
+    layout: Layout,
+    updates_per_rollout: int = 1,
+    checkpoint_every: int = 50,
+    episodes_every: int = 10,
+    most_skipped_in_a_row: int = 5,
+    evaluation: Evaluation | None = None,
+) -> None:
+    """Trains a policy to search; the same call continues an interrupted run.
+
+    Args:
+      output_dir: The run's folder.
+      words: Not used.
+      seed: Of question order and sampling.
+      steps: Rollouts, each followed by its updates.
+      couplings: Coupled questions in a rollout (each in all its languages, `method.samples` times).
+      policy: Where to start.
+      questions: To train on.
+      collections: To search in.
+      method: Program, reward and coupling.
+      objective: Policy-gradient loss.
+      optimizer: Its `steps` count updates.
+      layout: Shapes of training rows.
+      updates_per_rollout: Mini-batches that a rollout is cut into, one update each.
+      checkpoint_every: Steps between checkpoints; the last step is always saved.
+      episodes_every: Steps between written episodes.
+      most_skipped_in_a_row: Non-finite updates in a row after which the run stops with a dump.
+      evaluation: Held-out evaluation before and after, or None.
+
+    Raises:
+      UserError: no output folder, one of another run, questions without collections, or a diverged run.
+    """
+    if output_dir is None:
+        raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
+    check_collections(questions, collections)
+    table = method.table(questions)
+    runner = make_runner(policy, collections, seed)
+    about = provenance(seed=seed, hashes=_hashes(policy, collections))
+    with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
+        console = Console()
+        training = _Training(
+            runner=runner,
+            method=method,
+            languages=collections.languages,
+            policy=policy,
+            objective=objective,
+            optimizer=optimizer,
+            layout=layout,
+            parts=updates_per_rollout,
+        )
+        with Checkpoints(run.checkpoints) as checkpoints:
+            first = training.restore(checkpoints)
+            if evaluation is not None and first == 0:
+                evaluation.run(run.path, BEFORE, runner, method, policy, seed=seed, console=console)
+                evaluation.run_references(run.path, runner, method, policy, seed=seed, console=console)
+                runner.sampler.set_params(training.state.params)
+            with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
+                for step in range(first, steps):
+                    drawn = method.questions(table, seed=seed, step=step, couplings=couplings)
+                    scored, metrics = training.step(step, drawn, display)
+                    log.write(step, metrics)
+                    display.update(step + 1, metrics)
+                    if step % episodes_every == 0 or step == steps - 1:
+                        write_episodes(run, step, scored)
+                    if metrics["update/non_finite_in_a_row"] >= most_skipped_in_a_row:
+                        write_episodes(run, step, scored)
+                        raise UserError(
+                            f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step"
+                            f" {step}: see {run.path}/episodes/step_{step}.jsonl, lower adamw.learning_rate and start anew"
+                        )
+                    if (step + 1) % checkpoint_every == 0 or step == steps - 1:
+                        checkpoints.save(step + 1, training.state)
+        if evaluation is not None:
+            evaluation.run(run.path, AFTER, runner, method, policy, seed=seed, console=console)
+        save_policy(run.path / "policy", policy, training.state.params)
+        report_run(run.path, evaluation, console)
+
+
+class _Training:
+    """The train state and the functions of a step."""
+
+    def __init__(
+        self, *, runner: Runner, method: Method, languages, policy: Policy, objective, optimizer, layout, parts
+    ):
+        self._runner, self._method, self._languages, self._layout = runner, method, languages, layout
+        self._parts, self._mesh = parts, policy.mesh
+        shardings = param_shardings(policy.config, policy.mesh)
+        hidden = functools.partial(hidden_states, policy.config)
+        unembed = functools.partial(unembed_log_probabilities, policy.config)
+        temperature = runner.temperature
+        self._update = make_update(
+            hidden, unembed, objective, optimizer, temperature=temperature, mesh=policy.mesh, param_shardings=shardings
+        )
+        self._reference = None
+        if objective.kl_coefficient:
+            score = make_score(hidden, unembed, policy.mesh, temperature)
+            self._reference = functools.partial(score, policy.params)
+        # the update gives its state's memory away, and the policy's own parameters are still wanted
+        params = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)(policy.params)
+        self.state: TrainState = initial_state(params, optimizer, policy.mesh, shardings)
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Continues from the latest checkpoint if there is one; returns the first step to do."""
+        step = checkpoints.latest_step()
+        if step is None:
+            return 0
+        self.state = checkpoints.restore(abstract_state(self.state))
+        self._runner.sampler.set_params(self.state.params)
+        return step
+
+    def step(self, step: int, questions: Sequence[Question], display: TrainingDisplay):
+        """One rollout and its updates: (scored episodes, metrics)."""
+        started = time.monotonic()
+        sampled_before, slot_steps_before = self._sampler_counts()
+        programs = [
+            (question, self._method.program(question, self._languages), step * len(questions) + number)
+            for number, question in enumerate(questions)
+        ]
+        records = self._runner.run(
+            programs, policy_version=step, progress=lambda done, total: display.phase("rollout", done, total)
+        )
+        rolled_out = time.monotonic()
+        scored = self._method.score(records, step)
+        rewarded = time.monotonic()
+        display.phase("update")
+        measured = self._learn(scored)
+        updated = time.monotonic()
+        sampled, slot_steps = np.subtract(self._sampler_counts(), (sampled_before, slot_steps_before))
+        timing = {
+            "seconds/rollout": rolled_out - started,
+            "seconds/retrieval_wait": self._runner.statistics.retrieval_wait_seconds,
+            "seconds/rewards": rewarded - rolled_out,
+            "seconds/update": updated - rewarded,
+            "tokens_per_second/sampled": float(sampled) / (rolled_out - started),
+            "slots/occupancy": float(sampled) / max(1.0, float(slot_steps)),
+            "compiled_shapes": self._runner.sampler.statistics.compiled_shapes,
+        }
+        return scored, scored.measurements() | measured | timing
+
+    def _sampler_counts(self) -> tuple[int, int]:
+        statistics = self._runner.sampler.statistics
+        return statistics.sampled_tokens, statistics.slot_steps
+
+    def _learn(self, scored: Scored) -> dict[str, float]:
+        trajectories = scored.trajectories()
+        measured: list[dict[str, float]] = []
+        for part in range(self._parts):
+            batch = pack(trajectories[part :: self._parts], self._layout)
+            if self._reference is not None:
+                batch = batch.replace(reference_log_probabilities=jax.device_get(self._reference(batch)))
+            with jax.transfer_guard("disallow"):
+                self.state, metrics = self._update(self.state, batch)
+                measured.append({name: float(value) for name, value in jax.device_get(metrics).items()})
+        self._runner.sampler.set_params(self.state.params)
+        means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
+        # later mini-batches are off-policy by design: only the first compares the two programs
+        return means | {"sampling_training_gap": measured[0]["sampling_training_gap"]}
+
+
+def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:
+    """Writes every episode of a step with its rewards."""
+    rows = (
+        episode_json(record, group=group, rewards={name: values[index] for name, values in scored.rewards.items()})
+        for index, (record, group) in enumerate(zip(scored.records, scored.groups, strict=True))
+    )
+    run.write_episodes(step, rows)
+
+
+def save_policy(folder: pathlib.Path, policy: Policy, params) -> None:
+    """Writes the trained policy as a Hugging Face folder, tokenizer included."""
+    save_hugging_face(folder, policy.config, jax.device_get(params), eos_ids=policy.tokenizer.eos_ids)
+    policy.tokenizer.backend.save(str(folder / "tokenizer.json"))
+
+
+def _hashes(policy: Policy, collections: Collections) -> dict[str, str]:
+    indexes = {f"collection/{code}": collections.collection(code).fingerprint for code in collections.languages}
+    return {"tokenizer": policy.tokenizer.fingerprint(), "encoder": collections.encoder.fingerprint()} | indexes
