@@ -1,7 +1,6 @@
 """Trains the atlas's two policies from scratch: copying, reading, then a short and a long format-learning SFT."""
 
 import dataclasses
-import functools
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +96,7 @@ class School:
         demonstrator = Demonstrator(
             world=self.world,
             questions=self.world.questions("train", languages=LCRL_TRAINING, hops=1),
-            program=functools.partial(self.program, collections=LCRL_LANGUAGES),
+            program=lambda question: self.program(question, LCRL_LANGUAGES),
             search=self.collections.search,
             tokenizer=self.tokenizer,
             oracle=Oracle(budget=self.budget),

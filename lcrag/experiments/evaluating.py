@@ -16,9 +16,10 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
 from lcrag.experiments.method import Method
-from lcrag.experiments.parts import Policy, check_collections, make_runner, policy_parameters
+from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler, policy_parameters
 from lcrag.retrieval import Collections
 from lcrag.runs.atomic import write_json_lines
+from lcrag.sampling import Sampler
 
 EVALUATION = "evaluation.json"
 ANSWERS = "answers"
@@ -81,10 +82,12 @@ class Evaluation:
         _add_rows(folder / EVALUATION, rows)
         return rows
 
-    def run_references(self, folder: pathlib.Path, runner: Runner, method: Method, policy: Policy, **options) -> None:
+    def run_references(
+        self, folder: pathlib.Path, sampler: Sampler, runner: Runner, method: Method, policy: Policy, **options
+    ) -> None:
         """The same questions to every reference policy; the sampler's parameters must be set again afterwards."""
         for label, reference in self.references.items():
-            runner.sampler.set_params(policy_parameters(reference, policy))
+            sampler.set_params(policy_parameters(reference, policy))
             self.run(folder, label, runner, method, policy, **options)
 
     def _ask(self, runner: Runner, method: Method, title: str, console: Console) -> list[Answered]:
@@ -160,7 +163,7 @@ def evaluate(
     if output_dir is None:
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
     check_collections(evaluation.questions, collections)
-    runner, console = make_runner(policy, collections, seed), Console()
+    runner, console = make_runner(make_sampler(policy), policy, collections, seed), Console()
     rows = evaluation.run(output_dir, label, runner, method, policy, seed=seed, console=console)
     for row in rows:
         if row.language == "all" and row.metric in ("c3_recall", "flexible_exact_match", "searches"):

@@ -15,6 +15,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, Tokenizer, load_hugging_face, load_tokenizer, make_mesh
+from lcrag.policy.config import ComputeDtype, Remat
 from lcrag.retrieval import Collections, build_collection, load_collections, load_encoder
 from lcrag.sampling import Sampler
 
@@ -45,7 +46,7 @@ def resolved_folder(folder: str) -> pathlib.Path:
 
 @gin.configurable
 def policy(
-    folder: str, mesh: Mesh, compute_dtype: str = "float32", remat: str = "none", unroll_layers: bool = False
+    folder: str, mesh: Mesh, compute_dtype: ComputeDtype = "float32", remat: Remat = "none", unroll_layers: bool = False
 ) -> Policy:
     """Loads a policy from a Hugging Face folder, or from the package ("atlas/cold_start").
 
@@ -130,9 +131,13 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(base) / "lcrag" / "collections"
 
 
-def make_runner(policy: Policy, collections: Collections, seed: int) -> Runner:
-    """The sampler and its runner, as configured, for one policy and its collections."""
-    sampler = configured_sampler(policy.config, policy.params, policy.tokenizer, mesh=policy.mesh)
+def make_sampler(policy: Policy) -> Sampler:
+    """The sampler, as configured, with the policy's parameters."""
+    return configured_sampler(policy.config, policy.params, policy.tokenizer, mesh=policy.mesh)
+
+
+def make_runner(sampler: Sampler, policy: Policy, collections: Collections, seed: int) -> Runner:
+    """The runner, as configured, over a sampler and some collections."""
     return configured_runner(sampler=sampler, tokenizer=policy.tokenizer, search=collections.search, seed=seed)
 
 

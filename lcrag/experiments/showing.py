@@ -11,7 +11,7 @@ from lcrag.data.questions import Question, with_question_mark
 from lcrag.display import print_episode
 from lcrag.errors import UserError
 from lcrag.experiments.method import Method
-from lcrag.experiments.parts import Policy, check_collections, make_runner
+from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler
 from lcrag.retrieval import Collections
 
 
@@ -48,7 +48,7 @@ def sample(
     text = with_question_mark(" ".join(words))
     question = Question(id="typed", dataset="typed", language=language, text=text, answers=())
     check_collections([question], collections)
-    runner = make_runner(policy, collections, seed)
+    runner = make_runner(make_sampler(policy), policy, collections, seed)
     runner.temperature = temperature
     [record] = runner.run([(question, method.program(question, collections.languages), 0)])
     console = Console()

@@ -16,7 +16,7 @@ from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
 from lcrag.experiments.evaluating import Evaluation
 from lcrag.experiments.method import Method, Scored
-from lcrag.experiments.parts import Policy, check_collections, make_runner
+from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
 from lcrag.learning import (
     Layout,
@@ -32,6 +32,7 @@ from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import hidden_states, param_shardings, save_hugging_face, unembed_log_probabilities
 from lcrag.retrieval import Collections
 from lcrag.runs import RunFolder, open_run, provenance
+from lcrag.sampling import Sampler
 
 MAY_CHANGE = ("train.steps", "adamw.steps", "train.checkpoint_every", "train.episodes_every")
 
@@ -85,11 +86,13 @@ def train(
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
     check_collections(questions, collections)
     table = method.table(questions)
-    runner = make_runner(policy, collections, seed)
+    sampler = make_sampler(policy)
+    runner = make_runner(sampler, policy, collections, seed)
     about = provenance(seed=seed, hashes=_hashes(policy, collections))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = Console()
         training = _Training(
+            sampler=sampler,
             runner=runner,
             method=method,
             languages=collections.languages,
@@ -103,8 +106,8 @@ def train(
             first = training.restore(checkpoints)
             if evaluation is not None and first == 0:
                 evaluation.run(run.path, BEFORE, runner, method, policy, seed=seed, console=console)
-                evaluation.run_references(run.path, runner, method, policy, seed=seed, console=console)
-                runner.sampler.set_params(training.state.params)
+                evaluation.run_references(run.path, sampler, runner, method, policy, seed=seed, console=console)
+                sampler.set_params(training.state.params)
             with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
                 for step in range(first, steps):
                     drawn = method.questions(table, seed=seed, step=step, couplings=couplings)
@@ -117,7 +120,7 @@ def train(
                         write_episodes(run, step, scored)
                         raise UserError(
                             f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step"
-                            f" {step}: see {run.path}/episodes/step_{step}.jsonl, lower adamw.learning_rate and start anew"
+                            f" {step}: see {run.path}/episodes/step_{step}.jsonl, then lower adamw.learning_rate"
                         )
                     if (step + 1) % checkpoint_every == 0 or step == steps - 1:
                         checkpoints.save(step + 1, training.state)
@@ -131,9 +134,25 @@ class _Training:
     """The train state and the functions of a step."""
 
     def __init__(
-        self, *, runner: Runner, method: Method, languages, policy: Policy, objective, optimizer, layout, parts
+        self,
+        *,
+        sampler: Sampler,
+        runner: Runner,
+        method: Method,
+        languages,
+        policy: Policy,
+        objective,
+        optimizer,
+        layout,
+        parts,
     ):
-        self._runner, self._method, self._languages, self._layout = runner, method, languages, layout
+        self._sampler, self._runner, self._method, self._languages, self._layout = (
+            sampler,
+            runner,
+            method,
+            languages,
+            layout,
+        )
         self._parts, self._mesh = parts, policy.mesh
         shardings = param_shardings(policy.config, policy.mesh)
         hidden = functools.partial(hidden_states, policy.config)
@@ -156,7 +175,7 @@ class _Training:
         if step is None:
             return 0
         self.state = checkpoints.restore(abstract_state(self.state))
-        self._runner.sampler.set_params(self.state.params)
+        self._sampler.set_params(self.state.params)
         return step
 
     def step(self, step: int, questions: Sequence[Question], display: TrainingDisplay):
@@ -184,12 +203,12 @@ class _Training:
             "seconds/update": updated - rewarded,
             "tokens_per_second/sampled": float(sampled) / (rolled_out - started),
             "slots/occupancy": float(sampled) / max(1.0, float(slot_steps)),
-            "compiled_shapes": self._runner.sampler.statistics.compiled_shapes,
+            "compiled_shapes": self._sampler.statistics.compiled_shapes,
         }
         return scored, scored.measurements() | measured | timing
 
     def _sampler_counts(self) -> tuple[int, int]:
-        statistics = self._runner.sampler.statistics
+        statistics = self._sampler.statistics
         return statistics.sampled_tokens, statistics.slot_steps
 
     def _learn(self, scored: Scored) -> dict[str, float]:
@@ -202,7 +221,7 @@ class _Training:
             with jax.transfer_guard("disallow"):
                 self.state, metrics = self._update(self.state, batch)
                 measured.append({name: float(value) for name, value in jax.device_get(metrics).items()})
-        self._runner.sampler.set_params(self.state.params)
+        self._sampler.set_params(self.state.params)
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
         # later mini-batches are off-policy by design: only the first compares the two programs
         return means | {"sampling_training_gap": measured[0]["sampling_training_gap"]}
@@ -224,5 +243,5 @@ def save_policy(folder: pathlib.Path, policy: Policy, params) -> None:
 
 
 def _hashes(policy: Policy, collections: Collections) -> dict[str, str]:
-    indexes = {f"collection/{code}": collections.collection(code).fingerprint for code in collections.languages}
+    indexes = {f"collection/{code}": collections.collection(code).meta.fingerprint for code in collections.languages}
     return {"tokenizer": policy.tokenizer.fingerprint(), "encoder": collections.encoder.fingerprint()} | indexes

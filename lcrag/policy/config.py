@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from lcrag.errors import UserError
 
 Family = Literal["qwen2", "qwen3", "llama"]
+ComputeDtype = Literal["float32", "bfloat16"]
+Remat = Literal["none", "dots", "full"]
 ARCHITECTURES: dict[str, str] = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
 
 
@@ -59,8 +61,8 @@ class DecoderConfig:
     rope_scaling: RopeScaling | None = None
     norm_epsilon: float = 1e-6
     tie_embeddings: bool = True
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "dots", "full"] = "none"
+    compute_dtype: ComputeDtype = "float32"
+    remat: Remat = "none"
     unroll_layers: bool = False
 
     def __post_init__(self):

@@ -32,5 +32,5 @@ def tiny_tokenizer(vocabulary_size: int = 384) -> Tokenizer:
         vocab_size=vocabulary_size, special_tokens=["<eos>"], initial_alphabet=alphabet, show_progress=False
     )
     backend.train_from_iterator(SENTENCES * 4, trainer)
-    eos = backend.token_to_id("<eos>")
+    [eos] = backend.encode("<eos>").ids
     return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
