@@ -42,10 +42,6 @@ COMMANDS = {
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
         "The same command continues an interrupted run from its last checkpoint.",
     ),
-    "sft": Command(
-        function="lcrag.experiments:sft",
-        summary="Supervised fine-tuning on demonstrations: the cold start",
-    ),
     "evaluate": Command(
         function="lcrag.experiments:evaluate",
         summary="Metrics of a policy on held-out questions, by language",
@@ -62,7 +58,8 @@ COMMANDS = {
     ),
     "build": Command(
         function="lcrag.experiments:build",
-        summary="Rebuilds the atlas: its world, tokenizer, encoder and cold-start policies",
+        summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
+        words="[tokenizer] [encoder] [policies]",
     ),
 }
 

@@ -3,7 +3,6 @@
 Everything is written atomically or appended and flushed, so that nothing written before is lost.
 """
 
-from lcrag.runs.evaluation import read_evaluation, write_evaluation
 from lcrag.runs.folder import RunFolder, open_run
 from lcrag.runs.metrics import MetricsLog, read_metrics
 from lcrag.runs.provenance import provenance
@@ -13,7 +12,5 @@ __all__ = [
     "RunFolder",
     "open_run",
     "provenance",
-    "read_evaluation",
     "read_metrics",
-    "write_evaluation",
 ]

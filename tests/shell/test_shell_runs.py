@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.runs import open_run, read_evaluation, read_metrics, write_evaluation
+from lcrag.runs import open_run, read_metrics
 from lcrag.runs.metrics import MetricsLog
 from lcrag.runs.same_run import first_difference
 
@@ -107,13 +107,3 @@ def test_a_step_is_written_once(tmp_path):
         log.write(4, {})
         with pytest.raises(ValueError, match="already"):
             log.write(4, {})
-
-
-def test_evaluation_rows_are_added_and_replaced(tmp_path):
-    row = {"method": "lcrl", "model": "m", "dataset": "atlas", "split": "test", "language": "en", "metric": "c3_recall"}
-    write_evaluation(tmp_path, [{**row, "value": 0.1, "count": 5, "seed": 0}])
-    write_evaluation(tmp_path, [{**row, "value": np.float32(0.5), "count": 5, "seed": seed} for seed in (0, 1)])
-    assert [(row["seed"], row["value"]) for row in read_evaluation(tmp_path)] == [(0, 0.5), (1, 0.5)]
-    (tmp_path / "evaluation.json").write_text("[]")
-    with pytest.raises(UserError, match="no evaluation rows"):
-        write_evaluation(tmp_path, [row])
