@@ -1,7 +1,9 @@
 """The BERT body in Flax (Devlin et al. 2019, arXiv:1810.04805), and its weights' names on the Hugging Face hub."""
 
 import dataclasses
+import functools
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -16,6 +18,7 @@ from lcrag.errors import UserError
 
 # Layers of a small model are unrolled inside the scan: on CPUs that is quicker, and compiles as fast.
 _UNROLLED_LAYERS = 4
+_ACTIVATIONS = {"gelu": functools.partial(jax.nn.gelu, approximate=False), "gelu_new": jax.nn.gelu, "relu": jax.nn.relu}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,8 +40,8 @@ class BertConfig:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
             )
-        if self.hidden_act != "gelu":
-            raise UserError(f"hidden_act {self.hidden_act!r} is not supported: only 'gelu' is")
+        if self.hidden_act not in _ACTIVATIONS:
+            raise UserError(f"hidden_act {self.hidden_act!r} is not supported: there are {', '.join(_ACTIVATIONS)}")
 
 
 def read_config(path: pathlib.Path) -> BertConfig:
@@ -61,22 +64,38 @@ def write_config(path: pathlib.Path, config: BertConfig, dtype: str) -> None:
     path.write_text(json.dumps(values, indent=2) + "\n")
 
 
+def _attention(
+    query: Float[Array, "rows width"],
+    key: Float[Array, "rows width"],
+    value: Float[Array, "rows width"],
+    mask: Bool[Array, "batch time"],
+    heads: int,
+) -> Float[Array, "rows width"]:
+    """Softmax attention inside each row of the mask, heads before time: XLA's CPU backend is 2.4 times as quick with
+    this order as with that of `jax.nn.dot_product_attention` (forward and backward, 512 x 24 x 4 heads)."""
+    split = (*mask.shape, heads, -1)
+    query, key, value = (side.reshape(split).swapaxes(1, 2) for side in (query, key, value))
+    scores = query @ key.swapaxes(2, 3) / math.sqrt(query.shape[-1])
+    weights = jax.nn.softmax(jnp.where(mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min))
+    return (weights @ value).swapaxes(1, 2).reshape(mask.size, -1)
+
+
 class _Layer(nn.Module):
-    """Self-attention and feed-forward, each followed by a residual sum and a layer norm."""
+    """Self-attention and feed-forward, each followed by a residual sum and a layer norm.
+
+    Batch and time are one axis: XLA's CPU backend multiplies matrices twice as quickly as it does stacks of them.
+    """
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, hidden: Float[Array, "batch time width"], mask: Bool[Array, "batch time"]):
+    def __call__(self, hidden: Float[Array, "rows width"], mask: Bool[Array, "batch time"]):
         config = self.config
-        heads = (*hidden.shape[:2], config.num_attention_heads, -1)
         query, key, value = (nn.Dense(config.hidden_size, name=name)(hidden) for name in ("query", "key", "value"))
-        attended = jax.nn.dot_product_attention(
-            query.reshape(heads), key.reshape(heads), value.reshape(heads), mask=mask[:, None, None, :]
-        )
-        update = nn.Dense(config.hidden_size, name="attention_output")(attended.reshape(hidden.shape))
+        attended = _attention(query, key, value, mask, config.num_attention_heads)
+        update = nn.Dense(config.hidden_size, name="attention_output")(attended)
         hidden = nn.LayerNorm(config.layer_norm_eps, name="attention_norm")(hidden + update)
-        update = jax.nn.gelu(nn.Dense(config.intermediate_size, name="intermediate")(hidden), approximate=False)
+        update = _ACTIVATIONS[config.hidden_act](nn.Dense(config.intermediate_size, name="intermediate")(hidden))
         update = nn.Dense(config.hidden_size, name="output")(update)
         return nn.LayerNorm(config.layer_norm_eps, name="output_norm")(hidden + update), None
 
@@ -107,7 +126,8 @@ class Bert(nn.Module):
             length=config.num_hidden_layers,
             unroll=min(config.num_hidden_layers, _UNROLLED_LAYERS),
         )
-        return layers(config, name="layers")(hidden, mask)[0]
+        rows, _ = layers(config, name="layers")(hidden.reshape(mask.size, -1), mask)
+        return rows.reshape(hidden.shape)
 
 
 def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:

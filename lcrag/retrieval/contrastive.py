@@ -14,8 +14,6 @@ from jaxtyping import Array, Float, Int
 from lcrag.errors import UserError
 from lcrag.retrieval.encoder import Encoder, embed, pad_rows
 
-_TOKENS_STEP = 8
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -39,6 +37,7 @@ class ContrastiveConfig:
     Attributes:
       steps: Updates.
       batch: Pairs an update.
+      tokens: Texts are cut to this length in training, and padded to it: one program is compiled.
       learning_rate: Peak; linear warm-up over the first 5 % of the steps, then a cosine to zero.
       temperature: Similarities are divided by it.
       weight_decay: AdamW's, on matrices only.
@@ -46,6 +45,7 @@ class ContrastiveConfig:
 
     steps: int
     batch: int = 256
+    tokens: int = 64
     learning_rate: float = 2e-3
     temperature: float = 0.05
     weight_decay: float = 0.01
@@ -99,7 +99,7 @@ def train_encoder(
             raise UserError(
                 f"the pairs ran out at step {step} of {config.steps}: give {config.steps * config.batch} or lower steps"
             )
-        params, optimizer_state, loss = update(params, optimizer_state, *_arrays(encoder, batch))
+        params, optimizer_state, loss = update(params, optimizer_state, *_arrays(encoder, batch, config.tokens))
         progress(step, {"loss": float(loss)})
     return Encoder(encoder.config, encoder.settings, params, encoder.tokenizer)
 
@@ -131,14 +131,11 @@ def _make_update(encoder: Encoder, config: ContrastiveConfig, optimizer: optax.G
     return jax.jit(update, donate_argnums=(0, 1))
 
 
-def _arrays(encoder: Encoder, batch: Sequence[Pair]) -> tuple[tuple, tuple, np.ndarray]:
+def _arrays(encoder: Encoder, batch: Sequence[Pair], length: int) -> tuple[tuple, tuple, np.ndarray]:
     numbers = {group: index for index, group in enumerate(dict.fromkeys(pair.group for pair in batch))}
     groups = np.array([numbers[pair.group] for pair in batch], np.int32)
     queries = encoder.tokenize([pair.query for pair in batch], "query")
     passages = encoder.tokenize([pair.passage for pair in batch], "passage")
-    return _padded(queries), _padded(passages), groups
-
-
-def _padded(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    longest = max(map(len, rows))
-    return pad_rows(rows, (len(rows), -(-longest // _TOKENS_STEP) * _TOKENS_STEP))
+    cut = ([row[:length] for row in side] for side in (queries, passages))
+    query_side, passage_side = (pad_rows(side, (len(batch), length)) for side in cut)
+    return query_side, passage_side, groups

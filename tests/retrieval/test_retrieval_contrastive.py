@@ -35,7 +35,7 @@ def _pairs(count):
 
 def test_training_learns_and_leaves_the_start_alone(encoder):
     before, losses = encoder.fingerprint(), []
-    config = ContrastiveConfig(steps=60, batch=32, learning_rate=1e-2)
+    config = ContrastiveConfig(steps=60, batch=32, tokens=24, learning_rate=1e-2)
     trained = train_encoder(encoder, _pairs(60 * 32), config, lambda step, metrics: losses.append(metrics["loss"]))
     words = [str(word * 37) for word in range(40)]
     queries = trained.encode([f"what is {word}?" for word in words], "query")
@@ -48,4 +48,4 @@ def test_training_learns_and_leaves_the_start_alone(encoder):
 
 def test_too_few_pairs(encoder):
     with pytest.raises(UserError, match="ran out at step 2"):
-        train_encoder(encoder, _pairs(40), ContrastiveConfig(steps=3, batch=32))
+        train_encoder(encoder, _pairs(40), ContrastiveConfig(steps=3, batch=32, tokens=24))
