@@ -2,14 +2,13 @@
 
 import dataclasses
 import pathlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 import gin
 import jax
 
 from lcrag.artifacts.copying import TOKENS, copying_rows
-from lcrag.artifacts.demonstrations import Demonstrator
+from lcrag.artifacts.demonstrations import Demonstrator, Search
 from lcrag.artifacts.fitting import Progress, fit
 from lcrag.artifacts.reading import reading_rows
 from lcrag.data.atlas import World
@@ -19,7 +18,6 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Program
 from lcrag.learning import Layout, Trajectory
 from lcrag.policy import DecoderConfig, Tokenizer, initialise, save_hugging_face
-from lcrag.retrieval import Collections
 
 COPYING_ROWS = 32
 
@@ -70,10 +68,7 @@ class School:
 
     world: World
     tokenizer: Tokenizer
-    collections: Collections
-    program: Callable[[Question, Sequence[str]], Program]
     curriculum: Curriculum
-    budget: int
     progress: Callable[[str, int], Progress]
     seed: int = 0
 
@@ -91,23 +86,30 @@ class School:
         rows = reading_rows(self.world, self.tokenizer, self.seed)
         return self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
 
-    def demonstrations(self) -> Iterator[Trajectory]:
+    def demonstrations(
+        self, program: Callable[[Question, Sequence[str]], Program], search: Search, budget: int
+    ) -> Iterator[Trajectory]:
         """The oracle's clean demonstrations in the training languages."""
         demonstrator = Demonstrator(
             world=self.world,
             questions=self.world.questions("train", languages=LCRL_TRAINING, hops=1),
-            program=lambda question: self.program(question, LCRL_LANGUAGES),
-            search=self.collections.search,
+            program=lambda question: program(question, LCRL_LANGUAGES),
+            search=search,
             tokenizer=self.tokenizer,
-            oracle=Oracle(budget=self.budget),
+            oracle=Oracle(budget=budget),
         )
         return demonstrator.stream(self.seed)
 
-    def tuned(self, params, name: str, steps: int, learning_rate: float):
-        """SFT of pretrained parameters on the oracle's demonstrations."""
+    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int, learning_rate: float):
+        """SFT of a copy of pretrained parameters."""
         copied = jax.tree.map(lambda leaf: leaf + 0, params)
-        tokens = self.curriculum.tokens_per_step
-        return self._fit(name, copied, self.demonstrations(), steps, learning_rate, tokens)
+        return self._fit(name, copied, demonstrations, steps, learning_rate, self.curriculum.tokens_per_step)
+
+    def save(self, folder: pathlib.Path, params, dtype: str) -> None:
+        """A Hugging Face folder with its tokenizer."""
+        config = dataclasses.replace(self.config, unroll_layers=False)
+        save_hugging_face(folder, config, jax.device_get(params), dtype=dtype, eos_ids=self.tokenizer.eos_ids)
+        self.tokenizer.backend.save(str(folder / "tokenizer.json"))
 
     def _fit(self, name, params, rows, steps, learning_rate, tokens, decay="cosine"):
         return fit(
@@ -121,10 +123,3 @@ class School:
             progress=self.progress(name, steps),
             decay=decay,
         )
-
-
-def save_policy(folder: pathlib.Path, config: DecoderConfig, params, tokenizer_folder: pathlib.Path, eos_ids) -> None:
-    """A Hugging Face folder in bfloat16 with its tokenizer."""
-    plain = dataclasses.replace(config, unroll_layers=False)
-    save_hugging_face(folder, plain, jax.device_get(params), dtype="bfloat16", eos_ids=eos_ids)
-    shutil.copy(tokenizer_folder / "tokenizer.json", folder)

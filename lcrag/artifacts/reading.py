@@ -1,7 +1,8 @@
 """Reading: what a pretrained multilingual model brings along, taught to the tiny one in all thirteen languages.
 
-A row is a few passages, a question, and the passage that answers it written out in the question's
-language. There are no tags, no searches and no held-out facts in it; most values are counterfactual.
+A row is a few passages, a question, its keywords, and the passage that answers it written out in the
+question's language. There are no tags, no searches and no held-out facts in it; most values are
+counterfactual.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ FOREIGN_SHARE = 0.5
 
 
 def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Rows without end; only the answering passage is learned from."""
+    """Rows without end; only the keywords and the answering passage are learned from."""
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
     while True:
@@ -32,9 +33,9 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
             lines.append(world.passage(other, told_in))
         order = generator.permutation(len(lines))
         context = "".join(f" {render_passage(lines[index])}\n" for index in order)
-        question = f"{world.question(fact, language).text}\n"
-        answer = f" {render_passage(world.passage(fact, language))}\n"
-        yield _row(tokenizer, [context + question, question + context][int(generator.random() < 0.5)], answer)
+        question = world.question(fact, language)
+        answer = f" {question.extra['query']}\n {render_passage(world.passage(fact, language))}\n"
+        yield _row(tokenizer, f"{context}{question.text}\n", answer)
 
 
 def _row(tokenizer: Tokenizer, given: str, wanted: str) -> Trajectory:

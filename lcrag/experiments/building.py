@@ -13,15 +13,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lcrag.artifacts import encoder as encoder_training
-from lcrag.artifacts.policy import Curriculum, School, save_policy
+from lcrag.artifacts.policy import Curriculum, School
 from lcrag.data.atlas.vocabulary import save_tokenizer, train_tokenizer
 from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, Program
 from lcrag.errors import UserError
 from lcrag.experiments.parts import atlas_collections, atlas_world
-from lcrag.policy import load_tokenizer, parameter_count
+from lcrag.policy import load_hugging_face, load_tokenizer, parameter_count
+from lcrag.retrieval import Collections
 
-PARTS = ("tokenizer", "encoder", "policies")
+PARTS = ("tokenizer", "encoder", "pretrained", "policies")
 
 
 @gin.configurable
@@ -37,8 +38,8 @@ def build(
     """Rebuilds what ships with the package, in the order in which the parts need each other.
 
     Args:
-      output_dir: Where the folders `tokenizer`, `encoder`, `cold_start` and `long_sft` are written; a part
-        that is not asked for must be there already.
+      output_dir: Where the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and `long_sft` are
+        written; a part that is not asked for must be there already.
       words: Parts to build, of PARTS; none: all.
       program: What the oracle demonstrates.
       curriculum: Stages of the policies' education.
@@ -59,45 +60,45 @@ def build(
         save_tokenizer(tokenizer, output_dir / "tokenizer")
     if "encoder" in wanted:
         encoder_training.main([f"--output_dir={output_dir / 'encoder'}", f"--seed={seed}"])
-    if "policies" in wanted:
-        _build_policies(output_dir, program, curriculum, budget, seed, console)
-
-
-def _build_policies(output_dir: pathlib.Path, program, curriculum: Curriculum, budget: int, seed: int, console) -> None:
-    tokenizer = load_tokenizer(output_dir / "tokenizer")
-    collections = atlas_collections(encoder=str(output_dir / "encoder"))
     with _progress(console) as progress:
         school = School(
             world=atlas_world(),
-            tokenizer=tokenizer,
-            collections=collections,
-            program=program,
+            tokenizer=load_tokenizer(output_dir / "tokenizer"),
             curriculum=curriculum,
-            budget=budget,
             progress=progress,
             seed=seed,
         )
+        if "pretrained" in wanted:
+            school.save(output_dir / "pretrained", school.pretrained(), dtype="float32")
+        if "policies" in wanted:
+            _tune(school, output_dir, program, budget)
+
+
+def _tune(school: School, output_dir: pathlib.Path, program, budget: int) -> None:
+    """The cold start and the reference, both from the pretrained policy."""
+    collections = atlas_collections(encoder=str(output_dir / "encoder"))
+    _, pretrained = load_hugging_face(output_dir / "pretrained")
+    plan = school.curriculum
+    for name, steps, rate in (
+        ("cold_start", plan.short_steps, plan.short_learning_rate),
+        ("long_sft", plan.long_steps, plan.learning_rate),
+    ):
         started = time.monotonic()
-        pretrained = school.pretrained()
-        for name, steps, rate in (
-            ("cold_start", curriculum.short_steps, curriculum.short_learning_rate),
-            ("long_sft", curriculum.long_steps, curriculum.learning_rate),
-        ):
-            params = school.tuned(pretrained, name, steps, rate)
-            folder = output_dir / name
-            save_policy(folder, school.config, params, output_dir / "tokenizer", tokenizer.eos_ids)
-            card = _model_card(name, school, steps, rate, time.monotonic() - started)
-            (folder / "README.md").write_text(card, encoding="utf-8")
+        demonstrations = school.demonstrations(program, collections.search, budget)
+        params = school.tuned(pretrained, demonstrations, name, steps, rate)
+        school.save(output_dir / name, params, dtype="bfloat16")
+        card = _model_card(name, school, collections, steps, rate, time.monotonic() - started)
+        (output_dir / name / "README.md").write_text(card, encoding="utf-8")
 
 
-def _model_card(name: str, school: School, steps: int, rate: float, seconds: float) -> str:
+def _model_card(name: str, school: School, collections: Collections, steps: int, rate: float, seconds: float) -> str:
     plan = school.curriculum
     return (
         f"# The atlas's policy: {name.replace('_', ' ')}\n\n"
         f"{parameter_count(school.config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
         " `transformers`.\n"
-        f"Made on {datetime.date.today()} by `lcrag build policies --gin_file=build.gin --output_dir=FOLDER`, seed"
-        f" {school.seed}, {seconds:.0f} seconds from the start of the build on {os.cpu_count()} CPU cores:\n\n"
+        f"Made on {datetime.date.today()} by `lcrag build --gin_file=build.gin --output_dir=FOLDER`, seed"
+        f" {school.seed} (stage 3 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
         f"1. copying: {plan.copying_steps} steps on random re-appearing spans, no text at all;\n"
         f"2. reading: {plan.reading_steps} steps of about {plan.tokens_per_step} tokens: passages of *training* facts"
         " in all thirteen languages, a question, the answering passage; most values counterfactual. It stands in for"
@@ -105,7 +106,7 @@ def _model_card(name: str, school: School, steps: int, rate: float, seconds: flo
         f"3. SFT: {steps} steps at learning rate {rate:g} on clean demonstrations of the rule-based oracle, playing the"
         " program that reinforcement learning runs, in the eight training languages.\n\n"
         f"World {school.world.fingerprint()}, tokenizer {school.tokenizer.fingerprint()}, encoder"
-        f" {school.collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n"
+        f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n"
     )
 
 
@@ -116,8 +117,13 @@ def _progress(console: Console) -> Iterator[Callable[[str, int], Any]]:
 
         def stage(name: str, steps: int):
             task = bars.add_task(name, total=steps, loss="")
-            return lambda done, metrics: bars.update(
-                task, completed=done, loss=f"loss {metrics['loss/supervised']:.3f}"
-            )
+
+            def show(done: int, metrics: dict[str, float]) -> None:
+                loss = f"loss {metrics['loss/supervised']:.3f}"
+                bars.update(task, completed=done, loss=loss)
+                if not console.is_terminal and done % 50 == 0:
+                    console.print(f"{name} {done}/{steps}  {loss}", highlight=False)
+
+            return show
 
         yield stage

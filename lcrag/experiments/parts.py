@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from lcrag.data.atlas import World, build_world
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.episodes import Runner
+from lcrag.episodes import Retries, Runner
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, Tokenizer, load_hugging_face, load_tokenizer, make_mesh
 from lcrag.policy.config import ComputeDtype, Remat
@@ -24,6 +24,8 @@ WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
 configured_sampler = gin.external_configurable(Sampler, module="lcrag.sampling")
 configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
+gin.external_configurable(load_collections, module="lcrag.retrieval")
+gin.external_configurable(Retries, module="lcrag.episodes")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,6 @@ from jaxtyping import Bool, Float, Int
 
 from lcrag.errors import UserError
 
-# Shares of the row length that the policy tokens of one row are rounded up to, and the growth of the
-# number of episodes in a micro-batch. Unembedding is paid per policy position, hence the finer steps;
-# an empty place for an episode costs only a few scalars.
 POLICY_SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 EPISODE_GROWTH = 4
 
@@ -90,10 +87,17 @@ class Layout:
     Attributes:
       rows: Rows of a micro-batch (memory); a multiple of the devices that share the batch.
       row_lengths: Tokens of a row: the least that holds the longest episode is taken.
+      policy_shares: Shares of the row length that the policy tokens of one row are padded to; each is a
+        shape to compile, and unembedding is paid per policy position.
+      least_micro_batches: Micro-batches of the smallest batch; empty ones cost no computation.
+      least_episodes: Places for episodes in a micro-batch, at the least; an empty place costs a few scalars.
     """
 
     rows: int
     row_lengths: tuple[int, ...]
+    policy_shares: tuple[float, ...] = POLICY_SHARES
+    least_micro_batches: int = 1
+    least_episodes: int = 1
 
     def __post_init__(self):
         if self.rows < 1 or not self.row_lengths or min(self.row_lengths) < 2:
@@ -114,15 +118,15 @@ class Layout:
 
     def policy_lengths(self, row_length: int) -> tuple[int, ...]:
         """Return the sizes that the policy tokens of a row of this length are padded to."""
-        return tuple(int(np.ceil(share * row_length)) for share in POLICY_SHARES)
+        return tuple(int(np.ceil(share * row_length)) for share in self.policy_shares)
 
     def micro_batches(self, needed: int) -> int:
-        """Return the padded number of micro-batches, a power of two; empty ones cost no computation."""
-        return _at_least(needed, 1, 2)
+        """Return the padded number of micro-batches, doubling from the least."""
+        return _at_least(needed, self.least_micro_batches, 2)
 
     def episodes(self, needed: int) -> int:
-        """Return the padded number of episodes of a micro-batch, `rows` times a power of four."""
-        return _at_least(needed, self.rows, EPISODE_GROWTH)
+        """Return the padded number of episodes of a micro-batch, growing fourfold from the least."""
+        return _at_least(needed, max(self.rows, self.least_episodes), EPISODE_GROWTH)
 
 
 def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
