@@ -3,7 +3,7 @@
     python -m lcrag.artifacts.encoder --output_dir=FOLDER [--steps=1000] [--seed=0]
 
 It sees training facts only. Held-out facts are about entities that it knows from other facts; unseen
-entities it has never read a name of.
+entities occur in no training fact.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def model_card(world: World, encoder: Encoder, config: ContrastiveConfig, seed: 
         f"of the world {world.fingerprint()}; stored as float16. Fingerprint {encoder.fingerprint()}.",
         "",
         "Recall, the searched collection holding a passage of the fact. Held-out facts are about entities known from "
-        "other facts; of unseen entities no name was read in any language. Native: the collection of the query's own "
+        "other facts; unseen entities occur in no training fact. Native: the collection of the query's own "
         "language, mean of 13. Across: every other collection, mean of the 156 ordered pairs; the worst pair beside.",
         "",
         "| facts | asked as | native @1 | native @3 | across @1 | across @3 | worst pair @3 |",

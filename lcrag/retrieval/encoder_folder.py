@@ -41,6 +41,7 @@ def write_encoder_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> N
     settings = encoder.settings
     tensors = {name: value.astype(dtype) for name, value in to_tensors(encoder.config, encoder.params).items()}
     safetensors.numpy.save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    (folder / _WEIGHTS).chmod(0o644)  # the library makes it readable to its owner only
     write_config(folder / "config.json", encoder.config, dtype)
     _write(folder / "tokenizer.json", json.loads(encoder.tokenizer.to_str()))
     # Without it transformers takes BERT's WordPiece tokenizer for granted.
