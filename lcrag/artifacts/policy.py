@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import gin
 import jax
@@ -13,7 +13,7 @@ from lcrag.artifacts.fitting import Progress, fit
 from lcrag.artifacts.reading import reading_rows
 from lcrag.data.atlas import World
 from lcrag.data.atlas.oracle import Oracle
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
 from lcrag.learning import Layout, Trajectory
@@ -87,13 +87,13 @@ class School:
         return self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
 
     def demonstrations(
-        self, program: Callable[[Question, Sequence[str]], Program], search: Search, budget: int
+        self, program: Callable[[Question], Program], search: Search, budget: int
     ) -> Iterator[Trajectory]:
         """The oracle's clean demonstrations in the training languages."""
         demonstrator = Demonstrator(
             world=self.world,
             questions=self.world.questions("train", languages=LCRL_TRAINING, hops=1),
-            program=lambda question: program(question, LCRL_LANGUAGES),
+            program=program,
             search=search,
             tokenizer=self.tokenizer,
             oracle=Oracle(budget=budget),

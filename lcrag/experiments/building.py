@@ -84,7 +84,9 @@ def _tune(school: School, output_dir: pathlib.Path, program, budget: int) -> Non
         ("long_sft", plan.long_steps, plan.learning_rate),
     ):
         started = time.monotonic()
-        demonstrations = school.demonstrations(program, collections.search, budget)
+        demonstrations = school.demonstrations(
+            lambda question: program(question, collections.languages), collections.search, budget
+        )
         params = school.tuned(pretrained, demonstrations, name, steps, rate)
         school.save(output_dir / name, params, dtype="bfloat16")
         card = _model_card(name, school, collections, steps, rate, time.monotonic() - started)

@@ -15,7 +15,7 @@ from lcrag.episodes import EpisodeRecord, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
-from lcrag.experiments.method import Method
+from lcrag.experiments.method import Method, ProgramOf
 from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler, policy_parameters
 from lcrag.retrieval import Collections
 from lcrag.runs.atomic import write_json_lines
@@ -53,7 +53,7 @@ class Evaluation:
         folder: pathlib.Path,
         label: str,
         runner: Runner,
-        method: Method,
+        program: ProgramOf,
         policy: Policy,
         *,
         seed: int,
@@ -66,7 +66,7 @@ class Evaluation:
         rows: list[Row] = []
         for decoding, temperature in self.temperatures.items():
             decoder = dataclasses.replace(runner, temperature=temperature, seed=seed + SEED_OFFSET)
-            answered = self._ask(decoder, method, f"{label}, {decoding}", console or Console())
+            answered = self._ask(decoder, program, f"{label}, {decoding}", console or Console())
             path = answers_path(folder, label, decoding)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json_lines(path, map(dataclasses.asdict, answered))
@@ -83,16 +83,21 @@ class Evaluation:
         return rows
 
     def run_references(
-        self, folder: pathlib.Path, sampler: Sampler, runner: Runner, method: Method, policy: Policy, **options
+        self,
+        folder: pathlib.Path,
+        sampler: Sampler,
+        runner: Runner,
+        program: ProgramOf,
+        policy: Policy,
+        **options,
     ) -> None:
         """The same questions to every reference policy; the sampler's parameters must be set again afterwards."""
         for label, reference in self.references.items():
             sampler.set_params(policy_parameters(reference, policy))
-            self.run(folder, label, runner, method, policy, **options)
+            self.run(folder, label, runner, program, policy, **options)
 
-    def _ask(self, runner: Runner, method: Method, title: str, console: Console) -> list[Answered]:
-        languages = tuple(self.languages)
-        programs = [(q, method.program(q, languages), number) for number, q in enumerate(self.questions)]
+    def _ask(self, runner: Runner, program: ProgramOf, title: str, console: Console) -> list[Answered]:
+        programs = [(q, program(q), number) for number, q in enumerate(self.questions)]
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(title, total=len(programs))
             records = runner.run(programs, progress=lambda done, _: progress.update(task, completed=done))
@@ -164,7 +169,9 @@ def evaluate(
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
     check_collections(evaluation.questions, collections)
     runner, console = make_runner(make_sampler(policy), policy, collections, seed), Console()
-    rows = evaluation.run(output_dir, label, runner, method, policy, seed=seed, console=console)
+    rows = evaluation.run(
+        output_dir, label, runner, method.on(collections.languages), policy, seed=seed, console=console
+    )
     for row in rows:
         if row.language == "all" and row.metric in ("c3_recall", "flexible_exact_match", "searches"):
             console.print(

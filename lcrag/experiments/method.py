@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import gin
 import numpy as np
@@ -16,6 +16,8 @@ from lcrag.episodes import EpisodeRecord, Program
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.rewards import Episodes, Reward
+
+ProgramOf: TypeAlias = Callable[[Question], Program]
 
 
 @gin.configurable
@@ -40,6 +42,10 @@ class Method:
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     samples: int = 1
     normalise_std: bool = True
+
+    def on(self, languages: Sequence[str]) -> ProgramOf:
+        """The method's program over one collection set."""
+        return lambda question: self.program(question, languages)
 
     def table(self, questions: Sequence[Question]) -> list[Coupled]:
         """The questions as reinforcement learning draws them: those that enter a step together.

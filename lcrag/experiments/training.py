@@ -15,7 +15,7 @@ from lcrag.display import TrainingDisplay, training_display
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
 from lcrag.experiments.evaluating import Evaluation
-from lcrag.experiments.method import Method, Scored
+from lcrag.experiments.method import Method, ProgramOf, Scored
 from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
 from lcrag.learning import (
@@ -85,7 +85,7 @@ def train(
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
     check_collections(questions, collections)
-    table = method.table(questions)
+    table, program = method.table(questions), method.on(collections.languages)
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     about = provenance(seed=seed, hashes=_hashes(policy, collections))
@@ -95,7 +95,7 @@ def train(
             sampler=sampler,
             runner=runner,
             method=method,
-            languages=collections.languages,
+            program=program,
             policy=policy,
             objective=objective,
             optimizer=optimizer,
@@ -105,8 +105,8 @@ def train(
         with Checkpoints(run.checkpoints) as checkpoints:
             first = training.restore(checkpoints)
             if evaluation is not None and first == 0:
-                evaluation.run(run.path, BEFORE, runner, method, policy, seed=seed, console=console)
-                evaluation.run_references(run.path, sampler, runner, method, policy, seed=seed, console=console)
+                evaluation.run(run.path, BEFORE, runner, program, policy, seed=seed, console=console)
+                evaluation.run_references(run.path, sampler, runner, program, policy, seed=seed, console=console)
                 sampler.set_params(training.state.params)
             with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
                 for step in range(first, steps):
@@ -125,7 +125,7 @@ def train(
                     if (step + 1) % checkpoint_every == 0 or step == steps - 1:
                         checkpoints.save(step + 1, training.state)
         if evaluation is not None:
-            evaluation.run(run.path, AFTER, runner, method, policy, seed=seed, console=console)
+            evaluation.run(run.path, AFTER, runner, program, policy, seed=seed, console=console)
         save_policy(run.path / "policy", policy, training.state.params)
         report_run(run.path, evaluation, console)
 
@@ -139,21 +139,15 @@ class _Training:
         sampler: Sampler,
         runner: Runner,
         method: Method,
-        languages,
+        program: ProgramOf,
         policy: Policy,
-        objective,
-        optimizer,
-        layout,
-        parts,
+        objective: PolicyGradient,
+        optimizer: Optimizer,
+        layout: Layout,
+        parts: int,
     ):
-        self._sampler, self._runner, self._method, self._languages, self._layout = (
-            sampler,
-            runner,
-            method,
-            languages,
-            layout,
-        )
-        self._parts, self._mesh = parts, policy.mesh
+        self._sampler, self._runner, self._method, self._program = sampler, runner, method, program
+        self._layout, self._parts = layout, parts
         shardings = param_shardings(policy.config, policy.mesh)
         hidden = functools.partial(hidden_states, policy.config)
         unembed = functools.partial(unembed_log_probabilities, policy.config)
@@ -183,7 +177,7 @@ class _Training:
         started = time.monotonic()
         sampled_before, slot_steps_before = self._sampler_counts()
         programs = [
-            (question, self._method.program(question, self._languages), step * len(questions) + number)
+            (question, self._program(question), step * len(questions) + number)
             for number, question in enumerate(questions)
         ]
         records = self._runner.run(
