@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
+from gin import resource_reader
 
 from lcrag.cli.bindings import check_bindings
 from lcrag.cli.gin_files import Binding, Import, packaged_folder, read_bindings, read_file
@@ -52,13 +53,22 @@ def configure(
         if isinstance(statement, Import):
             _import(statement)
     check_bindings([statement for statement in statements if isinstance(statement, Binding)], scopes)
-    folder = str(packaged_folder())
-    if folder not in gin.config._LOCATION_PREFIXES:
-        gin.add_config_file_search_path(folder)
+    _read_files_only()
     try:
         gin.parse_config_files_and_bindings(list(gin_files), list(bindings))
     except (ValueError, KeyError, TypeError, OSError, SyntaxError, RuntimeError) as error:
         raise UserError(one_line(str(error))) from error
+
+
+def _read_files_only() -> None:
+    """Lets gin look where `locate` looks.
+
+    By itself it also takes `data/atlas.gin` for a file of a Python package `data`, and logs an error if there is none.
+    """
+    folder, packages = str(packaged_folder()), resource_reader.system_path_reader
+    if folder not in gin.config._LOCATION_PREFIXES:
+        gin.add_config_file_search_path(folder)
+    gin.config._FILE_READERS[:] = [each for each in gin.config._FILE_READERS if each[0] is not packages]
 
 
 def _import(statement: Import) -> None:

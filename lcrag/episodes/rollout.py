@@ -3,7 +3,8 @@
 One pass: free slots take waiting episodes (a shared opening is prefilled once and forked); everything observed is
 appended in one call; generations begin; waiting searches leave in one batch on a host thread; the device decodes a
 block; programs run on with what has come. What an episode samples depends on its own context and number only, never
-on its slot, its neighbours, or how long a search took.
+on its slot, its neighbours, or how long a search took. That holds up to rounding, which varies with the shapes in
+which slots are served together; if the pass also waits for its searches, the shapes repeat too, bit for bit.
 """
 
 import dataclasses
@@ -69,6 +70,7 @@ class Rollout:
       worker: Takes the searches.
       episodes: Started; they are served in this order.
       generation: What the sampler is asked, for an episode and its request.
+      wait_for_searches: Wait for them at the end of the pass in which they left.
       statistics: Is written to.
       progress: Called with (finished, total) whenever an episode has finished.
     """
@@ -79,11 +81,13 @@ class Rollout:
         worker: RetrievalWorker[Ticket],
         episodes: Sequence[LiveEpisode],
         generation: Callable[[LiveEpisode, Generate], Generation],
+        wait_for_searches: bool,
         statistics: RolloutStatistics,
         progress: Progress | None,
     ):
         self._sampler, self._worker, self._episodes = sampler, worker, episodes
         self._generation, self._statistics, self._progress = generation, statistics, progress
+        self._wait_for_searches = wait_for_searches
         self._finished = 0
         self._free = list(range(sampler.slots))
         self._seated: dict[int, LiveEpisode] = {}
@@ -100,7 +104,7 @@ class Rollout:
             if self._sampler.running:
                 self._decode()
             idle = not (self._sampler.running or self._ready or (self._queue and self._free))
-            self._deliver(wait=idle)
+            self._deliver(wait=idle or self._wait_for_searches)
 
     def _dispatch(self, episode: LiveEpisode) -> None:
         """Passes on what an episode asks for now."""

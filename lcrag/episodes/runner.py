@@ -31,6 +31,8 @@ class Runner:
       top_p: Of a generation that names none itself.
       seed: With an episode's number, names its random stream.
       answer_room: Tokens of the context kept free behind every observation.
+      wait_for_searches: Hold the device back where a search takes longer than the block decoded meanwhile, so that
+        a run can be repeated bit for bit; without it the device goes on, and results differ by rounding.
       retries: How a failing search is tried again.
       statistics: Of the latest run.
 
@@ -46,6 +48,7 @@ class Runner:
     top_p: float = 1.0
     seed: int = 0
     answer_room: int = 16
+    wait_for_searches: bool = True
     retries: Retries = Retries()
     statistics: RolloutStatistics = dataclasses.field(default_factory=RolloutStatistics, init=False)
 
@@ -80,7 +83,9 @@ class Runner:
         episodes = self._start(programs)
         worker: RetrievalWorker[Ticket] = RetrievalWorker(self.search, self.retries)
         try:
-            Rollout(self.sampler, worker, episodes, self._generation, self.statistics, progress).run()
+            Rollout(
+                self.sampler, worker, episodes, self._generation, self.wait_for_searches, self.statistics, progress
+            ).run()
         finally:
             worker.close()
             self.sampler.free(range(self.sampler.slots))

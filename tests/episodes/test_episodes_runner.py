@@ -102,9 +102,23 @@ def test_a_slow_search_blocks_no_other_slot():
         asks = generation.episode == 0 and "information" not in context
         return "<search>a</search>" if asks else "<answer>Lima</answer>"
 
-    r = runner(script, slots=2, search=patient)
+    r = runner(script, slots=2, search=patient, wait_for_searches=False)
     records = r.run(lcrl_programs(6), progress=lambda done, total: finished.set() if done == 5 else None)
     assert [record.counts["searches"] for record in records] == [1, 0, 0, 0, 0, 0]
+
+
+def test_runs_that_wait_for_searches_serve_the_same_slots_together():
+    """Rounding depends on the shapes of a batch: they must not depend on how long a search takes."""
+    delays = iter([0.02, 0.0, 0.05, 0.01] * 50)
+
+    def varying(queries, languages, passages):
+        return slow(next(delays))(queries, languages, passages)
+
+    steady, jittered = runner(fickle, slots=6), runner(fickle, slots=6, search=varying)
+    for each in (steady, jittered):
+        each.run(lcrl_programs(24))
+    assert steady.sampler.appends == jittered.sampler.appends
+    assert steady.sampler.statistics == jittered.sampler.statistics
 
 
 def test_progress_counts_up():
