@@ -94,6 +94,14 @@ class Runner:
             self.statistics.seconds = time.monotonic() - started
         return [episode.record(policy_version) for episode in episodes]
 
+    def check(self, programs: Sequence[tuple[Question, Program, int]]) -> None:
+        """Runs programs up to the first thing they wait for, and no further.
+
+        Raises:
+          UserError: a prompt does not fit the context.
+        """
+        self._start(programs)
+
     def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[LiveEpisode]:
         """All programs start before anything is sampled, so that a bad prompt costs nothing."""
         tokenizer = _RememberingTokenizer(self.tokenizer)

@@ -15,7 +15,8 @@ Curve = tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]]
 def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     """The curve of every number that was logged: name -> (steps, values), steps increasing.
 
-    A resumed run logs the steps after its checkpoint again: the later line counts.
+    A resumed run logs the steps after its checkpoint again: the later line counts. A number that was not finite is
+    null in the log, and not on the curve.
 
     Raises:
       UserError: there is no such file, or a line is not an object with an integer "step" and numbers.
@@ -27,8 +28,9 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
             entry = _entry(line, f"{path}, line {number}")
-            for name in entry.keys() - {"step"}:
-                values.setdefault(name, {})[entry["step"]] = float(entry[name])
+            for name, value in entry.items():
+                if name != "step" and value is not None:
+                    values.setdefault(name, {})[entry["step"]] = float(value)
     return {name: _curve(values[name]) for name in sorted(values)}
 
 
@@ -45,6 +47,6 @@ def _entry(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(entry, dict) or type(entry.get("step")) is not int:
         raise UserError(f'{where} is not an object with a whole number "step": mend or delete it')
     for name, value in entry.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise UserError(f"{where}: {name!r} is {value!r}, not a number: mend or delete the line")
     return entry

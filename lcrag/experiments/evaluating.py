@@ -15,8 +15,9 @@ from lcrag.episodes import EpisodeRecord, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
+from lcrag.experiments.checking import check_questions
 from lcrag.experiments.method import Method, ProgramOf
-from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler, policy_parameters
+from lcrag.experiments.parts import Policy, make_runner, make_sampler, policy_parameters
 from lcrag.retrieval import Collections
 from lcrag.runs.atomic import write_json_lines
 from lcrag.sampling import Sampler
@@ -167,11 +168,10 @@ def evaluate(
     """
     if output_dir is None:
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
-    check_collections(evaluation.questions, collections)
-    runner, console = make_runner(make_sampler(policy), policy, collections, seed), Console()
-    rows = evaluation.run(
-        output_dir, label, runner, method.on(collections.languages), policy, seed=seed, console=console
-    )
+    runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
+    check_questions(evaluation.questions, collections, runner, program)
+    console = Console()
+    rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
     for row in rows:
         if row.language == "all" and row.metric in ("c3_recall", "flexible_exact_match", "searches"):
             console.print(

@@ -13,6 +13,7 @@ from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
+from lcrag.episodes.prompts import answer_language
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.rewards import Episodes, Reward
@@ -29,9 +30,9 @@ class Method:
       name: As it is called in tables.
       program: Builds a question's episode program from (question, languages of the collection set).
       reward: Scores a batch of finished episodes.
-      coupling: Which episodes share a baseline. "parallel": a question in all its languages, each answered in its
-        own; "pivot": a question's native, English and related versions, all answered in the native language;
-        "independent": the samples of one prompt, as in plain GRPO.
+      coupling: Which episodes share a baseline, and so enter a step together. "parallel": a question in all its
+        languages, each answered in its own; "pivot": a question's native, English and related versions, all answered
+        in the native language; "independent": the samples of one prompt in one language, as in plain GRPO.
       samples: Episodes per prompt.
       normalise_std: Divide advantages by the group's standard deviation.
     """
@@ -53,17 +54,23 @@ class Method:
         Raises:
           UserError: every group would have a single member, so that nothing could be learned.
         """
-        languages = tuple(code for code in LCRL_LANGUAGES if any(q.language == code for q in questions))
-        table = pivot(questions, languages) if self.coupling == "pivot" else parallel(questions)
+        table = self._coupled(questions)
         if not table:
             raise UserError("there is no question to train on: choose another split or other languages")
-        largest = self.samples * (1 if self.coupling == "independent" else max(map(len, table)))
-        if largest < 2:
+        if self.samples * max(map(len, table)) < 2:
             raise UserError(
                 f"groups of one have no baseline to learn from (coupling {self.coupling}, {self.samples} sample a"
                 " prompt): set Method.samples to 2 or more, or couple several languages"
             )
         return table
+
+    def _coupled(self, questions: Sequence[Question]) -> list[Coupled]:
+        if self.coupling == "independent":
+            return [(question,) for question in questions]
+        if self.coupling == "pivot":
+            asked = {question.language for question in questions}
+            return pivot(questions, [code for code in LCRL_LANGUAGES if code in asked])
+        return parallel(questions)
 
     def questions(self, table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Question]:
         """The prompts of one step, each as often as it is sampled; a function of (seed, step) only."""
@@ -84,7 +91,7 @@ class Method:
                 answers=[record.outcome.answer for record in records],
                 golds=[record.question.answers for record in records],
                 group_ids=ids,
-                languages=[record.question.language for record in records],
+                languages=[answer_language(record.question) for record in records],
                 extra=[record.outcome.extra for record in records],
                 step=step,
             )

@@ -141,18 +141,3 @@ def make_sampler(policy: Policy) -> Sampler:
 def make_runner(sampler: Sampler, policy: Policy, collections: Collections, seed: int) -> Runner:
     """The runner, as configured, over a sampler and some collections."""
     return configured_runner(sampler=sampler, tokenizer=policy.tokenizer, search=collections.search, seed=seed)
-
-
-def check_collections(questions: Sequence[Question], collections: Collections) -> None:
-    """Says at once which language has questions but no collection.
-
-    Raises:
-      UserError: there is such a language.
-    """
-    missing = sorted({question.language for question in questions} - set(collections.languages))
-    if missing:
-        present = ", ".join(collections.languages)
-        raise UserError(
-            f"there are questions in {', '.join(missing)} but collections only in {present}:"
-            " build the missing ones or ask in fewer languages"
-        )

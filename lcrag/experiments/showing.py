@@ -10,8 +10,9 @@ from lcrag.data.languages import LANGUAGES, known_languages
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.display import print_episode
 from lcrag.errors import UserError
+from lcrag.experiments.checking import check_questions
 from lcrag.experiments.method import Method
-from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler
+from lcrag.experiments.parts import Policy, make_runner, make_sampler
 from lcrag.retrieval import Collections
 
 
@@ -47,10 +48,10 @@ def sample(
     known_languages((language,))
     text = with_question_mark(" ".join(words))
     question = Question(id="typed", dataset="typed", language=language, text=text, answers=())
-    check_collections([question], collections)
-    runner = make_runner(make_sampler(policy), policy, collections, seed)
+    runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
+    check_questions([question], collections, runner, program)
     runner.temperature = temperature
-    [record] = runner.run([(question, method.program(question, collections.languages), 0)])
+    [record] = runner.run([(question, program(question), 0)])
     console = Console()
     console.print(f"[dim]{LANGUAGES[language].name}[/dim]")
     print_episode([("environment", record.prompt), *((turn.by, turn.text) for turn in record.turns)], console)

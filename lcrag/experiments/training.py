@@ -14,9 +14,10 @@ from lcrag.data.questions import Question
 from lcrag.display import TrainingDisplay, training_display
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
+from lcrag.experiments.checking import check_counts, check_questions, check_rows
 from lcrag.experiments.evaluating import Evaluation
 from lcrag.experiments.method import Method, ProgramOf, Scored
-from lcrag.experiments.parts import Policy, check_collections, make_runner, make_sampler
+from lcrag.experiments.parts import Policy, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
 from lcrag.learning import (
     Layout,
@@ -84,10 +85,15 @@ def train(
     """
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
-    check_collections(questions, collections)
+    check_counts("train", steps=steps, checkpoint_every=checkpoint_every, episodes_every=episodes_every)
+    check_counts("train", updates_per_rollout=updates_per_rollout, most_skipped_in_a_row=most_skipped_in_a_row)
     table, program = method.table(questions), method.on(collections.languages)
+    method.questions(table, seed=seed, step=0, couplings=couplings)  # enough of them?
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
+    check_rows(layout, sampler.context, policy.mesh)
+    # a program once begun is also known to gin, and so to config.gin
+    check_questions([*questions, *(evaluation.questions if evaluation else ())], collections, runner, program)
     about = provenance(seed=seed, hashes=_hashes(policy, collections))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = Console()
@@ -120,7 +126,8 @@ def train(
                         write_episodes(run, step, scored)
                         raise UserError(
                             f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step"
-                            f" {step}: see {run.path}/episodes/step_{step}.jsonl, then lower adamw.learning_rate"
+                            f" {step}: see {run.path}/episodes/step_{step}.jsonl, then begin anew with a lower"
+                            " adamw.learning_rate"
                         )
                     if (step + 1) % checkpoint_every == 0 or step == steps - 1:
                         checkpoints.save(step + 1, training.state)
@@ -217,8 +224,9 @@ class _Training:
                 measured.append({name: float(value) for name, value in jax.device_get(metrics).items()})
         self._sampler.set_params(self.state.params)
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
+        counts = {name: value for name, value in measured[-1].items() if name.startswith("update/")}
         # later mini-batches are off-policy by design: only the first compares the two programs
-        return means | {"sampling_training_gap": measured[0]["sampling_training_gap"]}
+        return means | counts | {"sampling_training_gap": measured[0]["sampling_training_gap"]}
 
 
 def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:

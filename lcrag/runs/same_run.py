@@ -1,18 +1,26 @@
 """Decides whether a configuration is that of the run a folder already holds."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from lcrag.cli.gin_files import Binding, read_bindings
+from lcrag.cli.gin_files import Binding, Macro, read_bindings
 
 
 def configured_values(config: str) -> dict[str, str]:
-    """Every binding of an operative configuration's text, as written."""
-    statements = read_bindings([config], "config.gin")
-    return {
-        statement.key: repr(statement.value) if isinstance(statement.value, str) else str(statement.value)
-        for statement in statements
-        if isinstance(statement, Binding)
-    }
+    """Every binding of an operative configuration's text, macros replaced by what they stand for."""
+    bindings = [each for each in read_bindings([config], "config.gin") if isinstance(each, Binding)]
+    macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
+    return {binding.key: _text(binding.value, macros) for binding in bindings if binding.parameter}
+
+
+def _text(value: Any, macros: Mapping[str, Any]) -> str:
+    if isinstance(value, Macro) and value.name in macros:
+        return _text(macros[value.name], macros)
+    if isinstance(value, dict):
+        return str({_text(key, macros): _text(item, macros) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return str([_text(item, macros) for item in value])
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 def first_difference(there: str, here: str, may_change: Collection[str] = ()) -> str | None:
