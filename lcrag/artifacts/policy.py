@@ -20,6 +20,9 @@ from lcrag.learning import Layout, Trajectory
 from lcrag.policy import DecoderConfig, Tokenizer, initialise, save_hugging_face
 
 COPYING_ROWS = 32
+# Micro-batches of about a thousand tokens stay in a CPU's cache: twice as fast as four thousand at once.
+COPYING_LAYOUT = Layout(rows=8, row_lengths=(TOKENS,))
+TEXT_LAYOUT = Layout(rows=4, row_lengths=(256, 320), least_episodes=32)
 
 
 @gin.configurable
@@ -82,7 +85,9 @@ class School:
         params = initialise(self.config, jax.random.key(self.seed))
         rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
         tokens = COPYING_ROWS * TOKENS
-        params = self._fit("copying", params, rows, plan.copying_steps, plan.learning_rate, tokens, "constant")
+        params = self._fit(
+            "copying", params, rows, plan.copying_steps, plan.learning_rate, tokens, COPYING_LAYOUT, "constant"
+        )
         rows = reading_rows(self.world, self.tokenizer, self.seed)
         return self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
 
@@ -111,7 +116,7 @@ class School:
         save_hugging_face(folder, config, jax.device_get(params), dtype=dtype, eos_ids=self.tokenizer.eos_ids)
         self.tokenizer.backend.save(str(folder / "tokenizer.json"))
 
-    def _fit(self, name, params, rows, steps, learning_rate, tokens, decay="cosine"):
+    def _fit(self, name, params, rows, steps, learning_rate, tokens, layout=TEXT_LAYOUT, decay="cosine"):
         return fit(
             self.config,
             params,
@@ -119,7 +124,7 @@ class School:
             steps=steps,
             tokens_per_step=tokens,
             learning_rate=learning_rate,
-            layout=Layout(rows=12, row_lengths=(384,)),
+            layout=layout,
             progress=self.progress(name, steps),
             decay=decay,
         )

@@ -25,7 +25,6 @@ from lcrag.experiments.evaluating import EVALUATION, Evaluation, answers_path, r
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 BEFORE, AFTER = "before", "after"
-DEFAULT_READING = "One run on one machine; compare runs only over several seeds."
 
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
@@ -59,7 +58,7 @@ def _labels(evaluation: Evaluation) -> Sequence[str]:
     return (BEFORE, AFTER, *evaluation.references)
 
 
-def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console, reading: str = "") -> None:
+def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
     """Prints the tables of a finished run and writes `report.md` with its curves."""
     about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
@@ -74,7 +73,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
             commit=about["commit"] or "not in a repository",
             versions={**about["packages"], "devices": ", ".join(about["devices"])},
             tables=tuple(results),
-            reading=reading or DEFAULT_READING,
+            reading=evaluation.reading if evaluation else "Nothing was evaluated.",
             curves=read_training_log(folder / "metrics.jsonl"),
         ),
     )
@@ -87,16 +86,20 @@ def report(
     words: Sequence[str] = (),
     *,
     evaluation: Evaluation | None = None,
-    reading: str = "",
 ) -> None:
     """Writes `report.md` anew for a run's folder.
 
     Args:
       output_dir: The run's folder.
       words: Not used.
-      evaluation: How the run was evaluated.
-      reading: What the numbers show and do not show, in plain words.
+      evaluation: How the run was evaluated; without its answers before and after, the report has no tables.
     """
     if output_dir is None or not (output_dir / "run.json").is_file():
         raise UserError(f"{output_dir} is not the folder of a run: give one with --output_dir=FOLDER")
-    report_run(output_dir, evaluation, Console(), reading)
+    evaluated = evaluation is not None and _is_evaluated(output_dir, evaluation)
+    report_run(output_dir, evaluation if evaluated else None, Console())
+
+
+def _is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
+    sides = [answers_path(folder, side, decoding) for side in (BEFORE, AFTER) for decoding in evaluation.temperatures]
+    return all(path.is_file() for path in sides)
