@@ -45,7 +45,7 @@ COMMANDS = {
     "evaluate": Command(
         function="lcrag.experiments:evaluate",
         summary="Metrics of a policy on held-out questions, by language",
-        details="Writes evaluation.json and report.md into --output_dir.",
+        details="Writes evaluation.json into --output_dir, and into its answers/ every answer and the configuration.",
     ),
     "sample": Command(
         function="lcrag.experiments:sample",

@@ -25,7 +25,7 @@ COPYING_LAYOUT = Layout(rows=8, row_lengths=(TOKENS,))
 TEXT_LAYOUT = Layout(rows=4, row_lengths=(256, 320), least_episodes=32)
 
 
-@gin.configurable
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curriculum:
     """The stages of a tiny policy's education, each with its number of steps.

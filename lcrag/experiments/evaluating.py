@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gin
 from rich.console import Console
@@ -17,9 +18,11 @@ from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
 from lcrag.experiments.checking import check_questions
 from lcrag.experiments.method import Method, ProgramOf
-from lcrag.experiments.parts import Policy, make_runner, make_sampler, policy_parameters
+from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler, policy_parameters
 from lcrag.retrieval import Collections
-from lcrag.runs.atomic import write_json_lines
+from lcrag.runs import provenance
+from lcrag.runs.atomic import write_json, write_json_lines, write_text
+from lcrag.runs.same_run import first_difference
 from lcrag.sampling import Sampler
 
 EVALUATION = "evaluation.json"
@@ -28,7 +31,7 @@ ANSWERS = "answers"
 SEED_OFFSET = 1_000_000
 
 
-@gin.configurable
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What is asked, and how the answers are decoded.
@@ -40,6 +43,7 @@ class Evaluation:
       references: Name of another policy of the same shape, shown beside the trained one -> its folder.
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages, among which an answer's language is identified.
+      reading: What the numbers show and do not show, in plain words; for the report.
     """
 
     questions: Sequence[Question]
@@ -48,6 +52,7 @@ class Evaluation:
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seen_languages: Sequence[str] = LCRL_TRAINING
     languages: Sequence[str] = LCRL_LANGUAGES
+    reading: str = "One run on one machine; compare methods only over several seeds."
 
     def run(
         self,
@@ -95,7 +100,7 @@ class Evaluation:
         """The same questions to every reference policy; the sampler's parameters must be set again afterwards."""
         for label, reference in self.references.items():
             sampler.set_params(policy_parameters(reference, policy))
-            self.run(folder, label, runner, program, policy, **options)
+            self.run(folder, label, runner, program, dataclasses.replace(policy, name=reference), **options)
 
     def _ask(self, runner: Runner, program: ProgramOf, title: str, console: Console) -> list[Answered]:
         programs = [(q, program(q), number) for number, q in enumerate(self.questions)]
@@ -142,6 +147,19 @@ def _add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:
     write_rows(path, [*kept, *rows])
 
 
+def _claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
+    """Writes down what a label's answers come from; refuses a label whose answers come from something else."""
+    path = answers_path(folder, label, "config").with_suffix(".gin")
+    if path.exists() and (difference := first_difference(path.read_text(encoding="utf-8"), config)):
+        raise UserError(
+            f"{folder} holds another evaluation called {label!r}: {difference};"
+            " choose another evaluate.label or --output_dir"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(answers_path(folder, label, "run").with_suffix(".json"), about)
+    write_text(path, config)
+
+
 @gin.configurable
 def evaluate(
     output_dir: pathlib.Path | None,
@@ -165,11 +183,16 @@ def evaluate(
       method: Its program.
       evaluation: What to ask.
       label: What to call the policy in the rows.
+
+    Raises:
+      UserError: no output folder, one where the label means something else, or questions without collections.
     """
     if output_dir is None:
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
     runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program)
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections))
+    _claim_label(output_dir, label, gin.operative_config_str(), about)
     console = Console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
     for row in rows:

@@ -21,7 +21,7 @@ from lcrag.rewards import Episodes, Reward
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
 
-@gin.configurable
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
     """What distinguishes one method of the papers from another.

@@ -141,3 +141,9 @@ def make_sampler(policy: Policy) -> Sampler:
 def make_runner(sampler: Sampler, policy: Policy, collections: Collections, seed: int) -> Runner:
     """The runner, as configured, over a sampler and some collections."""
     return configured_runner(sampler=sampler, tokenizer=policy.tokenizer, search=collections.search, seed=seed)
+
+
+def content_hashes(policy: Policy, collections: Collections) -> dict[str, str]:
+    """The hash of everything that a result depends on and that gin names only by its folder."""
+    indexes = {f"collection/{code}": collections.collection(code).meta.fingerprint for code in collections.languages}
+    return {"tokenizer": policy.tokenizer.fingerprint(), "encoder": collections.encoder.fingerprint()} | indexes

@@ -17,7 +17,7 @@ from lcrag.errors import UserError
 from lcrag.experiments.checking import check_counts, check_questions, check_rows
 from lcrag.experiments.evaluating import Evaluation
 from lcrag.experiments.method import Method, ProgramOf, Scored
-from lcrag.experiments.parts import Policy, make_runner, make_sampler
+from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
 from lcrag.learning import (
     Layout,
@@ -94,7 +94,7 @@ def train(
     check_rows(layout, sampler.context, policy.mesh)
     # a program once begun is also known to gin, and so to config.gin
     check_questions([*questions, *(evaluation.questions if evaluation else ())], collections, runner, program)
-    about = provenance(seed=seed, hashes=_hashes(policy, collections))
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = Console()
         training = _Training(
@@ -242,8 +242,3 @@ def save_policy(folder: pathlib.Path, policy: Policy, params) -> None:
     """Writes the trained policy as a Hugging Face folder, tokenizer included."""
     save_hugging_face(folder, policy.config, jax.device_get(params), eos_ids=policy.tokenizer.eos_ids)
     policy.tokenizer.backend.save(str(folder / "tokenizer.json"))
-
-
-def _hashes(policy: Policy, collections: Collections) -> dict[str, str]:
-    indexes = {f"collection/{code}": collections.collection(code).meta.fingerprint for code in collections.languages}
-    return {"tokenizer": policy.tokenizer.fingerprint(), "encoder": collections.encoder.fingerprint()} | indexes

@@ -190,7 +190,7 @@ def supervised_loss(
     return loss, {"loss/supervised": loss}
 
 
-@gin.configurable
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyGradient:
     """Settings of `policy_gradient_loss`; the defaults are LcRL's without its KL term.
@@ -236,7 +236,7 @@ class PolicyGradient:
         )
 
 
-@gin.configurable
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
     """Settings of `supervised_loss`."""

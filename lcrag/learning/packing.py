@@ -79,7 +79,7 @@ def _at_least(needed: int, smallest: int, growth: int) -> int:
     return size
 
 
-@gin.configurable
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """The shapes a batch may have.
