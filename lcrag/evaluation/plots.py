@@ -66,7 +66,7 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
 def _panels(curves: Mapping[str, Curve]) -> Iterator[tuple[str, dict[str, tuple[Curve, str]]]]:
     """(title, lines by label with their colour) of every panel there is something to show in."""
     terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
-    penalties = [name for name in terms if np.nanmax(curves[name][1]) <= 0 and np.nanmin(curves[name][1]) < 0]
+    penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
     shown = [TOTAL, *(name for name in terms if name not in penalties)]
     yield "Reward", {_label(name): (curves[name], COLOURS[i % len(COLOURS)]) for i, name in enumerate(shown)}
     if penalties:

@@ -28,9 +28,10 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
             entry = _entry(line, f"{path}, line {number}")
-            for name, value in entry.items():
-                if name != "step" and value is not None:
-                    values.setdefault(name, {})[entry["step"]] = float(value)
+            for name in entry.keys() - {"step"}:
+                curve = values.setdefault(name, {})
+                if entry[name] is not None:
+                    curve[entry["step"]] = float(entry[name])
     return {name: _curve(values[name]) for name in sorted(values)}
 
 

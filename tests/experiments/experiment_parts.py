@@ -47,6 +47,14 @@ def one_device():
     return make_mesh(devices=jax.devices()[:1])
 
 
+@gin.configurable
+def not_a_number(steps, fair):
+    """A reward that is not a number in some steps, and the given one in all others."""
+    return lambda episodes: {
+        name: np.where(episodes.step in steps, np.nan, values) for name, values in fair(episodes).items()
+    }
+
+
 def save_tiny_policy(folder, seed=0):
     """Writes a random policy with the atlas's tokenizer that mostly opens a tag, says a word or two and closes one."""
     tokenizer = load_tokenizer(TOKENIZER)

@@ -1,0 +1,92 @@
+"""What may fail in the middle of a run and must not end it: searches, and numbers that are not finite."""
+
+import pytest
+from experiment_parts import json_lines, run
+
+from lcrag.policy import load_hugging_face
+from lcrag.retrieval import Collections
+
+FAILED = " The search failed. No passages could be retrieved.\n"
+BINDINGS = ("train.evaluation=None", "train.episodes_every=1")
+NO_WAIT = ("Runner.retries=@Retries()", "Retries.backoff_seconds=0.0")
+
+
+def episodes_of(output, steps):
+    return [episode for step in range(steps) for episode in json_lines(output / "episodes" / f"step_{step}.jsonl")]
+
+
+def observations(episode):
+    """What the environment showed, rethink sentences aside."""
+    return [t["text"] for t in episode["turns"] if t["by"] == "environment" and "information" in t["text"]]
+
+
+def test_a_search_that_fails_once_changes_nothing(tiny, tmp_path, monkeypatch):
+    assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=1", output=tmp_path / "sound") == 0
+    search, failures = Collections.search, iter([ConnectionError("gone"), TimeoutError("late")])
+
+    def fickle(self, *arguments):
+        for failure in failures:
+            raise failure
+        return search(self, *arguments)
+
+    monkeypatch.setattr(Collections, "search", fickle)
+    assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=1", output=tmp_path / "fickle") == 0
+    assert episodes_of(tmp_path / "fickle", 1) == episodes_of(tmp_path / "sound", 1)
+    assert json_lines(tmp_path / "fickle" / "metrics.jsonl")[0]["episode/retrieval_failures"] == 0
+
+
+def test_a_search_that_keeps_failing_is_counted_marked_and_told(tiny, tmp_path, monkeypatch, capsys):
+    search = Collections.search
+
+    def without_finnish(self, queries, languages, k):
+        if "fi" in languages:
+            raise ConnectionError("no route to Finland")
+        return search(self, queries, languages, k)
+
+    monkeypatch.setattr(Collections, "search", without_finnish)
+    assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=3", output=tmp_path / "run") == 0
+    captured = capsys.readouterr()
+    assert "retrieval failures" in captured.out and "Traceback" not in captured.err
+    metrics, episodes = json_lines(tmp_path / "run" / "metrics.jsonl"), episodes_of(tmp_path / "run", 3)
+    failures = [episode["outcome"]["counts"]["retrieval_failures"] for episode in episodes]
+    assert sum(failures) > 0 and 0 in failures
+    assert sum(record["episode/retrieval_failures"] for record in metrics) * 8 == pytest.approx(sum(failures))
+    for episode, count in zip(episodes, failures, strict=True):
+        shown = observations(episode)
+        assert sum(FAILED in text for text in shown) == count and len(shown) == episode["outcome"]["counts"]["searches"]
+        assert all(text.strip() != "<information>\n</information>" for text in shown)
+
+
+REWARD = ("Method.reward=@not_a_number()", "not_a_number.fair=@language_coupled()")
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted(tiny, tmp_path):
+    bindings = (*BINDINGS, *REWARD, "not_a_number.steps=(0, 2)", "adamw.weight_decay=0.1")
+    assert run("train", tiny, *bindings, "STEPS=3", "train.most_skipped_in_a_row=2", output=tmp_path / "run") == 0
+    metrics = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert [record["update/skipped"] for record in metrics] == [1, 1, 2]
+    assert [record["update/non_finite_in_a_row"] for record in metrics] == [1, 0, 1]
+    assert [record["loss/policy"] is None for record in metrics] == [True, False, True]
+    assert (tmp_path / "run" / "report.md").is_file()  # nulls and all
+
+
+def test_too_many_in_a_row_halt_the_run_with_a_dump(tiny, tmp_path, capsys):
+    bindings = (*BINDINGS, *REWARD, "not_a_number.steps=(1, 2, 3, 4)", "train.episodes_every=100", "STEPS=9")
+    bindings += ("train.most_skipped_in_a_row=2", "train.checkpoint_every=1")
+    assert run("train", tiny, *bindings, output=tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: 2 updates in a row were not finite") and error.count("\n") == 1
+    assert "step_2.jsonl" in error
+    assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+    assert all(e["rewards"]["total"] is None for e in json_lines(tmp_path / "run" / "episodes" / "step_2.jsonl"))
+    # the same command stops at the same place again
+    assert run("train", tiny, *bindings, output=tmp_path / "run") == 2
+    assert len(json_lines(tmp_path / "run" / "metrics.jsonl")) == 3
+
+
+def test_a_skipped_update_leaves_the_policy_as_it_was(tiny, tmp_path):
+    bindings = (*BINDINGS, *REWARD, "not_a_number.steps=(0,)", "adamw.weight_decay=0.1", "STEPS=1")
+    assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
+    _, before = load_hugging_face(tiny / "policy")
+    _, after = load_hugging_face(tmp_path / "run" / "policy")
+    assert all((before[name] == after[name]).all() for name in ("embedding", "unembedding"))

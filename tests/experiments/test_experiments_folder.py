@@ -1,0 +1,120 @@
+"""What a run leaves in its output folder, and what `lcrag evaluate` and `lcrag report` do with one."""
+
+import json
+import shutil
+
+import gin
+import numpy as np
+import pytest
+from experiment_parts import contents, json_lines, run
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.evaluation import read_rows
+from lcrag.policy import load_hugging_face, load_tokenizer, log_probabilities
+
+PROMISED = (
+    *("reward/total", "reward/c3_recall", "reward/anti_consistency"),
+    *("episode/searches", "episode/policy_tokens", "episode/finished", "episode/retrieval_failures"),
+    *("loss/policy", "loss/kl", "sampling_training_gap"),
+    *("seconds/rollout", "seconds/rewards", "seconds/update", "tokens_per_second/sampled", "slots/occupancy"),
+)
+EPISODE = {"question_id", "dataset", "language", "group", "prompt", "turns", "answer", "outcome", "rewards"}
+ROW = {"method", "model", "dataset", "split", "language", "metric", "value", "count", "seed"}
+
+
+def test_metrics_have_the_promised_names(finished):
+    records = json_lines(finished / "metrics.jsonl")
+    assert [record["step"] for record in records] == [0, 1]
+    for record in records:
+        assert all(isinstance(record[name], int | float) for name in PROMISED)
+        assert record["sampling_training_gap"] <= 1e-4
+        assert 0 < record["slots/occupancy"] <= 1 and record["episode/finished"] == 1
+    events = EventAccumulator(str(finished)).Reload().Scalars("reward/total")
+    np.testing.assert_allclose([event.value for event in events], [record["reward/total"] for record in records])
+
+
+def test_episodes_say_who_wrote_what(finished):
+    shown = []
+    for step in (0, 1):
+        episodes = json_lines(finished / "episodes" / f"step_{step}.jsonl")
+        shown += [turn["text"] for e in episodes for turn in e["turns"] if "<information>" in turn["text"]]
+        assert [episode["language"] for episode in episodes] == list(LCRL_TRAINING)
+        assert len({episode["group"] for episode in episodes}) == 1
+        for episode in episodes:
+            assert episode.keys() >= EPISODE and episode["policy_version"] == step
+            assert {turn["by"] for turn in episode["turns"]} <= {"policy", "environment"}
+            assert episode["rewards"].keys() == {"total", "c3_recall", "anti_consistency"}
+            written = "".join(turn["text"] for turn in episode["turns"] if turn["by"] == "policy")
+            assert episode["answer"] is None or f"{episode['answer']}</answer>" in written
+    assert shown and all(text.rstrip().endswith("</information>") for text in shown)
+
+
+def test_run_and_configuration_are_recorded(finished):
+    about = json.loads((finished / "run.json").read_text())
+    assert about["seed"] == 0 and about["packages"]["jax"] and about["devices"] and about["command"][0] == "lcrag"
+    assert about["hashes"].keys() >= {"tokenizer", "encoder", *(f"collection/{code}" for code in LCRL_LANGUAGES)}
+    config = (finished / "config.gin").read_text()
+    for line in ("train.couplings = 1", "hierarchical_search.budget = 2", "language_coupled.margin = 0.5"):
+        assert line in config
+    gin.parse_config(config)  # is a configuration itself
+
+
+def test_checkpoints_and_the_trained_policy(finished):
+    assert {path.name for path in (finished / "checkpoints").iterdir()} == {"1", "2"}
+    config, params = load_hugging_face(finished / "policy")
+    tokens = np.asarray([load_tokenizer(finished / "policy").encode("Where is Chad?")], np.int32)
+    assert np.isfinite(log_probabilities(config, params, tokens[:, :-1], tokens[:, 1:])).all()
+
+
+def test_evaluation_before_and_after(finished):
+    rows = json.loads((finished / "evaluation.json").read_text())["rows"]
+    assert all(row.keys() >= ROW for row in rows)
+    assert {row["method"] for row in rows} == {
+        f"{side}, {decoding}" for side in ("before", "after") for decoding in ("sampled", "greedy")
+    }
+    whole = {row["language"] for row in rows if row["split"] == "held_out"}
+    assert whole == {*LCRL_LANGUAGES, "all", "seen", "zero_shot"}
+    assert {row["metric"] for row in rows} >= {"c3_recall", "flexible_exact_match", "correct_language", "searches"}
+    report = (finished / "report.md").read_text()
+    assert "Held-out questions, greedy" in report and "training.png" in report
+    assert (finished / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_is_written_again(finished, tiny, tmp_path):
+    output = shutil.copytree(finished, tmp_path / "run")
+    (output / "report.md").unlink()
+    assert run("report", tiny, output=output) == 0
+    assert (output / "report.md").read_text() == (finished / "report.md").read_text()
+    shutil.rmtree(output / "answers")
+    assert run("report", tiny, output=output) == 0
+    assert "Held-out questions" not in (output / "report.md").read_text()
+
+
+def test_evaluations_stand_beside_each_other(finished, tiny, tmp_path, capsys):
+    output = shutil.copytree(finished, tmp_path / "run")
+    assert run("evaluate", tiny, "Evaluation.temperatures={'greedy': 0.0}", output=output) == 0
+    before = contents(output)
+    old, new = read_rows(finished / "evaluation.json"), read_rows(output / "evaluation.json")
+    assert new[: len(old)] == old and {row.method for row in new[len(old) :]} == {"policy, greedy"}
+    assert "Evaluation.temperatures" in (output / "answers" / "policy_config.gin").read_text()
+    assert json.loads((output / "answers" / "policy_run.json").read_text())["seed"] == 0
+    # the same label for something else
+    assert run("evaluate", tiny, "hierarchical_search.budget=1", output=output) == 2
+    assert "another evaluation called 'policy'" in capsys.readouterr().err
+    assert contents(output) == before
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "report"])
+def test_results_need_a_folder(command, tiny, capsys):
+    assert run(command, tiny) == 2
+    assert "--output_dir=FOLDER" in capsys.readouterr().err
+
+
+def test_many_devices(tiny, tmp_path):
+    """Slots, training rows and episodes spread over every (pretended) device."""
+    sizes = ("policy.mesh=@mesh()", "Sampler.slots=8", "Sampler.append_rows=(8,)", "Layout.rows=8")
+    assert run("train", tiny, *sizes, "train.evaluation=None", "STEPS=1", output=tmp_path / "run") == 0
+    assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["sampling_training_gap"] <= 1e-4
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert len(about["devices"]) == 8

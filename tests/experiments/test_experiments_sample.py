@@ -1,0 +1,57 @@
+"""`lcrag sample`: a question typed in any language, an episode in which one sees who wrote what."""
+
+import shutil
+
+import pytest
+from experiment_parts import run
+
+QUESTIONS = {
+    "en": "Which language is spoken in Niger",
+    "ar": "ما هي لغة النيجر؟",
+    "fi": "Mitä kieltä puhutaan Nigerissä?",
+    "ja": "ニジェールの言語は何ですか？",
+    "th": "ไนเจอร์ใช้ภาษาอะไร",
+}
+
+
+@pytest.mark.parametrize("language", QUESTIONS)
+def test_an_episode_is_printed(language, tiny, capsys):
+    assert run("sample", tiny, f"sample.language='{language}'", words=QUESTIONS[language].split()) == 0
+    captured = capsys.readouterr()
+    assert QUESTIONS[language] in captured.out and captured.out.count("[policy]") >= 1
+    assert (
+        captured.out.index("[environment]") < captured.out.index(QUESTIONS[language]) < captured.out.index("[policy]")
+    )
+    assert "\nanswer: " in captured.out and captured.err == ""
+
+
+def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert run("sample", tiny, "sample.temperature=1.0", words=("Where?",)) == 0
+    out = capsys.readouterr().out
+    assert "\x1b[2;36mWhere?" in out and "\x1b[1;32m" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "bindings", "part"),
+    [
+        ((), (), "needs a question"),
+        (("Why?",), ("sample.language='xx'",), "unknown language 'xx'"),
+        (("Why? " * 100,), (), "the context holds 160"),
+        (("Why?",), ("load_collections.folder='nowhere'",), "no collection in"),
+    ],
+)
+def test_mistakes_are_one_line(words, bindings, part, tiny, capsys):
+    assert run("sample", tiny, *bindings, words=words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error
+
+
+def test_a_language_without_a_collection(tiny, tmp_path, capsys):
+    for name in ("encoder", "en", "fr"):
+        shutil.copytree(tiny / "collections" / name, tmp_path / name)
+    bindings = (f"load_collections.folder='{tmp_path}'", "sample.language='fi'")
+    assert run("sample", tiny, *bindings, words=("Missä?",)) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "questions in fi but collections only in en, fr" in error
