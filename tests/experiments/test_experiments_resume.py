@@ -59,6 +59,7 @@ def assert_same(folder, other):
 def test_the_run_learns_something(straight, tiny):
     metrics = json_lines(straight / "metrics.jsonl")
     assert max(record["gradient_norm"] for record in metrics) > 0 and max(r["loss/kl"] for r in metrics) > 0
+    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
     assert (straight / "policy" / "model.safetensors").read_bytes() != (
         tiny / "policy" / "model.safetensors"
     ).read_bytes()
