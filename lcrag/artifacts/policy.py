@@ -2,15 +2,15 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import gin
 import jax
 
 from lcrag.artifacts.copying import TOKENS, copying_rows
-from lcrag.artifacts.demonstrations import Demonstrator, Search
+from lcrag.artifacts.demonstrations import Demonstrator, Search, remembered
 from lcrag.artifacts.fitting import Progress, fit
-from lcrag.artifacts.reading import reading_rows
+from lcrag.artifacts.reading import judging_rows, reading_rows
 from lcrag.data.atlas import World
 from lcrag.data.atlas.oracle import Oracle
 from lcrag.data.languages import LCRL_TRAINING
@@ -33,6 +33,7 @@ class Curriculum:
     Attributes:
       copying_steps: Random spans (no text at all).
       reading_steps: Passages, a question, the answering passage, in all thirteen languages.
+      judging_steps: Reading with the question first, where the passages may lack the answer.
       short_steps: Format-learning SFT of the cold start.
       long_steps: SFT of the reference that is trained on demonstrations only.
       learning_rate: Of every stage.
@@ -42,6 +43,7 @@ class Curriculum:
 
     copying_steps: int = 1200
     reading_steps: int = 600
+    judging_steps: int = 500
     short_steps: int = 60
     long_steps: int = 800
     learning_rate: float = 2e-3
@@ -80,7 +82,7 @@ class School:
         return atlas_decoder(self.tokenizer.vocabulary_size)
 
     def pretrained(self):
-        """Copying, then reading: what stands in for a pretrained multilingual model."""
+        """Copying, reading, judging: what stands in for a pretrained multilingual model."""
         plan = self.curriculum
         params = initialise(self.config, jax.random.key(self.seed))
         rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
@@ -89,17 +91,27 @@ class School:
             "copying", params, rows, plan.copying_steps, plan.learning_rate, tokens, COPYING_LAYOUT, "constant"
         )
         rows = reading_rows(self.world, self.tokenizer, self.seed)
-        return self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
+        params = self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
+        rows = judging_rows(self.world, self.tokenizer, self.seed)
+        return self._fit("judging", params, rows, plan.judging_steps, plan.learning_rate, plan.tokens_per_step)
 
     def demonstrations(
-        self, program: Callable[[Question], Program], search: Search, budget: int
+        self,
+        program: Callable[[Question], Program],
+        search: Search,
+        languages: Sequence[str],
+        *,
+        budget: int,
+        passages: int,
     ) -> Iterator[Trajectory]:
         """The oracle's clean demonstrations in the training languages."""
+        questions = self.world.questions("train", languages=LCRL_TRAINING, hops=1)
+        queries = [question.extra["query"] for question in questions]
         demonstrator = Demonstrator(
             world=self.world,
-            questions=self.world.questions("train", languages=LCRL_TRAINING, hops=1),
+            questions=questions,
             program=program,
-            search=search,
+            search=remembered(search, queries, languages, passages),
             tokenizer=self.tokenizer,
             oracle=Oracle(budget=budget),
         )

@@ -2,7 +2,7 @@
 
 A row is a few passages, a question, its keywords, and the passage that answers it written out in the
 question's language. There are no tags, no searches and no held-out facts in it; most values are
-counterfactual.
+counterfactual. Later rows also teach to tell whether the passages hold the answer at all.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,9 @@ from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
 
 FOREIGN_SHARE = 0.5
+NATIVE_SHARE = 0.7
+PRESENT_SHARE = 0.55
+UNKNOWN = "?"
 
 
 def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
@@ -36,6 +39,28 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         question = world.question(fact, language)
         answer = f" {question.extra['query']}\n {render_passage(world.passage(fact, language))}\n"
         yield _row(tokenizer, f"{context}{question.text}\n", answer)
+
+
+def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Rows in which the question comes first and its passage may be missing: then the answer is a question mark.
+
+    The passages are either one in the question's language or one in each other language.
+    """
+    generator = np.random.default_rng(seed)
+    facts = FactSampler(world)
+    while True:
+        fact = facts.told(generator, facts.any(generator))
+        language = str(generator.choice(LCRL_LANGUAGES))
+        one = generator.random() < NATIVE_SHARE
+        shown_in = (language,) if one else tuple(code for code in LCRL_LANGUAGES if code != language)
+        present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
+        context = "".join(
+            f" {render_passage(world.passage(fact if here else facts.related(generator, fact), code))}\n"
+            for here, code in zip(present, shown_in, strict=True)
+        )
+        question = world.question(fact, language)
+        answer = render_passage(world.passage(fact, language)) if present.any() else UNKNOWN
+        yield _row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
 
 
 def _row(tokenizer: Tokenizer, given: str, wanted: str) -> Trajectory:

@@ -33,6 +33,7 @@ def build(
     program: Callable[[Question, Sequence[str]], Program],
     curriculum: Curriculum,
     budget: int,
+    passages: int,
     seed: int = 0,
 ) -> None:
     """Rebuilds what ships with the package, in the order in which the parts need each other.
@@ -44,6 +45,7 @@ def build(
       program: What the oracle demonstrates.
       curriculum: Stages of the policies' education.
       budget: Searches the program allows.
+      passages: Passages of each searched language that it asks for.
       seed: Of initialisation and of all draws.
 
     Raises:
@@ -71,10 +73,10 @@ def build(
         if "pretrained" in wanted:
             school.save(output_dir / "pretrained", school.pretrained(), dtype="float32")
         if "policies" in wanted:
-            _tune(school, output_dir, program, budget)
+            _tune(school, output_dir, program, budget, passages)
 
 
-def _tune(school: School, output_dir: pathlib.Path, program, budget: int) -> None:
+def _tune(school: School, output_dir: pathlib.Path, program, budget: int, passages: int) -> None:
     """The cold start and the reference, both from the pretrained policy."""
     collections = atlas_collections(encoder=str(output_dir / "encoder"))
     _, pretrained = load_hugging_face(output_dir / "pretrained")
@@ -85,7 +87,11 @@ def _tune(school: School, output_dir: pathlib.Path, program, budget: int) -> Non
     ):
         started = time.monotonic()
         demonstrations = school.demonstrations(
-            lambda question: program(question, collections.languages), collections.search, budget
+            lambda question: program(question, collections.languages),
+            collections.search,
+            collections.languages,
+            budget=budget,
+            passages=passages,
         )
         params = school.tuned(pretrained, demonstrations, name, steps, rate)
         school.save(output_dir / name, params, dtype="bfloat16")

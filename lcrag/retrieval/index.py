@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -155,8 +156,17 @@ def _serialise(searcher: Any, folder: pathlib.Path) -> None:
     assets.write_text(assets.read_text().replace('"dataset.npy"', f'"../{VECTORS}"'))
 
 
-@functools.cache
+_IMPORTING = threading.Lock()  # collections are opened on several threads
+
+
 def _scann() -> types.ModuleType:
+    """ScaNN's NumPy interface, imported once."""
+    with _IMPORTING:
+        return _import_scann()
+
+
+@functools.cache
+def _import_scann() -> types.ModuleType:
     """ScaNN's NumPy interface without ScaNN's package module, which would import TensorFlow (seconds, unused)."""
     wanted = "scann.scann_ops.py.scann_ops_pybind"
     if "scann" in sys.modules:
