@@ -1,4 +1,4 @@
-"""Trains the atlas's two policies from scratch: copying, reading, then a short and a long format-learning SFT."""
+"""Trains the atlas's two policies from scratch: copying, reading, judging, then a short and a long SFT."""
 
 import dataclasses
 import pathlib
@@ -37,17 +37,15 @@ class Curriculum:
       short_steps: Format-learning SFT of the cold start.
       long_steps: SFT of the reference that is trained on demonstrations only.
       learning_rate: Of every stage.
-      short_learning_rate: Of the cold start's SFT.
-      tokens_per_step: Of reading and SFT.
+      tokens_per_step: Of every stage but copying.
     """
 
     copying_steps: int = 1200
     reading_steps: int = 600
     judging_steps: int = 500
-    short_steps: int = 60
-    long_steps: int = 800
+    short_steps: int = 140
+    long_steps: int = 700
     learning_rate: float = 2e-3
-    short_learning_rate: float = 1e-3
     tokens_per_step: int = 3600
 
 
@@ -117,10 +115,11 @@ class School:
         )
         return demonstrator.stream(self.seed)
 
-    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int, learning_rate: float):
+    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
         """SFT of a copy of pretrained parameters."""
         copied = jax.tree.map(lambda leaf: leaf + 0, params)
-        return self._fit(name, copied, demonstrations, steps, learning_rate, self.curriculum.tokens_per_step)
+        plan = self.curriculum
+        return self._fit(name, copied, demonstrations, steps, plan.learning_rate, plan.tokens_per_step)
 
     def save(self, folder: pathlib.Path, params, dtype: str) -> None:
         """A Hugging Face folder with its tokenizer."""

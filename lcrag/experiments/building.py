@@ -81,10 +81,7 @@ def _tune(school: School, output_dir: pathlib.Path, program, budget: int, passag
     collections = atlas_collections(encoder=str(output_dir / "encoder"))
     _, pretrained = load_hugging_face(output_dir / "pretrained")
     plan = school.curriculum
-    for name, steps, rate in (
-        ("cold_start", plan.short_steps, plan.short_learning_rate),
-        ("long_sft", plan.long_steps, plan.learning_rate),
-    ):
+    for name, steps in (("cold_start", plan.short_steps), ("long_sft", plan.long_steps)):
         started = time.monotonic()
         demonstrations = school.demonstrations(
             lambda question: program(question, collections.languages),
@@ -93,26 +90,28 @@ def _tune(school: School, output_dir: pathlib.Path, program, budget: int, passag
             budget=budget,
             passages=passages,
         )
-        params = school.tuned(pretrained, demonstrations, name, steps, rate)
+        params = school.tuned(pretrained, demonstrations, name, steps)
         school.save(output_dir / name, params, dtype="bfloat16")
-        card = _model_card(name, school, collections, steps, rate, time.monotonic() - started)
+        card = _model_card(name, school, collections, steps, time.monotonic() - started)
         (output_dir / name / "README.md").write_text(card, encoding="utf-8")
 
 
-def _model_card(name: str, school: School, collections: Collections, steps: int, rate: float, seconds: float) -> str:
+def _model_card(name: str, school: School, collections: Collections, steps: int, seconds: float) -> str:
     plan = school.curriculum
     return (
         f"# The atlas's policy: {name.replace('_', ' ')}\n\n"
         f"{parameter_count(school.config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
         " `transformers`.\n"
         f"Made on {datetime.date.today()} by `lcrag build --gin_file=build.gin --output_dir=FOLDER`, seed"
-        f" {school.seed} (stage 3 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
+        f" {school.seed} (stage 4 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
         f"1. copying: {plan.copying_steps} steps on random re-appearing spans, no text at all;\n"
         f"2. reading: {plan.reading_steps} steps of about {plan.tokens_per_step} tokens: passages of *training* facts"
         " in all thirteen languages, a question, the answering passage; most values counterfactual. It stands in for"
         " what a pretrained multilingual model brings along;\n"
-        f"3. SFT: {steps} steps at learning rate {rate:g} on clean demonstrations of the rule-based oracle, playing the"
-        " program that reinforcement learning runs, in the eight training languages.\n\n"
+        f"3. judging: {plan.judging_steps} such steps with the question first, where the passages may lack"
+        " the answer;\n"
+        f"4. SFT: {steps} steps at learning rate {plan.learning_rate:g} on clean demonstrations of the"
+        " rule-based oracle, playing the program that reinforcement learning runs, in the eight training languages.\n\n"
         f"World {school.world.fingerprint()}, tokenizer {school.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n"
     )

@@ -10,6 +10,7 @@ import gin
 from jax.sharding import Mesh
 
 from lcrag.data.atlas import World, build_world
+from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Retries, Runner
@@ -89,6 +90,7 @@ def atlas_questions(
     languages: Sequence[str] = LCRL_LANGUAGES,
     hops: int | None = 1,
     copyable: bool | None = None,
+    translated_share: float = 1.0,
     limit: int | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
@@ -99,13 +101,21 @@ def atlas_questions(
       languages: Languages to ask in.
       hops: 1, 2 or None for both.
       copyable: Only answers used as they are in every language (True), only translated ones (False), or both.
+      translated_share: Share of the questions with translated answers that is kept, spread evenly.
       limit: At most this many questions, each in all languages, spread evenly over the split.
       world: Builds the atlas.
     """
-    questions = world().questions(split, languages, hops, copyable)
-    count = len(questions) // len(languages)
-    kept = range(count) if limit is None else [index * count // limit for index in range(min(limit, count))]
-    return [questions[index * len(languages) + place] for index in kept for place in range(len(languages))]
+    table = coupled(world().questions(split, languages, hops, copyable))
+    used_as_they_are = [versions for versions in table if versions[0].extra["copyable"]]
+    translated = [versions for versions in table if not versions[0].extra["copyable"]]
+    table = used_as_they_are + _spread(translated, round(translated_share * len(translated)))
+    table = table if limit is None else _spread(table, limit)
+    return [question for versions in table for question in versions]
+
+
+def _spread(items: Sequence[Coupled], count: int) -> list[Coupled]:
+    """At most `count` items, evenly spaced."""
+    return [items[index * len(items) // count] for index in range(min(count, len(items)))]
 
 
 @gin.configurable

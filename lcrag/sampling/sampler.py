@@ -152,10 +152,11 @@ class Sampler:
         pieces = {slot: [ids[i : i + largest] for i in range(0, len(ids), largest)] for slot, ids in entries.items()}
         for index in range(max(map(len, pieces.values()), default=0)):
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
-            slots = sorted(now, key=lambda slot: len(now[slot]))
-            rows = self._append_rows[-1] if len(slots) > self._append_rows[0] else self._append_rows[0]
-            for first in range(0, len(slots), rows):
-                self._append({slot: now[slot] for slot in slots[first : first + rows]})
+            for size in self._append_tokens:  # long and short ones apart, so that padding stays small
+                slots = [slot for slot, ids in now.items() if _bucket(self._append_tokens, len(ids)) == size]
+                rows = min(self._append_rows, key=lambda rows: (-(-len(slots) // rows) * rows, -rows))
+                for first in range(0, len(slots), rows):
+                    self._append({slot: now[slot] for slot in slots[first : first + rows]})
 
     def _append(self, entries: Mapping[int, TokenIds]) -> None:
         rows = _bucket(self._append_rows, len(entries))
