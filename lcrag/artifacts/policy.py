@@ -43,7 +43,7 @@ class Curriculum:
     copying_steps: int = 1200
     reading_steps: int = 600
     judging_steps: int = 500
-    short_steps: int = 140
+    short_steps: int = 100
     long_steps: int = 700
     learning_rate: float = 2e-3
     tokens_per_step: int = 3600
