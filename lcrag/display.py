@@ -13,6 +13,12 @@ from rich.text import Text
 PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
 
 
+def make_console() -> Console:
+    """Standard output; where it is no terminal, as wide as the tables need."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
 def hours_and_minutes(seconds: float) -> str:
     """A duration as `1h 02m`, `3m 05s` or `12s`."""
     minutes, rest = divmod(round(seconds), 60)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import gin
 from rich.console import Console
 
+from lcrag.display import make_console
 from lcrag.errors import UserError
 from lcrag.evaluation import (
     Comparison,
@@ -97,7 +98,7 @@ def report(
     if output_dir is None or not (output_dir / "run.json").is_file():
         raise UserError(f"{output_dir} is not the folder of a run: give one with --output_dir=FOLDER")
     evaluated = evaluation is not None and _is_evaluated(output_dir, evaluation)
-    report_run(output_dir, evaluation if evaluated else None, Console())
+    report_run(output_dir, evaluation if evaluated else None, make_console())
 
 
 def _is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import gin
 import jax
 import numpy as np
-from rich.console import Console
 
 from lcrag.data.questions import Question
-from lcrag.display import TrainingDisplay, training_display
+from lcrag.display import TrainingDisplay, make_console, training_display
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
 from lcrag.experiments.checking import check_counts, check_questions, check_rows
@@ -96,7 +95,7 @@ def train(
     check_questions([*questions, *(evaluation.questions if evaluation else ())], collections, runner, program)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
-        console = Console()
+        console = make_console()
         training = _Training(
             sampler=sampler,
             runner=runner,
