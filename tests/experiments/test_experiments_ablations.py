@@ -116,5 +116,5 @@ def test_a_step_has_as_many_episodes_as_without(ablation):
     languages = len(value_of("train/atlas_questions.languages", *names))
     versions = {"parallel": languages, "pivot": 3, "independent": 1}[value_of("Method.coupling", *names)]
     episodes = value_of("train.couplings", *names) * versions * value_of("Method.samples", *names)
-    assert abs(episodes - 8 * languages) <= 1
+    assert episodes == 12 * languages
     assert any(binding.startswith("train.couplings") for binding in SIZES)  # or these tests would run whole steps
