@@ -13,9 +13,9 @@ import time
 import jax
 import numpy as np
 
-from lcrag.policy import DecoderConfig, initialise
+from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.policy import DecoderConfig, initialise, load_tokenizer
 from lcrag.sampling import Generation, Sampler
-from lcrag.testing import tiny_tokenizer
 
 TURNS, RETRIEVED, SAMPLED = 3, 64, 32
 
@@ -36,7 +36,7 @@ def make_sampler(episodes: int) -> Sampler:
     params = initialise(config, jax.random.key(0))
     windows = tuple(range(96, context, 96))
     options = {"append_tokens": (64, 256), "block": SAMPLED, "wanted": 1.0, "windows": windows}
-    return Sampler(config, params, tiny_tokenizer(4096), slots=episodes, context=context, **options)
+    return Sampler(config, params, load_tokenizer(SHIPPED_FOLDER), slots=episodes, context=context, **options)
 
 
 def rollouts(sampler: Sampler, keep_cache: bool) -> float:

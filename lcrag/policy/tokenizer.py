@@ -55,8 +55,9 @@ class Tokenizer:
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
+        """The bytes of `ids`; a model's unused rows beyond the vocabulary stand for nothing."""
         table = self.token_bytes
-        return b"".join(table[int(index)] for index in ids)
+        return b"".join(table[index] for index in map(int, ids) if index < len(table))
 
     @functools.cached_property
     def token_bytes(self) -> tuple[bytes, ...]:

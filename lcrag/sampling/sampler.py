@@ -106,12 +106,17 @@ class Sampler:
         create = functools.partial(empty_slots, config, slots, context)
         self._state = jax.jit(create, out_shardings=slot_shardings(mesh))()
         self._params = self._placed_params(params)
-        self._stops, self._stop_sets, self._device_table = StopTable(tokenizer.token_bytes), 0, None
+        self._stops, self._stop_sets, self._device_table = StopTable(self._token_bytes()), 0, None
         self._lengths = np.zeros(slots, np.int32)
         self._growing: dict[int, _Growing] = {}
         self._waiting: dict[int, Generation] = {}
         self._put_constants()
         self.statistics = SamplerStatistics()
+
+    def _token_bytes(self) -> list[bytes]:
+        """Bytes of every row of the embedding; models often have a few more rows than their tokenizer has tokens."""
+        known = self._tokenizer.token_bytes
+        return [*known, *[b""] * (self._config.vocabulary_size - len(known))]
 
     def _put_constants(self) -> None:
         self._eos = self._put(np.asarray(self._tokenizer.eos_ids, np.int32))

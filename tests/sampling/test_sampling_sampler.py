@@ -167,6 +167,14 @@ def test_generate_is_greedy_at_temperature_zero_and_stops(model):
     assert stopped.finish_reason == "stop" and stopped.text == first[: first.index(first[-1]) + 1]
 
 
+def test_a_model_may_have_more_rows_than_its_tokenizer_has_tokens():
+    config = tiny_config(vocabulary_size=tiny_tokenizer().vocabulary_size + 40)
+    params = initialise(config, jax.random.key(0))
+    params["embedding"] = params["embedding"].at[-40:].multiply(30)  # unused rows are sampled now and then
+    [result] = generate(config, params, tiny_tokenizer(), ["abc"], ("zz",), max_tokens=30, temperature=2.0)
+    assert len(result.tokens) == 30 and result.tokens.max() >= tiny_tokenizer().vocabulary_size
+
+
 @pytest.mark.parametrize("options", [{"slots": 0}, {"context": 1}, {"block": 0}, {"context": 4096}])
 def test_impossible_sizes_are_one_clear_sentence(model, options):
     with pytest.raises(UserError):
