@@ -1,0 +1,102 @@
+"""Operations and bytes by formula, against PyTorch's counter of operations and against arrays."""
+
+import dataclasses
+
+import jax
+import pytest
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+from lcrag.policy import abstract_parameters, empty_cache
+from lcrag.policy.config import config_from_hugging_face
+from lcrag.policy.flops import (
+    cache_bytes,
+    causal_mean,
+    decode_bytes,
+    forward_flops,
+    linear_parameters,
+    parameter_bytes,
+    recomputed_flops,
+    update_flops,
+)
+from lcrag.testing import tiny_config
+
+TIME = 16
+SHAPES = {
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"tie_word_embeddings": False, "head_dim": 24},
+    "llama": {"tie_word_embeddings": False},
+}
+
+
+def peer(family):
+    """A model of `transformers` and our configuration of it."""
+    common = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 112, "num_hidden_layers": 3}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    config = transformers.AutoConfig.for_model(family, **common, **heads, **SHAPES[family])
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    return model, config_from_hugging_face(config.to_dict())
+
+
+def counted(model, backward):
+    """Operations as PyTorch counts them; its eager attention computes every pair of positions."""
+    tokens = torch.zeros((2, TIME), dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        logits = model(tokens, use_cache=False).logits
+        if backward:
+            logits.sum().backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_forward_and_update_are_what_pytorch_counts(family):
+    model, config = peer(family)
+    with torch.no_grad():
+        assert counted(model, backward=False) == forward_flops(config, 2 * TIME, attended=TIME)
+    assert counted(model, backward=True) == update_flops(config, 2 * TIME, attended=TIME)
+
+
+def test_a_known_model():
+    """Qwen2.5-3B, whose index file states the bytes of its parameters (in bfloat16: 6,171,877,376)."""
+    config = tiny_config(
+        family="qwen2", vocabulary_size=151_936, width=2048, layers=36, heads=16, kv_heads=2, head_width=128,
+        mlp_width=11_008, max_positions=32_768,
+    )  # fmt: skip
+    per_layer = 2048 * 2048 * 2 + 2 * 2048 * 256 + 3 * 2048 * 11_008
+    assert linear_parameters(config) == 36 * per_layer
+    assert parameter_bytes(config) == 2 * 6_171_877_376
+    per_token = forward_flops(config, 1, attended=causal_mean(2048))
+    assert per_token == pytest.approx(2 * (36 * per_layer + 2048 * 151_936) + 4 * 36 * 2048 * 1024.5)
+
+
+def test_only_the_policys_tokens_are_unembedded():
+    config = tiny_config()
+    whole = forward_flops(config, 10, attended=5)
+    assert whole - forward_flops(config, 10, attended=5, unembedded=4) == 6 * 2 * 32 * 384
+    assert update_flops(config, 10, attended=5, unembedded=4) == 3 * forward_flops(config, 10, attended=5, unembedded=4)
+
+
+def test_full_remat_repeats_the_forward_pass():
+    config = tiny_config()
+    repeated = {
+        remat: recomputed_flops(dataclasses.replace(config, remat=remat), 10, attended=5, unembedded=4)
+        for remat in ("none", "dots", "full")
+    }
+    assert repeated["none"] < repeated["dots"] < repeated["full"]
+    assert repeated["full"] == forward_flops(config, 10, attended=5, unembedded=4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bytes_are_those_of_the_arrays(dtype):
+    config = tiny_config(compute_dtype=dtype)
+    cache = sum(leaf.nbytes for leaf in empty_cache(config, 3, 64))
+    assert cache_bytes(config, 3, 64) == cache
+    leaves = jax.tree.leaves(abstract_parameters(config))
+    assert parameter_bytes(config) == sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    assert decode_bytes(config, 3, 63) == parameter_bytes(config, dtype) + cache
+
+
+def test_an_untied_embedding_is_read_by_the_row():
+    tied, untied = tiny_config(), tiny_config(tie_embeddings=False)
+    assert decode_bytes(untied, 3, 8) - decode_bytes(tied, 3, 8) == 3 * 32 * 4
