@@ -127,9 +127,13 @@ def logits(
     params: Params,
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"] | None = None,
+    segments: Int[Array, "batch time"] | None = None,
 ) -> Float[Array, "batch time vocabulary"]:
-    """All logits of whole rows, in float32: for inspection and parity tests, at small sizes."""
-    return unembed(config, params, hidden_states(config, params, tokens, positions))
+    """All logits of whole rows, in float32: for inspection and parity tests, at small sizes.
+
+    Padding at either end of a row is a segment of its own; see `hidden_states`.
+    """
+    return unembed(config, params, hidden_states(config, params, tokens, positions, segments))
 
 
 @functools.partial(jax.jit, static_argnums=0)
