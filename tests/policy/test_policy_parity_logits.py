@@ -1,0 +1,95 @@
+"""Logits against `transformers` on PyTorch: padding on either side, many shapes, 1,024 positions, the cache."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from lcrag.policy import DecoderConfig, empty_cache, forward, hidden_states, load_hugging_face, logits, unembed
+from lcrag.testing.random_decoders import DECODERS, saved_decoder
+
+TOLERANCE = 1e-4  # of each token's vector of logits, in its Euclidean norm
+LENGTHS = (37, 5, 18, 1)  # of the texts that are padded to one length
+
+
+def both(name: str, folder) -> tuple:
+    """A random model of `transformers`, and ours as read from the folder that it wrote."""
+    return saved_decoder(folder, name), *load_hugging_face(folder)
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def models(request, tmp_path_factory):
+    return both(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def random_tokens(config: DecoderConfig, *shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(0, config.vocabulary_size, shape)
+
+
+def expected_logits(model, tokens, **more) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.tensor(tokens), **{name: torch.tensor(each) for name, each in more.items()}).logits.numpy()
+
+
+def assert_same(found, expected):
+    """Each token's logits agree, and so does its most probable next token."""
+    error = np.linalg.norm(found - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert error.max() <= TOLERANCE
+    np.testing.assert_array_equal(np.argmax(found, axis=-1), np.argmax(expected, axis=-1))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (7, 13), (3, 64), (1, 1024)], ids=str)
+def test_rows_without_padding(models, shape):
+    model, config, params = models
+    tokens = random_tokens(config, *shape)
+    assert_same(logits(config, params, jnp.asarray(tokens)), expected_logits(model, tokens))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_rows(models, side):
+    """All tokens and the last ones; what stands in the padding does not matter."""
+    model, config, params = models
+    tokens = random_tokens(config, len(LENGTHS), max(LENGTHS))
+    real = np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]
+    real = real[:, ::-1] if side == "left" else real
+    positions = np.maximum(np.cumsum(real, axis=1) - 1, 0)
+    found = np.asarray(logits(config, params, tokens, positions, real.astype(np.int32)))
+    expected = expected_logits(model, tokens, attention_mask=real.astype(np.int64), position_ids=positions)
+    assert_same(found[real], expected[real])
+    other = np.where(real, tokens, (tokens + 7) % config.vocabulary_size)
+    again = np.asarray(logits(config, params, other, positions, real.astype(np.int32)))
+    np.testing.assert_array_equal(again[real], found[real])
+
+
+def test_packed_texts_are_as_good_as_rows_of_their_own(models):
+    model, config, params = models
+    texts = [random_tokens(config, length) for length in LENGTHS]
+    packed, positions = np.concatenate(texts)[None], np.concatenate([np.arange(length) for length in LENGTHS])[None]
+    segments = np.repeat(np.arange(len(texts)), LENGTHS)[None] + 1
+    found = np.asarray(logits(config, params, packed, positions, segments))[0]
+    assert_same(found, np.concatenate([expected_logits(model, text[None])[0] for text in texts]))
+
+
+@pytest.mark.parametrize("pieces", [(40,), (39, 1), (1, 20, 3, 16)], ids=str)
+def test_the_last_token_over_the_cache(models, pieces):
+    """Texts fed piece by piece through the sampler's forward pass, from a cache with room to spare."""
+    model, config, params = models
+    tokens = random_tokens(config, 3, 40)
+    cache, first = empty_cache(config, 3, 48), 0
+    for length in pieces:
+        positions = np.broadcast_to(np.arange(first, first + length), (3, length))
+        piece = jnp.asarray(tokens[:, first : first + length])
+        hidden, cache = jax.jit(forward, static_argnums=0)(config, params, piece, jnp.asarray(positions), cache)
+        first += length
+    assert_same(unembed(config, params, hidden[:, -1]), expected_logits(model, tokens)[:, -1])
+
+
+def test_the_scaled_rotation_is_at_work(tmp_path):
+    """Without it the same weights say something else, far beyond the tolerance."""
+    model, config, params = both("llama", tmp_path)
+    tokens = random_tokens(config, 1, 256)
+    plain = DecoderConfig(**{**vars(config), "rope_scaling": None})
+    other = unembed(plain, params, hidden_states(plain, params, jnp.asarray(tokens)))
+    expected = expected_logits(model, tokens)
+    assert np.linalg.norm(other - expected) > 100 * TOLERANCE * np.linalg.norm(expected)
