@@ -6,8 +6,8 @@ Checkpoints are in `lcrag.learning.checkpoints`, apart because importing Orbax t
 from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
 from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
 from lcrag.learning.optimizers import Optimizer, adamw
-from lcrag.learning.packing import Batch, Layout, Trajectory, pack
-from lcrag.learning.update import TrainState, initial_state, make_score, make_update
+from lcrag.learning.packing import Batch, Layout, Trajectory, largest_batch, pack
+from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
 
 __all__ = [
     "Batch",
@@ -18,13 +18,16 @@ __all__ = [
     "TrainState",
     "Trajectory",
     "adamw",
+    "batch_shardings",
     "generalized_advantages",
     "group_advantages",
     "initial_state",
+    "largest_batch",
     "leave_one_out_advantages",
     "make_score",
     "make_update",
     "pack",
     "policy_gradient_loss",
+    "state_shardings",
     "supervised_loss",
 ]

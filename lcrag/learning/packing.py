@@ -157,6 +157,13 @@ def _empty(micro: int, rows: int, time: int, episodes: int, policy: int) -> Batc
     )
 
 
+def largest_batch(layout: Layout) -> Batch:
+    """Return an empty batch of the largest micro-batches that a layout allows: what the update must hold at most."""
+    time = max(layout.row_lengths)
+    policy = max(layout.policy_lengths(time))
+    return _empty(layout.least_micro_batches, layout.rows, time, layout.episodes(layout.rows), policy)
+
+
 def _fill_row(batch: Batch, micro: int, row: int, first_episode: int, members: Sequence[Trajectory]) -> None:
     """Write the episodes of one row into (NumPy) `batch`, their scalars from `first_episode` on."""
     start = used = 0

@@ -5,6 +5,7 @@ The architecture comes in as two functions, so that nothing here knows a layer:
   unembed(params, hidden[..., width], targets[...], temperature) -> (log-probabilities, entropies)
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -221,7 +222,7 @@ def make_update(
     temperature: float = 1.0,
     mesh: Mesh | None = None,
     param_shardings: PyTree = None,
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+) -> "Update":
     """Build `update(state, batch) -> (state, metrics)`, jitted, its state donated.
 
     An update whose loss or gradient is not finite changes neither parameters nor optimizer state; it is counted.
@@ -251,5 +252,25 @@ def make_update(
             "update/skipped": state.skipped,
         }
 
-    jitted = jax.jit(step, donate_argnames="state")
-    return lambda state, batch: jitted(state, place_batch(batch, mesh))
+    return Update(jax.jit(step, donate_argnames="state"), mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """A compiled step of learning; made by `make_update`.
+
+    Attributes:
+      jitted: The step over arrays that are on their devices.
+      mesh: Where batches go; None: the default device.
+    """
+
+    jitted: Any
+    mesh: Mesh | None
+
+    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        """Learn from a batch (host, NumPy); `state` is given away."""
+        return self.jitted(state, place_batch(batch, self.mesh))
+
+    def lower(self, state: TrainState, batch: Batch) -> jax.stages.Lowered:
+        """Trace for `jax.ShapeDtypeStruct`s with their shardings, to compile without weights or devices."""
+        return self.jitted.lower(state, batch)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding
+from jax.stages import Lowered
 
 from lcrag.policy import DecoderConfig, logical_sharding, replicated
 from lcrag.sampling import slots as device
@@ -27,24 +28,35 @@ class Programs:
         return len(self._compiled)
 
     def append(self, window: int, *arguments) -> Slots:
-        function = functools.partial(device.append, self._config, window)
-        return self._run(("append", window, arguments[-2].shape), function, arguments, donated=1)
+        lower = functools.partial(self.lower_append, window)
+        return self._run(("append", window, arguments[-2].shape), lower, arguments)
 
     def fork(self, window: int, *arguments) -> Slots:
-        return self._run(("fork", window), functools.partial(device.fork, window), arguments, donated=0)
+        lower = functools.partial(self._lower, functools.partial(device.fork, window), donated=0)
+        return self._run(("fork", window), lower, arguments)
 
     def begin(self, *arguments) -> Slots:
-        return self._run(("begin",), device.begin, arguments, donated=0)
+        return self._run(("begin",), functools.partial(self._lower, device.begin, donated=0), arguments)
 
     def decode(self, window: int, *arguments) -> tuple[Slots, Report]:
-        function = functools.partial(device.decode, self._config, window, self._block)
-        key = ("decode", window, arguments[2].shape)
-        return self._run(key, function, arguments, donated=1, outputs=(self._shardings, self._everywhere))
+        lower = functools.partial(self.lower_decode, window)
+        return self._run(("decode", window, arguments[2].shape), lower, arguments)
 
-    def _run(self, key: tuple, function: Callable, arguments: tuple, donated: int, outputs=None):
+    def lower_append(self, window: int, *arguments) -> Lowered:
+        """Traces `append` for arrays, or for `jax.ShapeDtypeStruct`s with their shardings."""
+        return self._lower(functools.partial(device.append, self._config, window), *arguments, donated=1)
+
+    def lower_decode(self, window: int, *arguments) -> Lowered:
+        """Traces `decode` for arrays, or for `jax.ShapeDtypeStruct`s with their shardings."""
+        function = functools.partial(device.decode, self._config, window, self._block)
+        return self._lower(function, *arguments, donated=1, outputs=(self._shardings, self._everywhere))
+
+    def _lower(self, function: Callable, *arguments, donated: int, outputs=None) -> Lowered:
+        return jax.jit(function, donate_argnums=donated, out_shardings=outputs or self._shardings).lower(*arguments)
+
+    def _run(self, key: tuple, lower: Callable[..., Lowered], arguments: tuple):
         if key not in self._compiled:
-            jitted = jax.jit(function, donate_argnums=donated, out_shardings=outputs or self._shardings)
-            self._compiled[key] = jitted.lower(*arguments).compile()
+            self._compiled[key] = lower(*arguments).compile()
         return self._compiled[key](*arguments)
 
 
