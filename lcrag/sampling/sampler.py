@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, Tokenizer, logical_sharding, make_mesh, param_shardings, replicated
+from lcrag.policy.precision import compute_parameters
 from lcrag.policy.tokenizer import TokenIds
 from lcrag.sampling.generation import FINISH_REASONS, Generation, Sampled
 from lcrag.sampling.programs import Programs, slot_shardings
@@ -123,7 +124,9 @@ class Sampler:
         self._wanted_count = self._put(np.int32(self._wanted))
 
     def _placed_params(self, params):
-        return jax.device_put(params, param_shardings(self._config, self._mesh))
+        """The sampler's own parameters: the ones given where these serve, else one copy in the compute dtype."""
+        placed = jax.device_put(params, param_shardings(self._config, self._mesh))
+        return compute_parameters(self._config, placed)
 
     def _put(self, array: np.ndarray | np.generic, *axes: str):
         """The one way from host to device: small control arrays, placed explicitly."""
@@ -141,6 +144,7 @@ class Sampler:
 
     def set_params(self, params) -> None:
         """Samples with new parameters from now on; contexts and their caches are forgotten."""
+        self._params = None  # so that the old copy's memory is free for the new one
         self._params = self._placed_params(params)
         self.free(range(self.slots))
 
