@@ -1,12 +1,14 @@
-"""Attention over a whole row (training) and over a key-value cache (sampling)."""
+"""The key-value cache and attention over it (sampling); `flash_attention` is that over whole rows (training)."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from lcrag.policy.config import DecoderConfig
+from lcrag.policy.sharding import spread_kv_heads
 
 
 class KeyValueCache(NamedTuple):
@@ -16,8 +18,9 @@ class KeyValueCache(NamedTuple):
     values: Float[Array, "layers slots kv_heads positions width"]
 
 
-def empty_cache(config: DecoderConfig, slots: int, positions: int) -> KeyValueCache:
-    shape = (config.layers, slots, config.kv_heads, positions, config.head_width)
+def empty_cache(config: DecoderConfig, slots: int, positions: int, mesh: Mesh | None = None) -> KeyValueCache:
+    """No keys and values yet; the mesh says how often key-value heads are repeated (see `spread_kv_heads`)."""
+    shape = (config.layers, slots, spread_kv_heads(config, mesh), positions, config.head_width)
     return KeyValueCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
 
 
@@ -51,14 +54,3 @@ def cached_attention(
     visible = jnp.arange(keys.shape[2]) <= query_positions[:, None, None, :, None]
     weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
     return jnp.einsum("skgtp,skpd->stkgd", weights, values).reshape(slots, time, heads, width)
-
-
-def causal_attention(
-    queries: Float[Array, "batch time heads width"],
-    keys: Float[Array, "batch time kv_heads width"],
-    values: Float[Array, "batch time kv_heads width"],
-    segments: Int[Array, "batch time"] | None,
-) -> Float[Array, "batch time heads width"]:
-    """Causal attention, confined to equal segments when several episodes share a row."""
-    mask = None if segments is None else (segments[:, None, :, None] == segments[:, None, None, :])
-    return jax.nn.dot_product_attention(queries, keys, values, mask=mask, is_causal=True)

@@ -12,6 +12,7 @@ from lcrag.errors import UserError
 Family = Literal["qwen2", "qwen3", "llama"]
 ComputeDtype = Literal["float32", "bfloat16"]
 Remat = Literal["none", "dots", "full"]
+AttentionChoice = Literal["auto", "xla", "cudnn", "splash"]
 ARCHITECTURES: dict[str, str] = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
 
 
@@ -45,6 +46,7 @@ class DecoderConfig:
       tie_embeddings: Whether the unembedding is the embedding transposed.
       compute_dtype: Dtype of activations; parameters stay float32 masters.
       remat: What the backward pass recomputes: "none", "dots" (keeps matrix products) or "full".
+      attention: What attends over whole rows: "auto" (the platform's own kernel), "xla", "cudnn" or "splash".
       unroll_layers: Unroll the scan over layers (quicker at tiny depth on CPU, slower to compile at real depth).
     """
 
@@ -63,6 +65,7 @@ class DecoderConfig:
     tie_embeddings: bool = True
     compute_dtype: ComputeDtype = "float32"
     remat: Remat = "none"
+    attention: AttentionChoice = "auto"
     unroll_layers: bool = False
 
     def __post_init__(self):

@@ -8,11 +8,14 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from lcrag.policy.attention import KeyValueCache, cached_attention, causal_attention, write_cache
+from lcrag.policy.attention import KeyValueCache, cached_attention, write_cache
 from lcrag.policy.config import DecoderConfig
+from lcrag.policy.flash_attention import attention_kernel, flash_attention
 from lcrag.policy.rotary import rotate, rotation
+from lcrag.policy.sharding import constrain, spread_kv_heads
 
 REMAT_POLICIES = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable, "full": None}
 
@@ -57,7 +60,10 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
+    """Grouped-query attention (Ainslie et al., 2023) with rotary positions."""
+
     config: DecoderConfig
+    mesh: Mesh | None = None
 
     @nn.compact
     def __call__(self, x, cache: KeyValueCache | None, layer, places: Places):
@@ -74,8 +80,14 @@ class Attention(nn.Module):
             queries = Norm(config.norm_epsilon, name="query_norm")(queries)
             keys = Norm(config.norm_epsilon, name="key_norm")(keys)
         queries, keys = (rotate(each, places.cosines, places.sines) for each in (queries, keys))
+        kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.keys.shape[2]
+        copies = kv_heads // config.kv_heads
+        keys, values = (jnp.repeat(each, copies, axis=2) if copies > 1 else each for each in (keys, values))
+        rows = ("batch", None, "heads", None)
+        queries, keys, values = (constrain(each, self.mesh, *rows) for each in (queries, keys, values))
         if cache is None:
-            out = causal_attention(queries, keys, values, places.segments)
+            kernel = attention_kernel(config, time, self.mesh)
+            out = flash_attention(kernel, queries, keys, values, places.segments, self.mesh)
         else:
             cache = write_cache(cache, layer, places.positions, keys, values)
             out = cached_attention(queries, cache.keys[layer], cache.values[layer], places.positions)
@@ -87,33 +99,42 @@ class GatedMLP(nn.Module):
     """SwiGLU (Shazeer, 2020)."""
 
     config: DecoderConfig
+    mesh: Mesh | None = None
 
     @nn.compact
     def __call__(self, x: Float[Array, "batch time width"]) -> Float[Array, "batch time width"]:
         gate = Linear(self.config.mlp_width, ("embed", "mlp"), name="gate")(x)
         up = Linear(self.config.mlp_width, ("embed", "mlp"), name="up")(x)
-        return Linear(self.config.width, ("mlp", "embed"), name="down")(jax.nn.silu(gate) * up)
+        return Linear(self.config.width, ("mlp", "embed"), name="down")(
+            constrain(jax.nn.silu(gate) * up, self.mesh, "batch", None, "mlp")
+        )
 
 
 class Block(nn.Module):
     config: DecoderConfig
+    mesh: Mesh | None = None
 
     @nn.compact
     def __call__(self, carry, layer, places: Places):
         hidden, cache = carry
         epsilon = self.config.norm_epsilon
-        update, cache = Attention(self.config, name="attention")(
+        update, cache = Attention(self.config, self.mesh, name="attention")(
             Norm(epsilon, name="attention_norm")(hidden), cache, layer, places
         )
         hidden = hidden + update
-        hidden = hidden + GatedMLP(self.config, name="mlp")(Norm(epsilon, name="mlp_norm")(hidden))
-        return (hidden, cache), None
+        hidden = hidden + GatedMLP(self.config, self.mesh, name="mlp")(Norm(epsilon, name="mlp_norm")(hidden))
+        return (constrain(hidden, self.mesh, "batch", None, None), cache), None
 
 
 class Decoder(nn.Module):
-    """Tokens to final hidden states; the unembedding is applied elsewhere, in chunks."""
+    """Tokens to final hidden states; the unembedding is applied elsewhere, in chunks.
+
+    With a mesh, activations are laid out by the table of axis rules: rows over data and fsdp, heads and the MLP's
+    inner width over tensor; the rows must divide.
+    """
 
     config: DecoderConfig
+    mesh: Mesh | None = None
 
     @nn.compact
     def __call__(
@@ -129,7 +150,7 @@ class Decoder(nn.Module):
         if not config.tie_embeddings:
             self.param("unembedding", initial, (config.vocabulary_size, config.width))
         places = Places(positions, segments, *rotation(config, positions))
-        hidden = embedding[tokens].astype(config.dtype)
+        hidden = constrain(embedding[tokens].astype(config.dtype), self.mesh, "batch", None, None)
         (hidden, cache), _ = self._layers()((hidden, cache), jnp.arange(config.layers), places)
         return Norm(config.norm_epsilon, name="final_norm")(hidden), cache
 
@@ -146,4 +167,4 @@ class Decoder(nn.Module):
             unroll=config.layers if config.unroll_layers else 1,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )
-        return scanned(config, name="layers")
+        return scanned(config, self.mesh, name="layers")

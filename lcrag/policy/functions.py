@@ -1,5 +1,6 @@
 """The decoder as pure functions of (config, params): what sampling, learning and users call."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from lcrag.policy.attention import KeyValueCache
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.decoder import Decoder
-from lcrag.policy.sharding import make_mesh, shardings_of
+from lcrag.policy.sharding import check_mesh, make_mesh, shardings_of
 
 Params = Any  # a nested dict of arrays
 
@@ -23,7 +24,7 @@ LARGEST_LOGITS = 2**24
 
 def _boxed_parameters(config: DecoderConfig, key):
     dummy = jnp.zeros((1, 1), jnp.int32)
-    return Decoder(config).init(key, dummy, dummy)["params"]
+    return Decoder(dataclasses.replace(config, attention="xla")).init(key, dummy, dummy)["params"]
 
 
 def initialise(config: DecoderConfig, key, mesh: Mesh | None = None) -> Params:
@@ -39,7 +40,12 @@ def abstract_parameters(config: DecoderConfig) -> Params:
 
 
 def param_shardings(config: DecoderConfig, mesh: Mesh):
-    """A NamedSharding for every parameter, from the one table of axis rules."""
+    """A NamedSharding for every parameter, from the one table of axis rules.
+
+    Raises:
+      UserError: an axis of the mesh does not divide what it shares.
+    """
+    check_mesh(config, mesh)
     boxed = jax.eval_shape(functools.partial(_boxed_parameters, config), jax.random.key(0))
     return shardings_of(boxed, mesh)
 
@@ -50,9 +56,10 @@ def forward(
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
     cache: KeyValueCache,
+    mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "batch time width"], KeyValueCache]:
     """Final hidden states of new tokens that see the cache, and the cache with them in it."""
-    return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
+    return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
 
 
 def hidden_states(
@@ -61,6 +68,7 @@ def hidden_states(
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"] | None = None,
     segments: Int[Array, "batch time"] | None = None,
+    mesh: Mesh | None = None,
 ) -> Float[Array, "batch time width"]:
     """Final hidden states of whole rows.
 
@@ -70,10 +78,11 @@ def hidden_states(
       tokens: Token ids.
       positions: Position of each token in its own text; counted from 0 along the row if None.
       segments: Which text a token belongs to; tokens see only their own. None: a row is one text.
+      mesh: Where the rows are spread; it also chooses the attention kernel (see `attention_kernel`).
     """
     if positions is None:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    return Decoder(config).apply({"params": params}, tokens, positions, segments)[0]
+    return Decoder(config, mesh).apply({"params": params}, tokens, positions, segments)[0]
 
 
 def unembedding(config: DecoderConfig, params: Params) -> Float[Array, "vocabulary width"]:

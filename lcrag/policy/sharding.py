@@ -1,11 +1,14 @@
 """Where arrays live: one table from logical axes to mesh axes."""
 
+import math
+
 import flax.linen as nn
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lcrag.errors import UserError
+from lcrag.policy.config import DecoderConfig
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
@@ -39,10 +42,55 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> M
     return Mesh(np.asarray(devices).reshape(data, fsdp, tensor), MESH_AXES)
 
 
+def logical_spec(*axes: str | None) -> PartitionSpec:
+    """The mesh axes of an array whose axes have these logical names."""
+    rules = dict(AXIS_RULES)
+    return PartitionSpec(*(rules[axis] if axis else None for axis in axes))
+
+
 def logical_sharding(mesh: Mesh, *axes: str | None) -> NamedSharding:
     """The sharding of an array whose axes have these logical names."""
-    rules = dict(AXIS_RULES)
-    return NamedSharding(mesh, PartitionSpec(*(rules[axis] if axis else None for axis in axes)))
+    return NamedSharding(mesh, logical_spec(*axes))
+
+
+def constrain(array: jax.Array, mesh: Mesh | None, *axes: str | None) -> jax.Array:
+    """Lays an activation out over the mesh while a program is traced; without a mesh, XLA decides."""
+    return array if mesh is None else jax.lax.with_sharding_constraint(array, logical_sharding(mesh, *axes))
+
+
+def spread_kv_heads(config: DecoderConfig, mesh: Mesh | None) -> int:
+    """Key-value heads once each is repeated often enough for the axis "tensor" to share them.
+
+    Fewer key-value heads than devices along "tensor" are repeated, in place, so that each device holds the one that
+    its query heads read.
+    """
+    return config.kv_heads if mesh is None else math.lcm(config.kv_heads, mesh.shape["tensor"])
+
+
+def check_mesh(config: DecoderConfig, mesh: Mesh) -> None:
+    """Finds out whether a mesh can share a decoder's parameters evenly.
+
+    Raises:
+      UserError: an axis of the mesh does not divide the sizes that it shares; it names those that would.
+    """
+    shared = {
+        "fsdp": {"width": config.width},
+        "tensor": {
+            "vocabulary_size": config.vocabulary_size,
+            "heads": config.heads,
+            "kv_heads x head_width": config.kv_heads * config.head_width,
+            "mlp_width": config.mlp_width,
+        },
+    }
+    for axis, sizes in shared.items():
+        for name, size in sizes.items():
+            if size % mesh.shape[axis]:
+                common = math.gcd(*sizes.values())
+                possible = [str(n) for n in range(1, mesh.size + 1) if common % n == 0]
+                raise UserError(
+                    f"the mesh has {axis}={mesh.shape[axis]}, which does not divide the policy's {name} of {size}:"
+                    f" choose {axis} among {', '.join(possible)}"
+                )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
