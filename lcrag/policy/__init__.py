@@ -4,7 +4,7 @@ Public: the configuration, pure functions of (config, params), the sharding tabl
 """
 
 from lcrag.policy.attention import KeyValueCache, empty_cache
-from lcrag.policy.config import DecoderConfig, RopeScaling, read_config
+from lcrag.policy.config import DecoderConfig, RopeScaling
 from lcrag.policy.functions import (
     abstract_parameters,
     forward,
@@ -17,7 +17,9 @@ from lcrag.policy.functions import (
     unembed,
     unembed_log_probabilities,
 )
-from lcrag.policy.hugging_face import load_hugging_face, save_hugging_face
+from lcrag.policy.hugging_face_config import read_config
+from lcrag.policy.loading import load_hugging_face
+from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sharding import logical_sharding, make_mesh, replicated
 from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
 

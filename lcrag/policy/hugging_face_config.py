@@ -1,0 +1,198 @@
+"""`config.json` of a Hugging Face model folder: read into a DecoderConfig, and written from one.
+
+What would change the numbers and is not built here is refused; what is left out has the default that
+`transformers` gives it.
+"""
+
+import functools
+import pathlib
+from typing import Any
+
+from lcrag.errors import UserError
+from lcrag.policy.config import DecoderConfig, Family, RopeScaling
+from lcrag.policy.json_files import read_json_object
+
+ARCHITECTURES: dict[Family, str] = {
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "llama": "LlamaForCausalLM",
+}
+
+# The only value of each field that the decoder computes with; `transformers` takes it where the field is absent.
+_FIXED: dict[str, Any] = {
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "attention_dropout": 0.0,
+    "use_sliding_window": False,
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+}
+# Fields of another's config.json that would be wrong beside those written here, or that name files left behind.
+_STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_path", "transformers_version")
+
+
+def read_config(folder: str | pathlib.Path) -> DecoderConfig:
+    """The configuration of a Hugging Face model folder.
+
+    Raises:
+      UserError: there is no `config.json`, or it asks for what the decoder does not compute.
+    """
+    path = pathlib.Path(folder).absolute() / "config.json"
+    if not path.is_file():
+        raise UserError(f"no model in {folder}: expected the file config.json")
+    return config_from_hugging_face(read_json_object(path), str(path), source=str(path.parent))
+
+
+def config_from_hugging_face(
+    raw: dict[str, Any], where: str = "config.json", source: str | None = None
+) -> DecoderConfig:
+    """Reads the fields of a Hugging Face configuration.
+
+    Args:
+      raw: The object in `config.json`.
+      where: What error messages call it.
+      source: The folder it lies in, whose tokenizer and settings go along when the model is saved.
+
+    Raises:
+      UserError: unknown architecture, a missing or mistyped field, or one that the decoder does not compute.
+    """
+    family = _family(raw, where)
+    _refuse_what_is_not_computed(raw, family, where)
+    integer = functools.partial(_integer, raw, where=where)
+    heads, width = integer("num_attention_heads"), integer("hidden_size")
+    return DecoderConfig(
+        family=family,
+        vocabulary_size=integer("vocab_size"),
+        width=width,
+        layers=integer("num_hidden_layers"),
+        heads=heads,
+        kv_heads=integer("num_key_value_heads", default=heads if family == "llama" else None),
+        head_width=integer("head_dim", default=128 if family == "qwen3" else width // heads),
+        mlp_width=integer("intermediate_size"),
+        max_positions=integer("max_position_embeddings"),
+        rope_theta=_rope_theta(raw, where),
+        rope_scaling=_rope_scaling(raw, where),
+        norm_epsilon=_number(raw, "rms_norm_eps", where, 1e-6),
+        tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        source=source,
+    )
+
+
+def _number(fields: dict[str, Any], name: str, where: str, default: float | None = None) -> float:
+    value = default if fields.get(name) is None else fields[name]
+    if value is None:
+        raise UserError(f"{where} lacks the field {name!r}: it is not a complete configuration")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{where} has {name} {value!r}: it must be a number")
+    return value
+
+
+def _integer(fields: dict[str, Any], name: str, where: str, default: int | None = None) -> int:
+    value = _number(fields, name, where, default)
+    if value != int(value) or value < 1:
+        raise UserError(f"{where} has {name} {value!r}: it must be a whole number from 1")
+    return int(value)
+
+
+def _family(raw: dict[str, Any], where: str) -> Family:
+    model_type = raw.get("model_type")
+    family = next((each for each in ARCHITECTURES if each == model_type), None)
+    if family is None:
+        raise UserError(f"{where} has model_type {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
+    architectures = raw.get("architectures")
+    if architectures and ARCHITECTURES[family] not in architectures:
+        raise UserError(f"{where} has architectures {architectures}; supported is {ARCHITECTURES[family]} only")
+    return family
+
+
+def _refuse_what_is_not_computed(raw: dict[str, Any], family: Family, where: str) -> None:
+    for name, computed in _FIXED.items():
+        if name == "attention_bias" and family == "qwen2":  # no field of that architecture, which always has biases
+            continue
+        value = raw.get(name)
+        if value is not None and value != computed:
+            raise UserError(f"{where} sets {name} to {value!r}, which is not supported: only {computed!r} is")
+    others = set(raw.get("layer_types") or ()) - {"full_attention"}
+    if others:
+        raise UserError(f"{where} lists {min(others)!r} in layer_types, which is not supported: only full_attention is")
+
+
+def _rope(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    """The rotary parameters: under their old name, which `transformers` prefers where both are there, or their new."""
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
+        raise UserError(f"{where} has rotary parameters per layer type, which are not supported: only one set is")
+    return rope
+
+
+def _rope_theta(raw: dict[str, Any], where: str) -> float:
+    rope = _rope(raw, where)
+    return float(_number(rope if rope.get("rope_theta") else raw, "rope_theta", where, 10_000.0))
+
+
+def _rope_scaling(raw: dict[str, Any], where: str) -> RopeScaling | None:
+    rope = _rope(raw, where)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "llama3"):
+        raise UserError(f"{where} asks for rope type {kind!r}; supported are default and llama3")
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UserError(f"{where} rotates a part of each head (partial_rotary_factor), which is not supported")
+    if kind == "default":
+        return None
+    positions = raw.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    return RopeScaling(
+        factor=float(_number(rope, "factor", where)),
+        low_frequency_factor=float(_number(rope, "low_freq_factor", where)),
+        high_frequency_factor=float(_number(rope, "high_freq_factor", where)),
+        original_positions=positions or _integer(raw, "max_position_embeddings", where),
+    )
+
+
+def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The `config.json` that `transformers` reads back as the same model.
+
+    Args:
+      config: The decoder.
+      dtype: Dtype of the stored tensors.
+      original: The configuration that the decoder was read from; fields that are not the decoder's (special token
+        ids, say) are kept.
+    """
+    rope = _rope_to_hugging_face(config)
+    fields: dict[str, Any] = {
+        "architectures": [ARCHITECTURES[config.family]],
+        "model_type": config.family,
+        "vocab_size": config.vocabulary_size,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_width,
+        "intermediate_size": config.mlp_width,
+        "max_position_embeddings": config.max_positions,
+        "rope_parameters": rope,
+        "rope_theta": config.rope_theta,
+        "rms_norm_eps": config.norm_epsilon,
+        "tie_word_embeddings": config.tie_embeddings,
+        "hidden_act": "silu",
+        "dtype": dtype,
+    }
+    if config.family != "qwen2":
+        fields["attention_bias"] = False
+    if config.rope_scaling:  # what readers older than rope_parameters look for
+        fields["rope_scaling"] = {name: value for name, value in rope.items() if name != "rope_theta"}
+    return {name: value for name, value in (original or {}).items() if name not in _STALE} | fields
+
+
+def _rope_to_hugging_face(config: DecoderConfig) -> dict[str, Any]:
+    if config.rope_scaling is None:
+        return {"rope_theta": config.rope_theta, "rope_type": "default"}
+    scaling = config.rope_scaling
+    return {
+        "rope_theta": config.rope_theta,
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low_frequency_factor,
+        "high_freq_factor": scaling.high_frequency_factor,
+        "original_max_position_embeddings": scaling.original_positions,
+    }

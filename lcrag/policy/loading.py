@@ -1,0 +1,189 @@
+"""A Hugging Face model folder into sharded parameters, in pieces that are small beside the model."""
+
+import functools
+import math
+import pathlib
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
+from jaxtyping import Array, Int, Shaped
+
+from lcrag.errors import UserError
+from lcrag.policy.config import DecoderConfig
+from lcrag.policy.functions import Params, abstract_parameters, param_shardings
+from lcrag.policy.hugging_face_config import read_config
+from lcrag.policy.sharding import make_mesh
+from lcrag.policy.stored_parameters import (
+    PIECE_BYTES,
+    UNEMBEDDING_NAME,
+    StoredParameter,
+    flat_parameters,
+    nested_parameters,
+    row_pieces,
+    stored_parameters,
+)
+from lcrag.policy.tensor_folder import DTYPES, TensorFolder
+
+PARAMETER_DTYPES = ("float32", "bfloat16")
+# Buffers that old checkpoints store although the configuration says what they are.
+_UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+
+
+def load_hugging_face(
+    folder: str | pathlib.Path, dtype: DTypeLike = "float32", mesh: Mesh | None = None
+) -> tuple[DecoderConfig, Params]:
+    """Reads a model folder into sharded parameters.
+
+    Names, shapes and dtypes of all tensors are compared with `config.json` before any value is read. Then each
+    process reads the parts that its devices hold, once, in pieces of `PIECE_BYTES`; a device casts and transposes a
+    piece and writes it into its share of the parameter, in place.
+
+    Args:
+      folder: Holds `config.json` and `model.safetensors` (or shards and their index file).
+      dtype: Dtype of the parameters in memory: float32 or bfloat16.
+      mesh: Devices; one device if None.
+
+    Raises:
+      UserError: a file or tensor is missing, left over, of another shape or dtype, or cannot be read.
+    """
+    wanted = parameter_dtype(dtype)
+    config = read_config(folder)
+    tensors = TensorFolder(folder)
+    _check(config, tensors)
+    shardings = flat_parameters(param_shardings(config, mesh or make_mesh(devices=jax.devices()[:1])))
+    parts: dict[str, list[StoredParameter]] = {}
+    for stored in stored_parameters(config):
+        parts.setdefault(stored.path, []).append(stored)
+    shapes = flat_parameters(abstract_parameters(config))
+    flat = {path: _filled(shapes[path].shape, wanted, shardings[path], parts[path], tensors) for path in parts}
+    return config, nested_parameters(flat)
+
+
+def parameter_dtype(dtype: DTypeLike) -> np.dtype:
+    """The dtype, if parameters may have it.
+
+    Raises:
+      UserError: they may not.
+    """
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError as error:
+        raise UserError(f"there is no dtype {dtype!r}: parameters are {' or '.join(PARAMETER_DTYPES)}") from error
+    if found.name not in PARAMETER_DTYPES:
+        raise UserError(f"parameters cannot be {found.name}: choose {' or '.join(PARAMETER_DTYPES)}")
+    return found
+
+
+def _check(config: DecoderConfig, tensors: TensorFolder) -> None:
+    shapes = {stored.name: stored.shape for stored in stored_parameters(config)}
+    repeated = config.tie_embeddings and UNEMBEDDING_NAME in tensors.tensors
+    if repeated:
+        [embedding] = (stored for stored in stored_parameters(config) if stored.path == "embedding")
+        shapes[UNEMBEDDING_NAME] = embedding.shape
+    tensors.check(shapes, unused=_UNUSED)
+    if repeated:
+        _check_tied(embedding, tensors)
+
+
+def _check_tied(embedding: StoredParameter, tensors: TensorFolder) -> None:
+    """A tied checkpoint may store the embedding twice, but not two different ones."""
+    size, firsts = row_pieces(embedding.shape[0], 4 * embedding.shape[1])
+    for first in firsts:
+        rows = (slice(first, first + size), slice(0, embedding.shape[1]))
+        if not np.array_equal(tensors.read(embedding.name, rows), tensors.read(UNEMBEDDING_NAME, rows)):
+            raise UserError(
+                f"tensor {UNEMBEDDING_NAME} in {tensors.tensors[UNEMBEDDING_NAME].file} differs from {embedding.name},"
+                " though config.json ties them: set tie_word_embeddings to false there"
+            )
+
+
+def _filled(
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    sharding: NamedSharding,
+    parts: list[StoredParameter],
+    tensors: TensorFolder,
+) -> jax.Array:
+    """A parameter made of its stored tensors (one, or one a layer)."""
+    parameter, unfinished_bytes = _zeros(shape, dtype, sharding), 0
+    for part in parts:
+        stored_sharding = _stored_sharding(sharding, part)
+        itemsize = DTYPES[tensors.tensors[part.name].code].itemsize
+        rows, *others = stored_sharding.shard_shape(part.shape)
+        size, firsts = row_pieces(rows, math.prod(others) * itemsize * _most_local_devices(sharding.mesh))
+        for first in firsts:
+            piece = _piece(tensors, part, stored_sharding, first, size)
+            start = np.zeros(len(shape), np.int32)
+            start[0], start[part.rows_axis] = part.layer or 0, first
+            parameter = _write(parameter, piece, start, sharding, part.transposed)
+            unfinished_bytes += piece.nbytes
+            if unfinished_bytes >= PIECE_BYTES:  # reading must not run ahead of the devices
+                parameter.block_until_ready()
+                unfinished_bytes = 0
+    return parameter.block_until_ready()
+
+
+def _most_local_devices(mesh: Mesh) -> int:
+    """The most devices that one process has; every process computes the same."""
+    return max(Counter(device.process_index for device in mesh.devices.flat).values())
+
+
+def _stored_sharding(sharding: NamedSharding, part: StoredParameter) -> NamedSharding:
+    """How a stored tensor is spread, so that each device gets what its share of the parameter is made of."""
+    axes = _axes(sharding, len(part.shape) + (part.layer is not None))[-len(part.shape) :]
+    return NamedSharding(sharding.mesh, PartitionSpec(*(axes[::-1] if part.transposed else axes)))
+
+
+def _axes(sharding: NamedSharding, rank: int) -> tuple[Any, ...]:
+    return (*sharding.spec, *(None for _ in range(rank - len(sharding.spec))))
+
+
+def _piece(tensors: TensorFolder, part: StoredParameter, sharding: NamedSharding, first: int, size: int) -> jax.Array:
+    """Rows [first, first + size) of every device's share; devices that hold the same rows share one reading."""
+    read: dict[tuple, np.ndarray] = {}
+    pieces = []
+    places = sharding.addressable_devices_indices_map(part.shape)
+    for index in places.values():
+        begin = (index[0].start or 0) + first
+        rows = (slice(begin, begin + size), *index[1:])
+        key = tuple((each.start, each.stop) for each in rows)
+        if key not in read:
+            read[key] = tensors.read(part.name, rows)
+        pieces.append(read[key])
+    shares = part.shape[0] // sharding.shard_shape(part.shape)[0]
+    shape = (size * shares, *part.shape[1:])
+    return jax.make_array_from_single_device_arrays(shape, sharding, jax.device_put(pieces, list(places)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _zeros(shape: tuple[int, ...], dtype: np.dtype, sharding: NamedSharding) -> jax.Array:
+    return jax.lax.with_sharding_constraint(jnp.zeros(shape, dtype), sharding)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4), donate_argnums=0)
+def _write(
+    parameter: Shaped[Array, "..."],
+    piece: Shaped[Array, "..."],
+    start: Int[Array, "axes"],
+    sharding: NamedSharding,
+    transposed: bool,
+) -> Shaped[Array, "..."]:
+    """Each device writes its piece into its share of the parameter, from `start` within that share."""
+    axes = _axes(sharding, parameter.ndim)
+    piece_axes = axes[-piece.ndim :]
+    piece_spec = PartitionSpec(*(piece_axes[::-1] if transposed else piece_axes))
+
+    def write(share, piece, start):
+        turned = (piece.T if transposed else piece).astype(share.dtype)
+        return jax.lax.dynamic_update_slice(
+            share, turned.reshape((1,) * (share.ndim - piece.ndim) + turned.shape), start
+        )
+
+    spec = PartitionSpec(*axes)
+    in_specs = (spec, piece_spec, PartitionSpec())
+    return jax.shard_map(write, mesh=sharding.mesh, in_specs=in_specs, out_specs=spec)(parameter, piece, start)
