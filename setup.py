@@ -10,8 +10,11 @@ from setuptools.command.build_py import build_py
 REQUIREMENTS = [
     "absl-py",
     "babel==2.18.*",
+    "cachetools",
+    "fastapi",
     "flax==0.12.8",
     "gin-config==0.5.0",
+    "httpx2==2.*",
     "jax==0.10.2",
     "jaxtyping==0.3.*",
     "matplotlib",
@@ -20,20 +23,23 @@ REQUIREMENTS = [
     "orbax-checkpoint==0.12.8",
     "py3langid==0.4.*",
     "pyarrow",
+    "pydantic==2.*",
     "rich",
     "safetensors",
     "scann==1.4.2",
     "scipy",
     "seqio==0.0.20",
+    "tenacity",
     "tensorflow-text==2.20.*",
     "tensorflow==2.20.*",
     "tokenizers",
     "transformers==5.23.*",
+    "uvicorn",
     "zhconv",
 ]
 
 EXTRAS = {
-    "test": ["beartype", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff", "torch==2.13.0"],
+    "test": ["beartype", "hypothesis", "mypy", "pytest", "pytest-xdist", "requests", "ruff", "torch==2.13.0"],
 }
 
 

@@ -56,6 +56,14 @@ COMMANDS = {
         function="lcrag.experiments:report",
         summary="Writes report.md and its plots for a run's folder",
     ),
+    "serve": Command(
+        function="lcrag.experiments:serve",
+        summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is told to stop",
+        gin_file="serve.gin",
+        details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
+        "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
+        "--gin.serve.collections=@atlas_collections().",
+    ),
     "build": Command(
         function="lcrag.experiments:build",
         summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",

@@ -6,9 +6,10 @@ Every function named here is a command of `lcrag`, called as `function(output_di
 from lcrag.experiments.building import build
 from lcrag.experiments.evaluating import evaluate
 from lcrag.experiments.reporting import report
+from lcrag.experiments.serving import serve
 from lcrag.experiments.showing import sample
 from lcrag.experiments.training import train
 
 SCOPES = ("train", "evaluate", "sample")
 
-__all__ = ["SCOPES", "build", "evaluate", "report", "sample", "train"]
+__all__ = ["SCOPES", "build", "evaluate", "report", "sample", "serve", "train"]

@@ -9,7 +9,7 @@ from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.experiments.method import ProgramOf
 from lcrag.learning import Layout
-from lcrag.retrieval import Collections
+from lcrag.retrieval import SearchableCollections
 
 
 def check_counts(name: str, **counts: int) -> None:
@@ -27,7 +27,7 @@ def check_counts(name: str, **counts: int) -> None:
 
 
 def check_questions(
-    questions: Iterable[Question], collections: Collections, runner: Runner, program: ProgramOf
+    questions: Iterable[Question], collections: SearchableCollections, runner: Runner, program: ProgramOf
 ) -> None:
     """Finds a language without a collection, and a prompt longer than the context, at whatever step it would come.
 

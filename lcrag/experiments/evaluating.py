@@ -19,7 +19,7 @@ from lcrag.evaluation import evaluate as evaluate_answers
 from lcrag.experiments.checking import check_questions
 from lcrag.experiments.method import Method, ProgramOf
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler, policy_parameters
-from lcrag.retrieval import Collections
+from lcrag.retrieval import SearchableCollections
 from lcrag.runs import provenance
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.runs.same_run import first_difference
@@ -167,7 +167,7 @@ def evaluate(
     *,
     seed: int,
     policy: Policy,
-    collections: Collections,
+    collections: SearchableCollections,
     method: Method,
     evaluation: Evaluation,
     label: str = "policy",

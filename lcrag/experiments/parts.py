@@ -17,7 +17,7 @@ from lcrag.episodes import Retries, Runner
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, Tokenizer, load_hugging_face, load_tokenizer, make_mesh
 from lcrag.policy.config import ComputeDtype, Remat
-from lcrag.retrieval import Collections, build_collection, load_collections, load_encoder
+from lcrag.retrieval import Collections, SearchableCollections, build_collection, load_collections, load_encoder
 from lcrag.sampling import Sampler
 
 WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
@@ -148,12 +148,11 @@ def make_sampler(policy: Policy) -> Sampler:
     return configured_sampler(policy.config, policy.params, policy.tokenizer, mesh=policy.mesh)
 
 
-def make_runner(sampler: Sampler, policy: Policy, collections: Collections, seed: int) -> Runner:
+def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
     """The runner, as configured, over a sampler and some collections."""
     return configured_runner(sampler=sampler, tokenizer=policy.tokenizer, search=collections.search, seed=seed)
 
 
-def content_hashes(policy: Policy, collections: Collections) -> dict[str, str]:
+def content_hashes(policy: Policy, collections: SearchableCollections) -> dict[str, str]:
     """The hash of everything that a result depends on and that gin names only by its folder."""
-    indexes = {f"collection/{code}": collections.collection(code).meta.fingerprint for code in collections.languages}
-    return {"tokenizer": policy.tokenizer.fingerprint(), "encoder": collections.encoder.fingerprint()} | indexes
+    return {"tokenizer": policy.tokenizer.fingerprint()} | collections.content_hashes()

@@ -13,7 +13,7 @@ from lcrag.errors import UserError
 from lcrag.experiments.checking import check_questions
 from lcrag.experiments.method import Method
 from lcrag.experiments.parts import Policy, make_runner, make_sampler
-from lcrag.retrieval import Collections
+from lcrag.retrieval import SearchableCollections
 
 
 @gin.configurable
@@ -22,7 +22,7 @@ def sample(
     words: Sequence[str] = (),
     *,
     policy: Policy,
-    collections: Collections,
+    collections: SearchableCollections,
     method: Method,
     language: str = "en",
     temperature: float = 0.0,

@@ -30,11 +30,17 @@ from lcrag.learning import (
 )
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import hidden_states, param_shardings, save_hugging_face, unembed_log_probabilities
-from lcrag.retrieval import Collections
+from lcrag.retrieval import SearchableCollections
 from lcrag.runs import RunFolder, open_run, provenance
 from lcrag.sampling import Sampler
 
-MAY_CHANGE = ("train.steps", "adamw.steps", "train.checkpoint_every", "train.episodes_every")
+MAY_CHANGE = (
+    "train.steps",
+    "adamw.steps",
+    "train.checkpoint_every",
+    "train.episodes_every",
+    "remote_collections.url",
+)
 
 
 @gin.configurable
@@ -47,7 +53,7 @@ def train(
     couplings: int,
     policy: Policy,
     questions: Sequence[Question],
-    collections: Collections,
+    collections: SearchableCollections,
     method: Method,
     objective: PolicyGradient,
     optimizer: Optimizer,

@@ -26,6 +26,12 @@ class Collections:
         """The languages that have a collection, sorted."""
         return tuple(sorted(self._collections))
 
+    def content_hashes(self) -> dict[str, str]:
+        """Fingerprints of the encoder and of each collection, by name."""
+        opened = sorted(self._collections.items())
+        collections = {f"collection/{language}": collection.meta.fingerprint for language, collection in opened}
+        return {"encoder": self.encoder.fingerprint()} | collections
+
     def collection(self, language: str) -> Collection:
         """One language's collection.
 

@@ -1,0 +1,166 @@
+"""`lcrag serve`, and collections that are served elsewhere."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import gin
+from rich.console import Console
+
+from lcrag.errors import UserError
+from lcrag.retrieval import SearchableCollections
+from lcrag.retrieval.remote import (
+    USUAL_PATIENCE,
+    GoogleCustomSearch,
+    LcragService,
+    Patience,
+    RemoteCollections,
+    SearchR1Servers,
+    SerpApi,
+    WebEngine,
+    WebSearch,
+    key_from,
+)
+from lcrag.retrieval.service import (
+    USUAL_LIMITS,
+    ServiceLimits,
+    address_of,
+    is_loopback,
+    listen,
+    make_application,
+    run_until_stopped,
+)
+
+gin.register(ServiceLimits, module="lcrag.retrieval")
+gin.register(Patience, module="lcrag.retrieval")
+
+
+@gin.configurable
+def serve(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    collections: SearchableCollections,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    default_language: str | None = None,
+    limits: ServiceLimits = USUAL_LIMITS,
+    window_seconds: float = 0.003,
+    batch_queries: int = 512,
+    warm_up_queries: Sequence[int] = (1, 16, 64, 256),
+) -> None:
+    """Answers `/retrieve` until SIGTERM or Ctrl-C, then finishes the requests in flight.
+
+    Args:
+      output_dir: Not used.
+      words: Not used.
+      collections: What is searched.
+      host: Address to listen on; the default can be reached from this machine only.
+      port: 0 takes any that is free.
+      default_language: Searched for requests without languages, such as Search-R1's; None: English if there is such a
+        collection, or the only one there is.
+      limits: What a request may ask for.
+      window_seconds: How long a request waits for others to share its search.
+      batch_queries: A shared search takes no further request once it has this many queries.
+      warm_up_queries: Sizes of the searches done before the first request, so that none waits for a compilation.
+
+    Raises:
+      UserError: the address is taken, or the default language has no collection.
+    """
+    if window_seconds < 0:
+        raise UserError(f"serve.window_seconds is {window_seconds}: requests cannot wait a negative time")
+    listener = listen(host, port)
+    with listener:
+        application = make_application(
+            collections,
+            limits=limits,
+            default_language=default_language,
+            window_seconds=window_seconds,
+            batch_queries=batch_queries,
+        )
+        for count in warm_up_queries:
+            language = collections.languages[0]
+            collections.search([f"warm up {number}" for number in range(count)], [language] * count, 1)
+        console, address = Console(), address_of(listener)
+        console.print(f"serving {', '.join(collections.languages)} at {address}/retrieve", markup=False, soft_wrap=True)
+        if not is_loopback(listener):
+            console.print("whoever can reach this address can search: there is no authentication", soft_wrap=True)
+        run_until_stopped(application, listener, limits.search_seconds)
+        console.print("stopped; the requests in flight were finished")
+
+
+@gin.configurable
+def remote_collections(
+    url: str,
+    languages: Sequence[str] | None = None,
+    patience: Patience = USUAL_PATIENCE,
+) -> RemoteCollections:
+    """The collections that `lcrag serve` serves at an address.
+
+    Args:
+      url: `http://HOST:PORT`.
+      languages: Those to use; None: all.
+      patience: How long the service is waited for.
+    """
+    return RemoteCollections(LcragService(url, languages, patience))
+
+
+@gin.configurable
+def search_r1_collections(
+    urls: Mapping[str, str],
+    patience: Patience = USUAL_PATIENCE,
+) -> RemoteCollections:
+    """A Search-R1-style server for each language.
+
+    Args:
+      urls: Language -> address.
+      patience: How long each is waited for.
+    """
+    return RemoteCollections(SearchR1Servers(urls, patience))
+
+
+@gin.configurable
+def web_collections(
+    engine: WebEngine,
+    languages: Sequence[str],
+    patience: Patience = USUAL_PATIENCE,
+) -> RemoteCollections:
+    """The web, as a search engine finds it, in the place of every language's collection.
+
+    Args:
+      engine: `@serp_api()` or `@google_custom_search()`.
+      languages: In which results are wanted.
+      patience: How long the engine is waited for.
+    """
+    return RemoteCollections(WebSearch(engine, languages, patience))
+
+
+@gin.configurable
+def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url: str = SerpApi.url) -> SerpApi:
+    """SerpAPI.
+
+    Args:
+      key_variable: Environment variable that holds the key.
+      engine: Which search engine SerpAPI asks.
+      url: Its address.
+
+    Raises:
+      UserError: there is no key.
+    """
+    return SerpApi(key=key_from(key_variable), engine=engine, url=url)
+
+
+@gin.configurable
+def google_custom_search(
+    key_variable: str = "GOOGLE_API_KEY", engine_variable: str = "GOOGLE_CSE_ID", url: str = GoogleCustomSearch.url
+) -> GoogleCustomSearch:
+    """Google's Custom Search JSON API.
+
+    Args:
+      key_variable: Environment variable that holds the key.
+      engine_variable: Environment variable that holds the search engine's id.
+      url: Its address.
+
+    Raises:
+      UserError: there is no key, or no search engine.
+    """
+    return GoogleCustomSearch(key=key_from(key_variable), engine_id=key_from(engine_variable), url=url)

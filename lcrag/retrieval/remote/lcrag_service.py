@@ -1,0 +1,104 @@
+"""The client of our own service: many languages at one address."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import httpx2
+import pydantic
+
+from lcrag.errors import UserError
+from lcrag.retrieval import wire
+from lcrag.retrieval.passages import Hit
+from lcrag.retrieval.remote.collections import Pair, cut
+from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience
+
+# Whoever starts a client before its server should be told soon.
+_FIRST_ATTEMPTS = 3
+
+
+class LcragService:
+    """What `lcrag serve` serves.
+
+    Args:
+      url: Its address, `http://HOST:PORT`.
+      languages: Those to use of its collections; None: all.
+      patience: How long it is waited for.
+      queries: Most in one request; the service's own limit if that is less.
+      connections: Requests at a time; the service puts concurrent ones into one search.
+
+    Raises:
+      UserError: there is no such service, or it lacks a language.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        languages: Sequence[str] | None = None,
+        patience: Patience = USUAL_PATIENCE,
+        queries: int = 256,
+        connections: int = 4,
+    ):
+        self._url, self.connections = url.rstrip("/").removesuffix("/retrieve"), connections
+        self._service = HttpService(f"the retrieval service at {self._url}", patience, connections)
+        described = self._describe(dataclasses.replace(patience, attempts=min(_FIRST_ATTEMPTS, patience.attempts)))
+        wanted = described.languages if languages is None else languages
+        if missing := sorted(set(wanted) - set(described.languages)):
+            raise UserError(
+                f"{self._service.name} has no collection in {missing[0]!r}: there are {', '.join(described.languages)}"
+            )
+        self.languages: tuple[str, ...] = tuple(wanted)
+        self.most_passages: int | None = described.most_passages
+        self._queries = min(queries, described.most_queries)
+        self._hashes, self._content = described.hashes, wire.digest(described.hashes)
+
+    def content_hashes(self) -> dict[str, str]:
+        """Hashes of the encoder and of the collections that are used, as the service gives them."""
+        unused = {f"collection/{language}" for language in set(self._hashes_languages()) - set(self.languages)}
+        return {name: value for name, value in self._hashes.items() if name not in unused}
+
+    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """Requests of many queries, whatever their languages."""
+        return cut(pairs, self._queries)
+
+    def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
+        """One request.
+
+        Raises:
+          UserError: the service is away, or its collections are no longer those it began with.
+          ServiceRefusal: it will not answer this request.
+        """
+        languages = [language for _, language in pairs]
+        payload = {"queries": [query for query, _ in pairs], "languages": languages, "topk": k, "return_scores": True}
+        response = self._service.post(f"{self._url}/retrieve", payload)
+        if response.headers.get(wire.CONTENT_HEADER, self._content) != self._content:
+            raise UserError(
+                f"the collections of {self._service.name} have changed since this command began: serve the former"
+                " ones, or begin anew"
+            )
+        return read_hits(response, self._service.name, languages, k)
+
+    def _hashes_languages(self) -> list[str]:
+        prefix = "collection/"
+        return [name.removeprefix(prefix) for name in self._hashes if name.startswith(prefix)]
+
+    def _describe(self, patience: Patience) -> wire.Description:
+        response = HttpService(self._service.name, patience).get(f"{self._url}/collections")
+        try:
+            return wire.Description.model_validate_json(response.content)
+        except pydantic.ValidationError as error:
+            raise UserError(
+                f"{self._service.name} does not describe its collections ({wire.first_problem(error)}): is it a"
+                " Search-R1 server, which search_r1_collections is for?"
+            ) from error
+
+
+def read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k: int) -> list[list[Hit]]:
+    """The hits of an answer.
+
+    Raises:
+      UserError: the service does not speak the `/retrieve` API.
+    """
+    try:
+        return wire.hits_of(response.content, languages, k)
+    except ValueError as error:
+        raise UserError(f"{name} does not speak the /retrieve API ({error}): check its address") from error

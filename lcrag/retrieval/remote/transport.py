@@ -1,0 +1,169 @@
+"""One HTTP request, asked again while the service is out for a while.
+
+Two ways to fail: a service that is away or misconfigured ends the run with one sentence (`UserError`; the same command
+continues it later), a request that the service will not answer (`ServiceRefusal`) fails alone.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import tenacity
+
+from lcrag.errors import UserError
+
+# The service may answer later.
+_LATER = frozenset({408, 425, 429, 502, 503, 504})
+# Something inside it broke: perhaps in general, perhaps over this request; the runner tries each request alone.
+_BROKEN = 500
+_ATTEMPTS_WHEN_BROKEN = 3
+# It never will: the address or the key is wrong.
+_MISCONFIGURED = frozenset({401, 403, 404, 405})
+_SHOWN_CHARACTERS = 300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a service is waited for.
+
+    Attributes:
+      connect_seconds: For a connection.
+      answer_seconds: For each part of an answer to arrive.
+      attempts: Requests in all.
+      first_wait_seconds: Before the second attempt; doubled before each later one, with as much again at random added,
+        so that many clients do not come back together.
+      longest_wait_seconds: No wait is longer, whatever the service asks for.
+    """
+
+    connect_seconds: float = 5.0
+    answer_seconds: float = 90.0
+    attempts: int = 8
+    first_wait_seconds: float = 0.5
+    longest_wait_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UserError(f"Patience.attempts is {self.attempts}: a request is made at least once")
+
+
+USUAL_PATIENCE = Patience()
+
+
+class ServiceRefusal(RuntimeError):
+    """The service answered, but not this request; others may succeed."""
+
+
+class _OutForNow(Exception):
+    """An attempt failed in a way that may pass.
+
+    Attributes:
+      broken: The service broke while it answered, which may be this request's doing.
+      wait_seconds: How long it asks to be left alone, if it says so.
+    """
+
+    def __init__(self, reason: str, *, broken: bool = False, wait_seconds: float = 0.0):
+        super().__init__(reason)
+        self.broken, self.wait_seconds = broken, wait_seconds
+
+
+class HttpService:
+    """Requests to one service. Threads may share one.
+
+    Args:
+      name: What messages call it, its address, without anything secret.
+      patience: How long it is waited for.
+      connections: Most at a time.
+    """
+
+    def __init__(self, name: str, patience: Patience, connections: int = 8):
+        self.name, self._patience = name, patience
+        self._client = httpx2.Client(
+            timeout=httpx2.Timeout(patience.answer_seconds, connect=patience.connect_seconds),
+            limits=httpx2.Limits(max_connections=connections),
+        )
+        # its own log would show addresses, and with them the keys of search engines
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+    def get(self, url: str, parameters: Mapping[str, Any] | None = None) -> httpx2.Response:
+        """What a GET answers, if it is a success.
+
+        Raises:
+          UserError: the service is away for longer than it is waited for, or its address or key is wrong.
+          ServiceRefusal: it will not answer this request.
+        """
+        return self._patiently("GET", url, {"params": dict(parameters or {})})
+
+    def post(self, url: str, payload: Any) -> httpx2.Response:
+        """What a POST of a JSON value answers; as `get`."""
+        return self._patiently("POST", url, {"json": payload})
+
+    def _patiently(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
+        patience = self._patience
+        backoff = tenacity.wait_exponential_jitter(
+            initial=patience.first_wait_seconds, max=patience.longest_wait_seconds, jitter=patience.first_wait_seconds
+        )
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            asked = min(_failure(state).wait_seconds, patience.longest_wait_seconds)
+            return max(asked, backoff(state))
+
+        def stop(state: tenacity.RetryCallState) -> bool:
+            most = min(patience.attempts, _ATTEMPTS_WHEN_BROKEN) if _failure(state).broken else patience.attempts
+            return state.attempt_number >= most
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_OutForNow), wait=wait, stop=stop, reraise=True
+        )
+        try:
+            return retrying(self._once, method, url, content)
+        except _OutForNow as error:
+            attempts = retrying.statistics["attempt_number"]
+            if error.broken:
+                raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
+            raise UserError(
+                f"{self.name} does not answer after {attempts} attempts ({error}): start it, or mend its address"
+            ) from error
+
+    def _once(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
+        try:
+            response = self._client.request(method, url, **content)
+        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+            raise UserError(f"{self.name} is no address: write http://HOST:PORT") from error
+        except httpx2.TransportError as error:
+            raise _OutForNow(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+        if response.is_success:
+            return response
+        reason = f"status {response.status_code}: {_detail(response)}"
+        if response.status_code in _LATER:
+            raise _OutForNow(reason, wait_seconds=_seconds_to_wait(response))
+        if response.status_code >= _BROKEN:
+            raise _OutForNow(reason, broken=True)
+        if response.status_code in _MISCONFIGURED or response.is_redirect:
+            raise UserError(f"{self.name} does not serve this ({reason}): check its address and key")
+        raise ServiceRefusal(f"{self.name} refuses ({reason})")
+
+
+def _failure(state: tenacity.RetryCallState) -> _OutForNow:
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert isinstance(error, _OutForNow)
+    return error
+
+
+def _seconds_to_wait(response: httpx2.Response) -> float:
+    """Seconds of `Retry-After`; 0 where there is none, or a date."""
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isascii() and value.isdigit() else 0.0
+
+
+def _detail(response: httpx2.Response) -> str:
+    """What the service says of its failure: `detail`, `error` or `error.message` of its JSON, or else its text."""
+    try:
+        said = response.json()
+        said = said.get("detail", said.get("error", said)) if isinstance(said, dict) else said
+        said = said.get("message", said) if isinstance(said, dict) else said
+    except ValueError:
+        said = response.text
+    return " ".join(str(said).split())[:_SHOWN_CHARACTERS]

@@ -1,0 +1,170 @@
+"""The FastAPI application: `POST /retrieve`, `GET /collections`, `GET /healthz`.
+
+A refusal is a 4xx or 5xx status with `{"detail": one sentence}`, never an empty result.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pydantic
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+
+from lcrag.errors import UserError
+from lcrag.retrieval import wire
+from lcrag.retrieval.searchable import SearchableCollections
+from lcrag.retrieval.service.batching import Hits, Overloaded, SearchBatcher
+from lcrag.retrieval.service.limits import USUAL_LIMITS, ServiceLimits
+
+# The number of passages for a request that does not say, as in Search-R1's server.
+PASSAGES = 3
+_RETRY_SECONDS = "1"
+_REQUEST_SCHEMA = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": wire.RetrieveRequest.model_json_schema()}},
+    }
+}
+
+
+def make_application(
+    collections: SearchableCollections,
+    *,
+    limits: ServiceLimits = USUAL_LIMITS,
+    default_language: str | None = None,
+    window_seconds: float = 0.003,
+    batch_queries: int = 512,
+) -> FastAPI:
+    """The service of some collections.
+
+    Args:
+      collections: What is searched.
+      limits: What a request may ask for.
+      default_language: Searched for a request without languages; None: English if there is such a collection, or the
+        only one there is.
+      window_seconds: How long a request waits for others to share its search.
+      batch_queries: A batch takes no further request once it holds this many queries.
+
+    Raises:
+      UserError: the default language has no collection.
+    """
+    description = describe(collections, limits, default_language)
+    content = {wire.CONTENT_HEADER: wire.digest(description.hashes)}
+    batcher = SearchBatcher(
+        collections.search,
+        window_seconds=window_seconds,
+        batch_queries=batch_queries,
+        waiting_queries=limits.waiting_queries,
+    )
+
+    @contextlib.asynccontextmanager
+    async def batching(_: FastAPI) -> AsyncIterator[None]:
+        async with batcher:
+            yield
+
+    application = FastAPI(title="lcrag retrieval", lifespan=batching, docs_url=None, redoc_url=None)
+
+    @application.post("/retrieve", openapi_extra=_REQUEST_SCHEMA)
+    async def retrieve(request: Request) -> JSONResponse:
+        asked = _checked(await _body(request, limits), limits)
+        languages = _languages(asked, description)
+        hits = await _search(batcher, asked, languages, limits)
+        return JSONResponse(wire.answer_of(hits, asked.return_scores), headers=content)
+
+    @application.get("/collections")
+    async def describe_collections() -> wire.Description:
+        return description
+
+    @application.get("/healthz")
+    async def healthz() -> JSONResponse:
+        status = "ok" if batcher.running else "stopped"
+        return JSONResponse({"status": status, "languages": description.languages}, 200 if batcher.running else 503)
+
+    return application
+
+
+def describe(
+    collections: SearchableCollections, limits: ServiceLimits, default_language: str | None
+) -> wire.Description:
+    """What a client may know of a service before it searches.
+
+    Raises:
+      UserError: the default language has no collection.
+    """
+    languages = list(collections.languages)
+    if default_language is None:
+        default_language = "en" if "en" in languages else languages[0] if len(languages) == 1 else None
+    elif default_language not in languages:
+        raise UserError(
+            f"there is no collection in the default language {default_language!r}: choose one of {', '.join(languages)}"
+        )
+    return wire.Description(
+        languages=languages,
+        default_language=default_language,
+        hashes=collections.content_hashes(),
+        most_queries=limits.queries,
+        most_passages=limits.passages,
+    )
+
+
+async def _body(request: Request, limits: ServiceLimits) -> bytes:
+    """Reads a body, but not beyond the limit and not for ever."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body_bytes:
+                    raise HTTPException(413, f"the body is longer than {limits.body_bytes} bytes: ask in several")
+    except TimeoutError as error:
+        raise HTTPException(408, f"the request did not arrive within {limits.body_seconds} seconds") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the client went away") from error
+    return bytes(body)
+
+
+def _checked(body: bytes, limits: ServiceLimits) -> wire.RetrieveRequest:
+    try:
+        asked = wire.RetrieveRequest.model_validate_json(body)
+    except pydantic.ValidationError as error:
+        raise HTTPException(422, wire.first_problem(error)) from error
+    if len(asked.queries) > limits.queries:
+        raise HTTPException(413, f"{len(asked.queries)} queries in one request: ask at most {limits.queries}")
+    if asked.topk is not None and not 1 <= asked.topk <= limits.passages:
+        raise HTTPException(422, f"topk is {asked.topk}: ask for 1 to {limits.passages} passages")
+    return asked
+
+
+def _languages(asked: wire.RetrieveRequest, description: wire.Description) -> list[str]:
+    """The language of each query."""
+    present = ", ".join(description.languages)
+    if asked.languages is None:
+        if description.default_language is None:
+            raise HTTPException(422, f"the request names no languages and there is no default: there are {present}")
+        return [description.default_language] * len(asked.queries)
+    if len(asked.languages) != len(asked.queries):
+        raise HTTPException(
+            422, f"{len(asked.languages)} languages for {len(asked.queries)} queries: give one a query, or none"
+        )
+    missing = sorted(set(asked.languages) - set(description.languages))
+    if missing:
+        raise HTTPException(422, f"no collection in language {missing[0]!r}: there are {present}")
+    return asked.languages
+
+
+async def _search(
+    batcher: SearchBatcher, asked: wire.RetrieveRequest, languages: list[str], limits: ServiceLimits
+) -> Hits:
+    if not asked.queries:
+        return []
+    try:
+        async with asyncio.timeout(limits.search_seconds):
+            return await batcher.search(asked.queries, languages, asked.topk or PASSAGES)
+    except TimeoutError as error:
+        raise HTTPException(504, f"no answer within {limits.search_seconds} seconds") from error
+    except Overloaded as error:
+        raise HTTPException(503, f"{error}: come back later", headers={"Retry-After": _RETRY_SECONDS}) from error
+    except Exception as error:  # the batcher has logged it
+        raise HTTPException(500, f"the search failed: {type(error).__name__}: {error}") from error

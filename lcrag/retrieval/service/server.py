@@ -1,0 +1,87 @@
+"""Runs an application until it is told to stop: binds, answers, finishes what is in flight, ends."""
+
+import contextlib
+import ipaddress
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from lcrag.errors import UserError
+
+_KEEP_ALIVE_SECONDS = 75
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes any that is free.
+
+    Raises:
+      UserError: the address does not exist on this machine, or is taken.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"cannot listen on {host}:{port} ({error}): choose another with --gin.serve.host and --gin.serve.port"
+        ) from error
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only this machine can reach a listening socket."""
+    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def make_server(application: FastAPI, graceful_seconds: float) -> uvicorn.Server:
+    """A server that, told to stop, takes no further request and finishes those it has within `graceful_seconds`."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            application,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=round(graceful_seconds) + 1,
+        )
+    )
+
+
+def run_until_stopped(application: FastAPI, listener: socket.socket, graceful_seconds: float) -> None:
+    """Serves until SIGTERM or SIGINT, finishes the requests in flight and returns.
+
+    Args:
+      application: What answers.
+      listener: From `listen`; closed at the end.
+      graceful_seconds: How long requests in flight may take to finish.
+    """
+    server = make_server(application, graceful_seconds)
+    with _stopped_by_signals(server):
+        server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """A signal that comes before uvicorn listens to it counts too; the one that uvicorn raises once more when it has
+    ended changes nothing."""
+
+    def stop(signal_number: int, frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    before = {each: signal.signal(each, stop) for each in _STOPS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

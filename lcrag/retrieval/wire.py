@@ -1,0 +1,147 @@
+"""The `/retrieve` API in JSON, as Search-R1's retrieval server defined it, with languages added.
+
+Source: Search-R1 (Jin et al. 2025, arXiv:2503.09516). A request is `{"queries", "topk", "return_scores"}`, here with an
+optional `"languages"`, one a query; an answer is `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, or bare
+documents where scores were not asked for. The first line of `contents` is the title in double quotes.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pydantic
+
+from lcrag.retrieval.passages import Hit, Passage
+
+# The answer's header that names the content it was found in; see `digest`.
+CONTENT_HEADER = "lcrag-content"
+
+
+class RetrieveRequest(pydantic.BaseModel, strict=True):
+    """What `POST /retrieve` takes; fields that other clients add are ignored."""
+
+    queries: list[str]
+    topk: int | None = None
+    return_scores: bool = False
+    languages: list[str] | None = None
+
+
+class Description(pydantic.BaseModel):
+    """What `GET /collections` answers.
+
+    Attributes:
+      languages: That can be searched.
+      default_language: Searched for a request that names none; None: there must be names.
+      hashes: Content hash of the encoder and of each collection.
+      most_queries: In one request.
+      most_passages: For one query.
+    """
+
+    languages: list[str]
+    default_language: str | None
+    hashes: dict[str, str]
+    most_queries: int
+    most_passages: int
+
+
+class _Document(pydantic.BaseModel):
+    """A document as servers in use send it: `contents`, or `title` and `text`; some without an id."""
+
+    id: str | int | None = None
+    contents: str | None = None
+    title: str = ""
+    text: str | None = None
+    language: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_text(self) -> "_Document":
+        if self.contents is None and self.text is None:
+            raise ValueError("it has neither contents nor text")
+        return self
+
+
+class _Scored(pydantic.BaseModel):
+    document: _Document
+    score: float | None = None
+
+
+class _Answer(pydantic.BaseModel):
+    result: list[list[_Scored | _Document]]
+
+
+def first_problem(error: pydantic.ValidationError) -> str:
+    """The first thing that is wrong with a JSON text: where it is, and what. Shows nothing of the text's values."""
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(map(str, problem["loc"]))
+    return f"{where}: {problem['msg']}" if where else problem["msg"]
+
+
+def contents_of(passage: Passage) -> str:
+    """Title and text in one: the title in double quotes, on a line of its own."""
+    return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
+
+
+def title_and_text(contents: str) -> tuple[str, str]:
+    """The inverse of `contents_of`; a title may also stand without quotes, and a single line is text."""
+    head, newline, text = contents.partition("\n")
+    if not newline:
+        return "", contents
+    quoted = len(head) > 1 and head.startswith('"') and head.endswith('"')
+    return head[1:-1] if quoted else head, text
+
+
+def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str, Any]:
+    """The answer to a request, one list of documents a query."""
+    return {"result": [[_sent(hit, return_scores) for hit in hits] for hits in results]}
+
+
+def _sent(hit: Hit, return_scores: bool) -> dict[str, Any]:
+    document = {"id": hit.id, "contents": contents_of(hit), "language": hit.language}
+    return {"document": document, "score": hit.score} if return_scores else document
+
+
+def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
+    """Reads the answer to a request, our service's or another's, at most `k` hits a query.
+
+    A server that gives no score gets the reciprocal of the rank, one that gives no id a hash of the contents.
+
+    Args:
+      answer: JSON.
+      languages: Language asked for by each query.
+      k: Number of passages asked for.
+
+    Raises:
+      ValueError: it is no answer to these queries; the message says why.
+    """
+    try:
+        result = _Answer.model_validate_json(answer).result
+    except pydantic.ValidationError as error:
+        raise ValueError(first_problem(error)) from error
+    if len(result) != len(languages):
+        raise ValueError(f"it answers {len(result)} queries of {len(languages)}")
+    return [
+        [_hit(received, language, rank) for rank, received in enumerate(hits[:k], start=1)]
+        for hits, language in zip(result, languages, strict=True)
+    ]
+
+
+def _hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
+    document = received.document if isinstance(received, _Scored) else received
+    score = received.score if isinstance(received, _Scored) else None
+    if document.contents is None:
+        title, text = document.title, document.text or ""
+    else:
+        title, text = title_and_text(document.contents)
+    return Hit(
+        id=str(document.id) if document.id is not None else digest({"title": title, "text": text}),
+        title=title,
+        text=text,
+        score=1.0 / rank if score is None else score,
+        language=document.language or language,
+    )
+
+
+def digest(values: Mapping[str, str]) -> str:
+    """16 hexadecimal digits that tell some named texts from all others."""
+    parts = (f"{len(text)}:{text}" for item in sorted(values.items()) for text in item)
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]

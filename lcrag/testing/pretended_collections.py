@@ -1,0 +1,48 @@
+"""Collections that make their passages up from the query, and write down what they were asked."""
+
+import threading
+from collections.abc import Sequence
+
+from lcrag.retrieval.passages import Hit
+
+
+class PretendedCollections:
+    """Answers "QUERY in LANGUAGE" `k` times; a query that begins with "break" breaks the search.
+
+    Attributes:
+      calls: (queries, languages, k) of every search.
+      version: Changes the content hashes.
+      gate: Searches wait until it is set.
+    """
+
+    def __init__(self, languages: Sequence[str] = ("en", "fi", "zh")):
+        self.languages = tuple(sorted(languages))
+        self.calls: list[tuple[list[str], list[str], int]] = []
+        self.version = "1"
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def content_hashes(self) -> dict[str, str]:
+        """One of the version for the encoder and every collection."""
+        return {"encoder": self.version} | {f"collection/{language}": self.version for language in self.languages}
+
+    def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
+        """Made-up hits; scores fall with the rank."""
+        self.calls.append((list(queries), list(languages), k))
+        self.gate.wait(20.0)
+        if any(query.startswith("break") for query in queries):
+            raise RuntimeError("something broke")
+        return [self.hits(query, language, k) for query, language in zip(queries, languages, strict=True)]
+
+    def hits(self, query: str, language: str, k: int) -> list[Hit]:
+        """What a search for one query finds."""
+        return [
+            Hit(
+                id=f"{language}-{rank}",
+                title=f'About "{query}"',
+                text=f"{query} in {language},\n{rank}",
+                score=1 / (rank + 3),
+                language=language,
+            )
+            for rank in range(k)
+        ]
