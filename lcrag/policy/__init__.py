@@ -14,14 +14,13 @@ from lcrag.policy.functions import (
     logits,
     param_shardings,
     parameter_count,
-    unembed,
-    unembed_log_probabilities,
 )
 from lcrag.policy.hugging_face_config import read_config
 from lcrag.policy.loading import load_hugging_face
 from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sharding import logical_sharding, make_mesh, replicated
 from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
+from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
 __all__ = [
     "DecoderConfig",

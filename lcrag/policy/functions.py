@@ -15,11 +15,9 @@ from lcrag.policy.attention import KeyValueCache
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.decoder import Decoder
 from lcrag.policy.sharding import check_mesh, make_mesh, shardings_of
+from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
 Params = Any  # a nested dict of arrays
-
-# The largest block of logits that is ever held, in elements (64 MiB in float32).
-LARGEST_LOGITS = 2**24
 
 
 def _boxed_parameters(config: DecoderConfig, key):
@@ -83,51 +81,6 @@ def hidden_states(
     if positions is None:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     return Decoder(config, mesh).apply({"params": params}, tokens, positions, segments)[0]
-
-
-def unembedding(config: DecoderConfig, params: Params) -> Float[Array, "vocabulary width"]:
-    return params["embedding" if config.tie_embeddings else "unembedding"].astype(config.dtype)
-
-
-def unembed(config: DecoderConfig, params: Params, hidden: Float[Array, "*axes width"]) -> Float[Array, "*axes words"]:
-    """Float32 logits of hidden states."""
-    flat = hidden.reshape(-1, hidden.shape[-1])
-    product = jnp.einsum("nd,vd->nv", flat, unembedding(config, params), preferred_element_type=jnp.float32)
-    return product.reshape(*hidden.shape[:-1], -1)
-
-
-def unembed_log_probabilities(
-    config: DecoderConfig,
-    params: Params,
-    hidden: Float[Array, "batch time width"],
-    targets: Int[Array, "batch time"],
-    temperature: float | Float[Array, ""] = 1.0,
-) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
-    """Log-probability of each target, and the entropy there in nats, at a sampling temperature.
-
-    Unembedding and log-softmax are fused over chunks of time and recomputed in the backward
-    pass, so at most `LARGEST_LOGITS` logits exist at once. The entropy carries no gradient.
-    """
-
-    @jax.checkpoint
-    def chunk(pair):
-        logits = unembed(config, params, pair[0]) / temperature
-        log_normaliser = jax.nn.logsumexp(logits, axis=-1)
-        picked = jnp.take_along_axis(logits, pair[1][..., None], axis=-1)[..., 0]
-        fixed = jax.lax.stop_gradient(logits)
-        mean = jnp.sum(jax.nn.softmax(fixed) * fixed, axis=-1)
-        return picked - log_normaliser, jax.lax.stop_gradient(log_normaliser) - mean
-
-    batch, time = targets.shape
-    size = max(1, min(time, LARGEST_LOGITS // max(1, batch * config.vocabulary_size)))
-    if size == time:
-        return chunk((hidden, targets))
-    pieces = -(-time // size)
-    extra = pieces * size - time
-    padded = jnp.pad(hidden, ((0, 0), (0, extra), (0, 0))), jnp.pad(targets, ((0, 0), (0, extra)))
-    stacked = jax.tree.map(lambda x: x.reshape(batch, pieces, size, *x.shape[2:]).swapaxes(0, 1), padded)
-    results = jax.lax.map(chunk, stacked)
-    return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(batch, -1)[:, :time], results)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import lcrag.policy.functions as functions
 from lcrag.errors import UserError
 from lcrag.policy import (
     hidden_states,
     initialise,
-    log_probabilities,
     logical_sharding,
     logits,
     make_mesh,
@@ -56,32 +54,6 @@ def test_memory_and_speed_switches_change_no_gradient(params, changes):
     plain = jax.jit(jax.grad(loss), static_argnums=1)(params, CONFIG)
     other = jax.jit(jax.grad(loss), static_argnums=1)(params, tiny_config(**changes))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, other)
-
-
-@pytest.mark.parametrize("largest", [1, 384 * 2 * 3, 384 * 2 * 11])
-def test_chunked_log_probabilities_equal_plain_ones(params, monkeypatch, largest):
-    monkeypatch.setattr(functions, "LARGEST_LOGITS", largest)
-    inputs, targets, temperature = tokens(2, 11), tokens(2, 11)[:, ::-1], 0.7
-    hidden = hidden_states(CONFIG, params, inputs)
-
-    def chunked(hidden):
-        return unembed_log_probabilities(CONFIG, params, hidden, targets, temperature)
-
-    def plain(hidden):
-        all_log_probabilities = jax.nn.log_softmax(functions.unembed(CONFIG, params, hidden) / temperature)
-        entropy = -jnp.sum(jnp.exp(all_log_probabilities) * all_log_probabilities, axis=-1)
-        return jnp.take_along_axis(all_log_probabilities, targets[..., None], -1)[..., 0], entropy
-
-    for got, expected in zip(chunked(hidden), plain(hidden), strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-5)
-    gradients = [jax.grad(lambda h, f=f: f(h)[0].sum())(hidden) for f in (chunked, plain)]
-    np.testing.assert_allclose(*gradients, atol=1e-5)
-
-
-def test_log_probabilities_are_those_of_the_logits(params):
-    expected = jax.nn.log_softmax(logits(CONFIG, params, tokens(2, 8)))
-    got = log_probabilities(CONFIG, params, tokens(2, 8), tokens(2, 8))
-    np.testing.assert_allclose(got, jnp.take_along_axis(expected, tokens(2, 8)[..., None], -1)[..., 0], atol=1e-5)
 
 
 def test_parameters_are_born_sharded_and_compute_the_same(params):

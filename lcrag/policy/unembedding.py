@@ -1,0 +1,215 @@
+"""The unembedding: logits of hidden states, and log-probabilities that never hold all of them.
+
+With V words and N positions, log-probabilities and their gradient go over blocks of the vocabulary. A block's logits
+[N, block] are made, reduced and forgotten, and made again in the backward pass; every row of the table's gradient is
+finished in one block. Blocks of positions would add all blocks' gradients [V, width] to one another instead.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int, PyTree
+
+from lcrag.policy.config import DecoderConfig
+from lcrag.policy.sharding import logical_sharding
+
+# The largest block of logits that a device ever holds, in elements (128 MiB in float32).
+LARGEST_LOGITS = 2**25
+# Blocks are multiples of this many words: a tile of the accelerators' matrix units.
+WORDS_OF_A_TILE = 128
+
+
+def unembedding_table(config: DecoderConfig, params: PyTree) -> Float[Array, "vocabulary width"]:
+    """The parameter whose rows score the words: the embedding itself where the two are tied."""
+    return params["embedding" if config.tie_embeddings else "unembedding"]
+
+
+def unembed(config: DecoderConfig, params: PyTree, hidden: Float[Array, "*axes width"]) -> Float[Array, "*axes words"]:
+    """Float32 logits of hidden states."""
+    flat = hidden.reshape(-1, hidden.shape[-1])
+    return _logits(flat, unembedding_table(config, params).astype(config.dtype)).reshape(*hidden.shape[:-1], -1)
+
+
+def unembed_log_probabilities(
+    config: DecoderConfig,
+    params: PyTree,
+    hidden: Float[Array, "batch time width"],
+    targets: Int[Array, "batch time"],
+    temperature: float | Float[Array, ""] = 1.0,
+    mesh: Mesh | None = None,
+) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
+    """Log-probability of each target, and the entropy there in nats, at a sampling temperature.
+
+    A device holds at most `LARGEST_LOGITS` logits at once. Neither the entropy nor the temperature carries a gradient.
+
+    Args:
+      config: The decoder.
+      params: Its parameters.
+      hidden: Final hidden states.
+      targets: Word ids.
+      temperature: Divides the logits.
+      mesh: Where the parameters and the batch's rows are spread. Each device then goes over its own words with its
+        own rows: what crosses devices are the sums over words, and each block of the table and of its gradient once.
+        None: one device.
+    """
+    plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None)
+    return _scores(plan, unembedding_table(config, params), hidden, targets, jnp.asarray(temperature, jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """How the computation is spread: its dtype, and the mesh axes behind each logical axis (none on one device)."""
+
+    compute_dtype: str
+    mesh: Mesh | None
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        if self.mesh is None:
+            return ()
+        [axes] = logical_sharding(self.mesh, name).spec
+        return axes if isinstance(axes, tuple) else (axes,) if axes else ()
+
+    def spec(self, *names: str | None) -> PartitionSpec:
+        return PartitionSpec(*(self.axes(name) or None if name else None for name in names))
+
+    def on_devices(self, function: Callable, inputs: tuple, outputs: Any) -> Callable:
+        """`function` on every device's own part of its arguments."""
+        bound = functools.partial(function, self)
+        if self.mesh is None:
+            return bound
+        return jax.shard_map(bound, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+    def columns(self, table: Float[Array, "words share"], start, count: int) -> Float[Array, "{count} width"]:
+        """Some rows of this device's words, in the compute dtype and all of their width."""
+        rows = jax.lax.dynamic_slice_in_dim(table, start, count).astype(self.compute_dtype)
+        axes = self.axes("embed")
+        return jax.lax.all_gather(rows, axes, axis=1, tiled=True) if axes else rows
+
+    def summed_columns(self, gradient: Float[Array, "count width"]) -> Float[Array, "count share"]:
+        """The sum over all rows of the batch, of which this device keeps its share of the width."""
+        shared = self.axes("embed")
+        others = tuple(axis for axis in self.axes("batch") if axis not in shared)
+        gradient = jax.lax.psum(gradient, others) if others else gradient
+        return jax.lax.psum_scatter(gradient, shared, scatter_dimension=1, tiled=True) if shared else gradient
+
+    def over_words(self, array: Array, reduction: Callable = jax.lax.psum) -> Array:
+        """Joins what each device found among its own words."""
+        axes = self.axes("vocabulary")
+        return reduction(array, axes) if axes else array
+
+    def first_word(self, words: int) -> Int[Array, ""] | int:
+        """Id of this device's first word."""
+        axes = self.axes("vocabulary")
+        return jax.lax.axis_index(axes) * words if axes else 0
+
+
+class _Sums(NamedTuple):
+    """What is kept of the logits of the words so far; the exponentials are relative to the highest."""
+
+    highest: Float[Array, "positions"]
+    exponentials: Float[Array, "positions"]
+    weighted: Float[Array, "positions"]
+    picked: Float[Array, "positions"]
+
+
+def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "words width"]):
+    return jnp.einsum("nd,vd->nv", hidden, columns, preferred_element_type=jnp.float32)
+
+
+def _block_size(words: int, positions: int) -> int:
+    """Words of a block: as even as possible, whole tiles, at least one."""
+    largest = max(1, LARGEST_LOGITS // positions)
+    even = -(-words // -(-words // largest))
+    return min(words, -(-even // WORDS_OF_A_TILE) * WORDS_OF_A_TILE)
+
+
+def _over_blocks(words: int, size: int, add: Callable, carry):
+    """Folds `add(carry, start, count)` over blocks of words; the last may be smaller."""
+    full, rest = divmod(words, size)
+    carry = jax.lax.fori_loop(0, full, lambda number, carry: add(carry, number * size, size), carry)
+    return add(carry, full * size, rest) if rest else carry
+
+
+def _flat(hidden, *others):
+    return hidden.reshape(-1, hidden.shape[-1]), *(other.reshape(-1) for other in others)
+
+
+def _local_sums(plan: _Plan, table, hidden, targets, temperature):
+    """This device's rows: log-probabilities, entropies and the logarithms of the normalisers."""
+    flat, flat_targets = _flat(hidden, targets)
+    words, (positions, _) = len(table), flat.shape
+    wanted = flat_targets - plan.first_word(words)
+
+    def add(sums: _Sums, start, count: int) -> _Sums:
+        logits = _logits(flat, plan.columns(table, start, count)) / temperature
+        highest = jnp.maximum(sums.highest, jnp.max(logits, axis=1))
+        exponentials, shrink = jnp.exp(logits - highest[:, None]), jnp.exp(sums.highest - highest)
+        chosen = jnp.arange(count) + start == wanted[:, None]
+        return _Sums(
+            highest,
+            sums.exponentials * shrink + jnp.sum(exponentials, axis=1),
+            sums.weighted * shrink + jnp.sum(exponentials * logits, axis=1),
+            sums.picked + jnp.sum(jnp.where(chosen, logits, 0.0), axis=1),
+        )
+
+    zeros = jnp.zeros(positions, jnp.float32)
+    nothing = _Sums(jnp.full(positions, -jnp.inf, jnp.float32), zeros, zeros, zeros)
+    sums = _over_blocks(words, _block_size(words, positions), add, nothing)
+    highest = plan.over_words(sums.highest, jax.lax.pmax)
+    shrink = jnp.exp(sums.highest - highest)
+    exponentials = plan.over_words(sums.exponentials * shrink)
+    mean = plan.over_words(sums.weighted * shrink) / exponentials
+    normaliser = highest + jnp.log(exponentials)
+    results = plan.over_words(sums.picked) - normaliser, normaliser - mean, normaliser
+    return tuple(result.reshape(targets.shape) for result in results)
+
+
+def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, gradient):
+    """Gradients of the table's part and the hidden states that this device has."""
+    flat, flat_targets, flat_normaliser, scale = _flat(hidden, targets, normaliser, gradient / temperature)
+    words = len(table)
+    wanted = flat_targets - plan.first_word(words)
+
+    def add(gradients, start, count: int):
+        of_table, of_hidden = gradients
+        columns = plan.columns(table, start, count)
+        probabilities = jnp.exp(_logits(flat, columns) / temperature - flat_normaliser[:, None])
+        chosen = jnp.arange(count) + start == wanted[:, None]
+        of_logits = (scale[:, None] * (chosen - probabilities)).astype(plan.compute_dtype)
+        of_hidden += jnp.einsum("nv,vd->nd", of_logits, columns, preferred_element_type=jnp.float32)
+        of_columns = jnp.einsum("nv,nd->vd", of_logits, flat, preferred_element_type=jnp.float32)
+        of_columns = plan.summed_columns(of_columns).astype(table.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(of_table, of_columns, start, axis=0), of_hidden
+
+    nothing = jnp.zeros_like(table), jnp.zeros(flat.shape, jnp.float32)
+    of_table, of_hidden = _over_blocks(words, _block_size(words, len(flat)), add, nothing)
+    return of_table, plan.over_words(of_hidden).reshape(hidden.shape).astype(hidden.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _scores(plan: _Plan, table, hidden, targets, temperature):
+    return _scores_forward(plan, table, hidden, targets, temperature)[0]
+
+
+def _scores_forward(plan: _Plan, table, hidden, targets, temperature):
+    rows, words = plan.spec("batch", None), plan.spec("vocabulary", "embed")
+    inputs = words, plan.spec("batch", None, None), rows, PartitionSpec()
+    sums = plan.on_devices(_local_sums, inputs, (rows, rows, rows))
+    log_probabilities, entropies, normaliser = sums(table, hidden, targets, temperature)
+    return (log_probabilities, entropies), (table, hidden, targets, temperature, normaliser)
+
+
+def _scores_backward(plan: _Plan, kept, gradient):
+    rows, words, states = plan.spec("batch", None), plan.spec("vocabulary", "embed"), plan.spec("batch", None, None)
+    inputs = words, states, rows, PartitionSpec(), rows, rows
+    gradients = plan.on_devices(_local_gradients, inputs, (words, states))
+    of_table, of_hidden = gradients(*kept, gradient[0])
+    return of_table, of_hidden, None, jnp.zeros((), jnp.float32)
+
+
+_scores.defvjp(_scores_forward, _scores_backward)

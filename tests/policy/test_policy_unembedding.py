@@ -1,0 +1,189 @@
+"""Log-probabilities in blocks of the vocabulary: the plain ones and their gradients, without the plain memory."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.policy import (
+    hidden_states,
+    initialise,
+    log_probabilities,
+    logical_sharding,
+    logits,
+    make_mesh,
+    param_shardings,
+    unembed,
+    unembed_log_probabilities,
+    unembedding,
+)
+from lcrag.testing import tiny_config
+
+UNTIED, TIED = tiny_config(tie_embeddings=False), tiny_config()
+BATCH, TIME = 4, 10
+
+
+def arguments(config, seed=0):
+    """(params, hidden states, targets)."""
+    keys = jax.random.split(jax.random.key(seed), 3)
+    hidden = jax.random.normal(keys[1], (BATCH, TIME, config.width)).astype(config.dtype)
+    targets = jax.random.randint(keys[2], (BATCH, TIME), 0, config.vocabulary_size)
+    return initialise(config, keys[0]), hidden, targets
+
+
+def plain(config, params, hidden, targets, temperature):
+    everything = jax.nn.log_softmax(unembed(config, params, hidden) / temperature)
+    entropy = -jnp.sum(jnp.exp(everything) * everything, axis=-1)
+    return jnp.take_along_axis(everything, targets[..., None], -1)[..., 0], entropy
+
+
+def gradients_of(function, weights, params, hidden):
+    return jax.jit(jax.grad(lambda p, h: jnp.sum(weights * function(p, h)[0]), argnums=(0, 1)))(params, hidden)
+
+
+def small_blocks(monkeypatch, words_of_a_block, positions=BATCH * TIME):
+    monkeypatch.setattr(unembedding, "WORDS_OF_A_TILE", 1)
+    monkeypatch.setattr(unembedding, "LARGEST_LOGITS", words_of_a_block * positions)
+
+
+@pytest.mark.parametrize("words_of_a_block", [64, 100, 383, 384])
+@pytest.mark.parametrize("config", [UNTIED, TIED], ids=["untied", "tied"])
+def test_blocks_equal_the_plain_log_probabilities_and_gradients(monkeypatch, config, words_of_a_block):
+    params, hidden, targets = arguments(config)
+    weights = jax.random.normal(jax.random.key(7), targets.shape)
+    for name, largest in (("plain", plain), ("blocks", unembed_log_probabilities)):
+        small_blocks(monkeypatch, words_of_a_block)
+        found = largest(config, params, hidden, targets, 0.7)
+        gradients = gradients_of(lambda p, h, f=largest: f(config, p, h, targets, 0.7), weights, params, hidden)
+        if name == "plain":
+            expected, expected_gradients = found, gradients
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, expected_gradients)
+
+
+@settings(max_examples=15)
+@given(words=st.integers(1, 700), positions=st.integers(1, 60), largest=st.integers(1, 5000))
+def test_every_word_is_in_one_block_of_bounded_size(words, positions, largest):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unembedding, "LARGEST_LOGITS", largest)
+        size = unembedding._block_size(words, positions)
+    tiles = -(-min(words, max(1, largest // positions)) // 128)
+    assert size <= min(words, 128 * tiles)
+
+    def add(seen, start, count):
+        numbers = np.arange(words)
+        return seen + jnp.where((numbers >= start) & (numbers < start + count), 1, 0)
+
+    assert (unembedding._over_blocks(words, size, add, jnp.zeros(words, jnp.int32)) == 1).all()
+
+
+def test_the_whole_decoder_has_the_same_gradient(monkeypatch):
+    """Where the table is tied, the embedding's gradient is the sum of its two uses."""
+    tokens = jax.random.randint(jax.random.key(3), (2, 9), 0, TIED.vocabulary_size)
+    params = initialise(TIED, jax.random.key(0))
+
+    def loss(params, function):
+        hidden = hidden_states(TIED, params, tokens[:, :-1])
+        return function(TIED, params, hidden, tokens[:, 1:], 1.0)[0].mean()
+
+    small_blocks(monkeypatch, 100, positions=16)
+    expected, found = (jax.jit(jax.grad(loss), static_argnums=1)(params, f) for f in (plain, unembed_log_probabilities))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 1), (2, 2, 2), (1, 1, 8)], ids=str)
+def test_on_a_mesh_it_is_the_same(monkeypatch, shape):
+    config, mesh = tiny_config(tie_embeddings=False, heads=8, kv_heads=8), make_mesh(*shape)
+    params, hidden, targets = arguments(config)
+    hidden, targets = jnp.tile(hidden, (2, 1, 1)), jnp.tile(targets, (2, 1))
+    weights = jax.random.normal(jax.random.key(7), targets.shape)
+    expected = plain(config, params, hidden, targets, 0.7)
+    expected_gradients = gradients_of(lambda p, h: plain(config, p, h, targets, 0.7), weights, params, hidden)
+
+    small_blocks(monkeypatch, 11)
+    params = jax.device_put(params, param_shardings(config, mesh))
+    hidden = jax.device_put(hidden, logical_sharding(mesh, "batch", None, None))
+
+    def spread(params, hidden):
+        return unembed_log_probabilities(config, params, hidden, targets, 0.7, mesh)
+
+    found, gradients = jax.jit(spread)(params, hidden), gradients_of(spread, weights, params, hidden)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, expected_gradients)
+
+
+def compiled_gradient(config, function, batch=8, time=64, mesh=None):
+    """The compiled gradient of a sum of log-probabilities with respect to table and hidden states, never run."""
+    mesh = mesh or make_mesh(devices=jax.devices()[:1])
+    table = jax.ShapeDtypeStruct(
+        (config.vocabulary_size, config.width), jnp.float32, sharding=logical_sharding(mesh, "vocabulary", "embed")
+    )
+    hidden = jax.ShapeDtypeStruct(
+        (batch, time, config.width), config.dtype, sharding=logical_sharding(mesh, "batch", None, None)
+    )
+    targets = jax.ShapeDtypeStruct((batch, time), jnp.int32, sharding=logical_sharding(mesh, "batch", None))
+
+    def gradient(table, hidden, targets):
+        loss = lambda t, h: function(config, {"embedding": t}, h, targets, 1.0)[0].sum()  # noqa: E731
+        return jax.grad(loss, argnums=(0, 1))(table, hidden)
+
+    shardings = table.sharding, hidden.sharding
+    return jax.jit(gradient, out_shardings=shardings).lower(table, hidden, targets).compile()
+
+
+def test_no_more_than_a_few_blocks_of_logits_are_held(monkeypatch):
+    config = tiny_config(vocabulary_size=8192)
+    monkeypatch.setattr(unembedding, "LARGEST_LOGITS", 8 * 64 * 256)
+    blocks, everything = (compiled_gradient(config, f).memory_analysis() for f in (unembed_log_probabilities, plain))
+    logits_bytes = 8 * 64 * 8192 * 4
+    assert everything.temp_size_in_bytes > 1.5 * logits_bytes
+    assert blocks.temp_size_in_bytes < 0.25 * logits_bytes
+
+
+def test_the_vocabulary_stays_where_it_is(monkeypatch):
+    """On a mesh no device holds other devices' words or all rows' logits; what it gathers are blocks of the table."""
+    config, mesh = tiny_config(vocabulary_size=8192, compute_dtype="bfloat16"), make_mesh(data=1, fsdp=2, tensor=4)
+    monkeypatch.setattr(unembedding, "LARGEST_LOGITS", 4 * 64 * 256)
+
+    def spread(*arguments):
+        return unembed_log_probabilities(*arguments, mesh=mesh)
+
+    text = compiled_gradient(config, spread, mesh=mesh).as_text()
+    shapes = {tuple(map(int, shape.split(","))) for shape in re.findall(r"= \(?\w+\[([\d,]+)\]", text)}
+    assert not {shape for shape in shapes if 8192 in shape}
+    assert max(np.prod(shape) for shape in shapes) <= max(2048 * config.width, 4 * 64 * 256)
+
+
+def test_only_what_is_learned_costs_memory(monkeypatch):
+    """Where the table is frozen, its gradient is never made."""
+    monkeypatch.setattr(unembedding, "LARGEST_LOGITS", 2 * 8 * 256)
+    config = tiny_config(vocabulary_size=8192, width=64)
+    params, targets = {"embedding": jnp.zeros((8192, 64))}, jnp.zeros((2, 8), jnp.int32)
+    loss = lambda hidden: unembed_log_probabilities(config, params, hidden, targets)[0].sum()  # noqa: E731
+    frozen = jax.jit(jax.grad(loss)).lower(jnp.zeros((2, 8, 64))).compile()
+    assert frozen.memory_analysis().temp_size_in_bytes < 8192 * 64 * 4
+
+
+def test_log_probabilities_are_those_of_the_logits():
+    params, _, targets = arguments(TIED)
+    expected = jax.nn.log_softmax(logits(TIED, params, targets))
+    found = log_probabilities(TIED, params, targets, targets)
+    np.testing.assert_allclose(found, jnp.take_along_axis(expected, targets[..., None], -1)[..., 0], atol=1e-5)
+
+
+def test_bfloat16_computes_close_by():
+    params, hidden, targets = arguments(UNTIED)
+
+    def table_gradient(dtype):
+        config = tiny_config(tie_embeddings=False, compute_dtype=dtype)
+        narrow = hidden.astype(config.dtype)
+        score = lambda p, h: unembed_log_probabilities(config, p, h, targets)  # noqa: E731
+        return gradients_of(score, jnp.ones(targets.shape), params, narrow)[0]["unembedding"]
+
+    exact, close = table_gradient("float32"), table_gradient("bfloat16")
+    assert close.dtype == jnp.float32
+    np.testing.assert_allclose(close, exact, atol=0.02 * float(jnp.abs(exact).max()))
