@@ -17,7 +17,7 @@ from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
 from lcrag.learning import Layout, Trajectory
-from lcrag.policy import DecoderConfig, Tokenizer, initialise, save_hugging_face
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, save_hugging_face
 
 COPYING_ROWS = 32
 # Micro-batches of about a thousand tokens stay in a CPU's cache: 0.22 s a step, four thousand 0.33 s.
@@ -70,7 +70,7 @@ class School:
     """Trains policies on one world, stage by stage."""
 
     world: World
-    tokenizer: Tokenizer
+    tokenizer: HuggingFaceTokenizer
     curriculum: Curriculum
     progress: Callable[[str, int], Progress]
     seed: int = 0
@@ -125,7 +125,7 @@ class School:
         """A Hugging Face folder with its tokenizer."""
         config = dataclasses.replace(self.config, unroll_layers=False)
         save_hugging_face(folder, config, jax.device_get(params), dtype=dtype, eos_ids=self.tokenizer.eos_ids)
-        self.tokenizer.backend.save(str(folder / "tokenizer.json"))
+        self.tokenizer.save(folder)
 
     def _fit(self, name, params, rows, steps, learning_rate, tokens, layout=TEXT_LAYOUT, decay="cosine"):
         return fit(

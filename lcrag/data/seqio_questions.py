@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
+from lcrag.policy import Tokenizer, load_tokenizer
 
 # What seqio calls our splits, and the text features that an example carries beside inputs and targets.
 SEQIO_SPLITS: Mapping[str, str] = {"train": "train", "validation": "validation", "held_out": "test", "unseen": "test"}

@@ -5,6 +5,7 @@ prompts, and `Runner`, which turns programs into `EpisodeRecord`s.
 """
 
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.context_text import Chat
 from lcrag.episodes.lcrl import hierarchical_search
 from lcrag.episodes.observation import STYLES, Information, information
 from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
@@ -30,6 +31,7 @@ __all__ = [
     "RETHINK",
     "STYLES",
     "Answer",
+    "Chat",
     "ContextFull",
     "EpisodeRecord",
     "Generate",

@@ -3,10 +3,11 @@
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lcrag.data.questions import Question
+from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.record import EpisodeRecord
 from lcrag.episodes.requests import (
     ContextFull,
@@ -17,7 +18,6 @@ from lcrag.episodes.requests import (
     Request,
     RetrievalFailure,
     Retrieve,
-    TextTokenizer,
 )
 from lcrag.episodes.transcript import Transcript
 from lcrag.errors import UserError
@@ -65,7 +65,7 @@ class LiveEpisode:
         question: Question,
         program: Program,
         number: int,
-        tokenizer: TextTokenizer,
+        tokenizer: ContextTokenizer,
         context: int,
         answer_room: int,
     ):
@@ -179,7 +179,7 @@ class LiveEpisode:
         text = request.text if isinstance(request.text, str) else request.text.fit(self._tokenizer, room)
         if text is None:
             return False
-        tokens = self._tokenizer.encode(text)
+        text, tokens = self._placed(text)
         if len(tokens) <= room:
             self.transcript.observe(text, tokens)
             self.unsent.extend(tokens)
@@ -187,6 +187,13 @@ class LiveEpisode:
         if not self.transcript.turns:
             self._refuse_prompt(len(tokens))
         return False
+
+    def _placed(self, text: str) -> tuple[str, Sequence[int]]:
+        """The text as it stands in the context, and its tokens."""
+        if self.transcript.length:
+            return text, self._tokenizer.encode(text)
+        opening = self._tokenizer.opening(text)
+        return opening.text, opening.ids
 
     def _refuse_prompt(self, tokens: int) -> None:
         raise UserError(

@@ -27,7 +27,7 @@ class EpisodeRecord:
 
     Attributes:
       question: What was asked.
-      prompt: The environment's opening text, before the policy's first token.
+      prompt: The environment's opening text, before the policy's first token, in the chat template if one was used.
       turns: What followed it.
       tokens: Ids as they stood in the context; sampled ids were never decoded and encoded again.
       by_policy: Whether the policy sampled the token (end-of-sequence and what its last token holds

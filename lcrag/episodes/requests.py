@@ -41,6 +41,8 @@ class FittedText(Protocol):
 class Observe:
     """Append environment text to this episode's context. Answer: None.
 
+    The first one is the episode's opening prompt: a model with a chat template gets it as the user's turn.
+
     If it does not fit into what is left of the context, `ContextFull` is raised in the program instead.
     """
 

@@ -1,20 +1,19 @@
 """Runs episode programs: composes slots, search and tokenizer, and turns what happened into records."""
 
 import dataclasses
-import functools
 import time
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
+from lcrag.episodes.context_text import Chat, ContextTokenizer
 from lcrag.episodes.live import LiveEpisode
 from lcrag.episodes.record import EpisodeRecord
-from lcrag.episodes.requests import Generate, Program, TextTokenizer
+from lcrag.episodes.requests import Generate, Program
 from lcrag.episodes.retrieval_worker import Retries, RetrievalWorker, Search
 from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, SlotSampler, Ticket
 from lcrag.errors import UserError
+from lcrag.policy import Tokenizer
 from lcrag.sampling.generation import Generation
-
-REMEMBERED_TEXTS = 2**16
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -30,6 +29,7 @@ class Runner:
       temperature: Of a generation that names none itself.
       top_p: Of a generation that names none itself.
       seed: With an episode's number, names its random stream.
+      chat: How the opening prompt is put to a model whose tokenizer has a chat template; None: as it is.
       answer_room: Tokens of the context kept free behind every observation.
       wait_for_searches: Hold the device back where a search takes longer than the block decoded meanwhile, so that
         a run can be repeated bit for bit; without it the device goes on, and results differ by rounding.
@@ -37,16 +37,17 @@ class Runner:
       statistics: Of the latest run.
 
     Raises:
-      UserError: `answer_room` leaves nothing of the context.
+      UserError: `answer_room` leaves nothing of the context, or the chat template cannot do what `chat` asks.
     """
 
     sampler: SlotSampler
-    tokenizer: TextTokenizer
+    tokenizer: Tokenizer
     search: Search
     max_tokens: int = 256
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
+    chat: Chat | None = Chat()
     answer_room: int = 16
     wait_for_searches: bool = True
     retries: Retries = Retries()
@@ -56,6 +57,8 @@ class Runner:
         context = self.sampler.context
         if not 0 < self.answer_room < context:
             raise UserError(f"answer_room={self.answer_room} must be positive and below the context, {context} tokens")
+        if self.chat is not None:
+            self.chat.check(self.tokenizer)
 
     def run(
         self,
@@ -104,7 +107,7 @@ class Runner:
 
     def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[LiveEpisode]:
         """All programs start before anything is sampled, so that a bad prompt costs nothing."""
-        tokenizer = _RememberingTokenizer(self.tokenizer)
+        tokenizer = ContextTokenizer(self.tokenizer, self.chat)
         episodes = [
             LiveEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
             for question, program, number in programs
@@ -123,11 +126,3 @@ class Runner:
             seed=self.seed,
             episode=episode.number,
         )
-
-
-class _RememberingTokenizer:
-    """Encodes a text once: prompts repeat within a group, passages over a whole run."""
-
-    def __init__(self, tokenizer: TextTokenizer):
-        self.encode = functools.lru_cache(REMEMBERED_TEXTS)(lambda text: tuple(tokenizer.encode(text)))
-        self.decode = tokenizer.decode

@@ -13,9 +13,9 @@ from lcrag.data.atlas import World, build_world
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.episodes import Retries, Runner
+from lcrag.episodes import Chat, Retries, Runner
 from lcrag.errors import UserError
-from lcrag.policy import DecoderConfig, Tokenizer, load_hugging_face, load_tokenizer, make_mesh
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, load_hugging_face, load_tokenizer, make_mesh
 from lcrag.policy.config import ComputeDtype, Remat
 from lcrag.retrieval import Collections, SearchableCollections, build_collection, load_collections, load_encoder
 from lcrag.sampling import Sampler
@@ -27,6 +27,7 @@ configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
 gin.external_configurable(load_collections, module="lcrag.retrieval")
 gin.external_configurable(Retries, module="lcrag.episodes")
+gin.external_configurable(Chat, module="lcrag.episodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Policy:
     name: str
     config: DecoderConfig
     params: Any
-    tokenizer: Tokenizer
+    tokenizer: HuggingFaceTokenizer
     mesh: Mesh
 
 
@@ -63,7 +64,18 @@ def policy(
     path = resolved_folder(folder)
     config, params = load_hugging_face(path, mesh=mesh)
     config = dataclasses.replace(config, compute_dtype=compute_dtype, remat=remat, unroll_layers=unroll_layers)
-    return Policy(folder, config, params, load_tokenizer(path), mesh)
+    return Policy(folder, config, params, _fitting_tokenizer(path, config), mesh)
+
+
+def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFaceTokenizer:
+    """The tokenizer of a folder, whose every token has a row in the model's embedding."""
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.vocabulary_size > config.vocabulary_size:
+        raise UserError(
+            f"{folder}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
+            f" {config.vocabulary_size}: the tokenizer belongs to another model"
+        )
+    return tokenizer
 
 
 def policy_parameters(folder: str, like: Policy) -> Any:

@@ -4,6 +4,7 @@ Public: the configuration, pure functions of (config, params), the sharding tabl
 """
 
 from lcrag.policy.attention import KeyValueCache, empty_cache
+from lcrag.policy.chat import ChatPrompt, ChatTemplate
 from lcrag.policy.config import DecoderConfig, RopeScaling
 from lcrag.policy.functions import (
     abstract_parameters,
@@ -16,18 +17,27 @@ from lcrag.policy.functions import (
     parameter_count,
 )
 from lcrag.policy.hugging_face_config import read_config
+from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
 from lcrag.policy.loading import load_hugging_face
+from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
+from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
 from lcrag.policy.sharding import logical_sharding, make_mesh, replicated
-from lcrag.policy.tokenizer import Tokenizer, load_tokenizer
+from lcrag.policy.tokenizer import Tokenizer
+from lcrag.policy.tokenizer_folder import load_tokenizer
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
 __all__ = [
+    "ChatPrompt",
+    "ChatTemplate",
     "DecoderConfig",
+    "HuggingFaceTokenizer",
     "KeyValueCache",
     "RopeScaling",
+    "SentencePieceTokenizer",
     "Tokenizer",
     "abstract_parameters",
+    "compute_parameters",
     "empty_cache",
     "forward",
     "hidden_states",
@@ -45,4 +55,5 @@ __all__ = [
     "save_hugging_face",
     "unembed",
     "unembed_log_probabilities",
+    "vocabulary_tokenizer",
 ]

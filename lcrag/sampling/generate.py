@@ -27,7 +27,7 @@ def generate(
       config: The decoder.
       params: Its parameters.
       tokenizer: Its tokenizer.
-      prompts: Texts, or token ids.
+      prompts: Texts, each after what the tokenizer begins a context with, or token ids.
       stop: Strings that end a generation.
       max_tokens: Most tokens sampled per prompt.
       temperature: 0 is greedy.
@@ -41,7 +41,10 @@ def generate(
     Raises:
       UserError: an empty prompt, or one that leaves no room for a token in the model's context.
     """
-    ids = [tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
+    ids = [
+        [*tokenizer.beginning_ids, *tokenizer.encode(prompt)] if isinstance(prompt, str) else list(prompt)
+        for prompt in prompts
+    ]
     if not ids:
         return []
     if (empty := next((i for i, each in enumerate(ids) if not each), None)) is not None:

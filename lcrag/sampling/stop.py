@@ -5,6 +5,9 @@ closed over whole tokens: `table[state, token]` is the state after all bytes of 
 stop string is found however the tokenizer splits it, at the cost of one gather a step.
 """
 
+import dataclasses
+import functools
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,39 +46,70 @@ def byte_automaton(stop: Sequence[str]) -> np.ndarray:
     return np.where(np.isin(table, sorted(accepting)), -1, table)
 
 
-def token_table(transitions: np.ndarray, token_bytes: Sequence[bytes], first_state: int) -> np.ndarray:
-    """Closes a byte automaton over whole tokens.
+@dataclasses.dataclass(frozen=True)
+class VocabularyBytes:
+    """The bytes of every token, laid out for stepping through all tokens at once; equal where the bytes are.
+
+    Attributes:
+      digest: Of the tokens.
+      tokens: Bytes of every token of the vocabulary.
+    """
+
+    digest: str
+    tokens: tuple[bytes, ...] = dataclasses.field(compare=False, repr=False)
+
+    @functools.cached_property
+    def longest_first(self) -> np.ndarray:
+        """int64[vocabulary]: tokens by length, so that those that have a byte at some place come first."""
+        return np.argsort([-len(token) for token in self.tokens], kind="stable")
+
+    @functools.cached_property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """For each place in a token: uint8[count], the bytes there of the `longest_first` tokens that have one."""
+        ordered = [self.tokens[index] for index in self.longest_first]
+        lengths = np.array([len(token) for token in ordered])
+        joined = np.frombuffer(b"".join(ordered), np.uint8)
+        starts = np.cumsum(lengths) - lengths
+        counts = [int(np.searchsorted(-lengths, -place)) for place in range(int(lengths.max(initial=0)))]
+        return tuple(joined[starts[:count] + place] for place, count in enumerate(counts))
+
+
+def vocabulary_bytes(token_bytes: Sequence[bytes]) -> VocabularyBytes:
+    """The tokens with their digest; their lengths count, since where one ends matters."""
+    digest = hashlib.sha256(np.array([len(token) for token in token_bytes], np.int64).tobytes())
+    digest.update(b"".join(token_bytes))
+    return VocabularyBytes(digest.hexdigest(), tuple(token_bytes))
+
+
+@functools.lru_cache(maxsize=64)
+def token_table(stop: tuple[str, ...], vocabulary: VocabularyBytes) -> np.ndarray:
+    """Closes the automaton of some stop strings over whole tokens; remembered, and so read-only.
 
     Args:
-      transitions: From `byte_automaton`.
-      token_bytes: Bytes of every token of the vocabulary.
-      first_state: Number given to the automaton's start; the others follow.
+      stop: The stop strings.
+      vocabulary: From `vocabulary_bytes`.
 
     Returns:
-      uint8[states, vocabulary]: next state, or FOUND.
+      int16[states, vocabulary]: the state after all bytes of a token, or -1 if a stop string was completed in it.
     """
-    lengths = np.array([len(each) for each in token_bytes])
-    order = np.argsort(-lengths, kind="stable")
-    longest = int(lengths.max(initial=0))
-    padded = np.frombuffer(b"".join(each.ljust(longest, b"\0") for each in token_bytes), np.uint8)
-    padded = padded.reshape(len(token_bytes), longest)[order]
+    transitions = byte_automaton(stop)
     found = len(transitions)
-    closed = np.where(transitions < 0, found, transitions)
-    closed = np.vstack([closed, np.full((1, 256), found)])
-    states = np.repeat(np.arange(found)[:, None], len(token_bytes), axis=1)
-    for place in range(longest):
-        count = int((lengths > place).sum())  # tokens are sorted: the first `count` have a byte here
-        states[:, :count] = closed[states[:, :count], padded[None, :count, place]]
-    table = np.empty_like(states)
-    table[:, order] = np.where(states == found, FOUND, states + first_state)
-    return table.astype(np.uint8)
+    closed = np.vstack([np.where(transitions < 0, found, transitions), np.full((1, 256), found)]).astype(np.int16)
+    table = np.empty((found, len(vocabulary.tokens)), np.int16)
+    for start, row in enumerate(table):
+        states = np.full(len(row), start, np.int16)
+        for column in vocabulary.columns:
+            states[: len(column)] = closed[states[: len(column)], column]
+        row[vocabulary.longest_first] = np.where(states == found, -1, states)
+    table.flags.writeable = False
+    return table
 
 
 class StopTable:
     """The transition table of every stop set seen so far, and where each set starts."""
 
     def __init__(self, token_bytes: Sequence[bytes], capacity: int = 64):
-        self._token_bytes = token_bytes
+        self._vocabulary = vocabulary_bytes(token_bytes)
         self._starts: dict[tuple[str, ...], int] = {(): NEVER}
         self._rows = np.zeros((2, len(token_bytes)), np.uint8)
         self._rows[FOUND] = FOUND
@@ -87,11 +121,11 @@ class StopTable:
         if "" in stop:
             raise ValueError("a stop string is empty")
         if stop not in self._starts:
-            first = len(self._rows)
-            rows = token_table(byte_automaton(stop), self._token_bytes, first)
+            first, rows = len(self._rows), token_table(stop, self._vocabulary)
             if first + len(rows) > LARGEST_STATE:
                 raise ValueError(f"stop strings need {first + len(rows)} automaton states, at most {LARGEST_STATE}")
-            self._rows = np.vstack([self._rows, rows])
+            numbered = np.where(rows < 0, FOUND, rows + first).astype(np.uint8)
+            self._rows = np.vstack([self._rows, numbered])
             self._starts[stop] = first
         return self._starts[stop]
 

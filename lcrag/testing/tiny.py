@@ -5,7 +5,7 @@ import functools
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lcrag.policy import DecoderConfig, Tokenizer
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer
 
 SENTENCES = (
     "<search> capital of France</search>",
@@ -22,7 +22,7 @@ def tiny_config(**changes) -> DecoderConfig:
 
 
 @functools.cache
-def tiny_tokenizer(vocabulary_size: int = 384) -> Tokenizer:
+def tiny_tokenizer(vocabulary_size: int = 384) -> HuggingFaceTokenizer:
     """A byte-level BPE with <eos>, trained on a few sentences in many scripts."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -33,4 +33,4 @@ def tiny_tokenizer(vocabulary_size: int = 384) -> Tokenizer:
     )
     backend.train_from_iterator(SENTENCES * 4, trainer)
     [eos] = backend.encode("<eos>").ids
-    return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
+    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)

@@ -16,7 +16,7 @@ from lcrag.data.atlas.vocabulary import (
 )
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
-from lcrag.policy.tokenizer import load_tokenizer
+from lcrag.policy import load_tokenizer
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}

@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from lcrag.episodes import STYLES, RetrievalFailure, information
 from lcrag.episodes.observation import NOTHING_FOUND, SEARCH_FAILED, cut, share_out
 from lcrag.errors import UserError
-from lcrag.policy import Tokenizer
+from lcrag.policy import HuggingFaceTokenizer
 from lcrag.retrieval.passages import Passage
 from lcrag.testing import tiny_tokenizer
 
@@ -24,7 +24,7 @@ def found_in(*languages: list[str]):
     return [[[Passage(id="1", title="T", text=text) for text in texts] for texts in languages]]
 
 
-def tokenizer_with_tags() -> Tokenizer:
+def tokenizer_with_tags() -> HuggingFaceTokenizer:
     """A byte tokenizer that holds our tags, and a control token, as single tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = tokenizers.Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
@@ -33,7 +33,7 @@ def tokenizer_with_tags() -> Tokenizer:
     tags = [f"<{slash}{tag}>" for tag in ("think", "search", "information", "answer") for slash in ("", "/")]
     backend.add_special_tokens(["<eos>", "<|im_end|>", *tags])
     eos = backend.token_to_id("<eos>")
-    return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
+    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
 
 
 def test_styles():

@@ -1,0 +1,83 @@
+"""How environment text becomes tokens of a context: its opening, in the model's chat template, and what follows."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from lcrag.errors import UserError
+from lcrag.policy import ChatPrompt, Tokenizer
+
+REMEMBERED_TEXTS = 2**16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chat:
+    """How an episode's opening is put to a model with a chat template: as the user's turn.
+
+    The model's turn then goes on to the end of the episode: what the environment shows later stands in it as it is
+    (Search-R1, section 3.2), and so does the opening itself where the model has no template.
+
+    Attributes:
+      system: The system prompt; None: what the template writes by itself.
+      enable_thinking: Qwen3's switch: False begins the answer with an empty thought; None: the template's default.
+    """
+
+    system: str | None = None
+    enable_thinking: bool | None = None
+
+    def check(self, tokenizer: Tokenizer) -> None:
+        """Whether the tokenizer's template can do what is asked.
+
+        Raises:
+          UserError: it cannot.
+        """
+        template = tokenizer.chat_template
+        asked = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
+        if asked and template is None:
+            raise UserError(
+                f"Chat.{asked[0]} is set, but the policy's tokenizer has no chat template: remove the setting, or add"
+                " chat_template.jinja to the policy's folder"
+            )
+        if template is not None and self.enable_thinking is not None and "enable_thinking" not in template.source:
+            raise UserError(
+                "Chat.enable_thinking is set, but the policy's chat template knows no such switch: remove the setting"
+            )
+
+    def prompt(self, tokenizer: Tokenizer, text: str) -> ChatPrompt:
+        """The opening in the tokenizer's template."""
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        options: dict[str, Any] = {}
+        if self.enable_thinking is not None:
+            options["enable_thinking"] = self.enable_thinking
+        return tokenizer.encode_chat([*system, {"role": "user", "content": text}], **options)
+
+
+class ContextTokenizer:
+    """Encodes what the environment writes into contexts.
+
+    Each text is encoded once: prompts repeat within a group, passages over a whole run.
+
+    Args:
+      tokenizer: The policy's.
+      chat: How openings are put to a model with a chat template; None: as they are.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, chat: Chat | None):
+        self._tokenizer, self._chat = tokenizer, chat
+        self.opening = functools.lru_cache(REMEMBERED_TEXTS)(self._opening)
+        self.encode = functools.lru_cache(REMEMBERED_TEXTS)(self._encode)
+
+    def _opening(self, text: str) -> ChatPrompt:
+        """What a context begins with: the text as it stands there, and its tokens."""
+        if self._chat is not None and self._tokenizer.chat_template is not None:
+            return self._chat.prompt(self._tokenizer, text)
+        return ChatPrompt(text, [*self._tokenizer.beginning_ids, *self._tokenizer.encode(text)])
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text that others precede."""
+        return tuple(self._tokenizer.encode(text, continues=True))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids that others precede."""
+        return self._tokenizer.decode_bytes(ids).decode("utf-8", errors="replace")

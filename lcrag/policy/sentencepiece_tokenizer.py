@@ -1,0 +1,133 @@
+"""SentencePiece models as tokenizers, such as those that seqio and T5X vocabularies hold."""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+
+from lcrag.errors import UserError
+from lcrag.policy.chat import ChatPrompt, Message
+from lcrag.policy.tokenizer import TokenIds
+
+_SPACE = "▁"
+_SENTINEL = re.compile(f"{_SPACE}?<extra_id_\\d+>")  # T5's; seqio adds them as text that users define
+
+
+@runtime_checkable
+class SentencePieceVocabulary(Protocol):
+    """What is needed of a seqio vocabulary; `seqio.SentencePieceVocabulary` is one."""
+
+    @property
+    def sp_model(self) -> bytes | None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceTokenizer:
+    """A SentencePiece model; a `lcrag.policy.Tokenizer`.
+
+    Attributes:
+      model: The serialised model.
+      eos_ids: Ids that end a generation.
+      pad_id: Id of padding.
+      beginning_ids: What a context begins with.
+    """
+
+    model: bytes
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    beginning_ids: tuple[int, ...] = ()
+
+    @property
+    def chat_template(self) -> None:
+        return None
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._proto.pieces)
+
+    @functools.cached_property
+    def special_tokens(self) -> Mapping[str, int]:
+        kinds = (ModelProto.SentencePiece.CONTROL, ModelProto.SentencePiece.UNKNOWN)
+        return {piece.piece: index for index, piece in enumerate(self._proto.pieces) if piece.type in kinds}
+
+    @functools.cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        return tuple(map(_bytes_of, self._proto.pieces))
+
+    def encode(self, text: str, *, continues: bool = False) -> list[int]:
+        return (self._inside if continues and not self._at_lost_space(text) else self._plain).encode(text)
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._plain.encode(list(texts))
+
+    def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
+        raise UserError("a SentencePiece model has no chat template: use plain prompts, or a Hugging Face tokenizer")
+
+    def decode(self, ids: TokenIds) -> str:
+        text = self.decode_bytes(ids).decode("utf-8", errors="replace")
+        return text.removeprefix(" ") if self._proto.normalizer_spec.add_dummy_prefix else text
+
+    def decode_bytes(self, ids: TokenIds) -> bytes:
+        table = self.token_bytes
+        return b"".join(table[index] for index in map(int, ids) if index < len(table))
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.model).hexdigest()[:16]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes only; what is made from them is made again."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @functools.cached_property
+    def _proto(self) -> ModelProto:
+        """The model, with sentinels as control tokens, so that no text becomes one."""
+        proto = ModelProto.FromString(self.model)
+        for piece in proto.pieces:
+            if _SENTINEL.fullmatch(piece.piece):
+                piece.type = ModelProto.SentencePiece.CONTROL
+        return proto
+
+    @functools.cached_property
+    def _plain(self) -> sentencepiece.SentencePieceProcessor:
+        return sentencepiece.SentencePieceProcessor(model_proto=self._proto.SerializeToString())
+
+    @functools.cached_property
+    def _inside(self) -> sentencepiece.SentencePieceProcessor:
+        """The same without a space in front, for text that others precede."""
+        proto = ModelProto.FromString(self._proto.SerializeToString())
+        proto.normalizer_spec.add_dummy_prefix = False
+        return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+
+    def _at_lost_space(self, text: str) -> bool:
+        """Whether the text's first space would be lost without the model's own one in front."""
+        return self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
+
+
+def vocabulary_tokenizer(vocabulary: SentencePieceVocabulary) -> SentencePieceTokenizer:
+    """A seqio vocabulary as a tokenizer.
+
+    Raises:
+      UserError: it holds no SentencePiece model, or the model has no end-of-sequence token.
+    """
+    if not isinstance(vocabulary, SentencePieceVocabulary) or vocabulary.sp_model is None:
+        raise UserError(
+            f"{type(vocabulary).__name__} holds no SentencePiece model: use a seqio.SentencePieceVocabulary"
+        )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.sp_model)
+    eos_id, pad_id = processor.eos_id(), processor.pad_id()
+    if eos_id < 0:
+        raise UserError("the SentencePiece model has no end-of-sequence token: train it with eos_id set")
+    return SentencePieceTokenizer(vocabulary.sp_model, (eos_id,), eos_id if pad_id < 0 else pad_id)
+
+
+def _bytes_of(piece: ModelProto.SentencePiece) -> bytes:
+    if piece.type == ModelProto.SentencePiece.BYTE:
+        return bytes([int(piece.piece[3:5], 16)])
+    if piece.type == ModelProto.SentencePiece.UNUSED:
+        return b""
+    return piece.piece.replace(_SPACE, " ").encode()
