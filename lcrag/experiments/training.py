@@ -246,4 +246,4 @@ def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:
 def save_policy(folder: pathlib.Path, policy: Policy, params) -> None:
     """Writes the trained policy as a Hugging Face folder, tokenizer included."""
     save_hugging_face(folder, policy.config, jax.device_get(params), eos_ids=policy.tokenizer.eos_ids)
-    policy.tokenizer.backend.save(str(folder / "tokenizer.json"))
+    policy.tokenizer.save(folder)
