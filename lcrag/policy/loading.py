@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
-from jaxtyping import Array, Int, Shaped
 
 from lcrag.errors import UserError
 from lcrag.policy.config import DecoderConfig
@@ -110,9 +109,10 @@ def _filled(
     tensors: TensorFolder,
 ) -> jax.Array:
     """A parameter made of its stored tensors (one, or one a layer)."""
-    parameter, unfinished_bytes = _zeros(shape, dtype, sharding), 0
+    parameter, unfinished_bytes = _zeros(shape, dtype, sharding)(), 0
     for part in parts:
         stored_sharding = _stored_sharding(sharding, part)
+        write = _writer(len(shape), sharding, stored_sharding, part.transposed)
         itemsize = DTYPES[tensors.tensors[part.name].code].itemsize
         rows, *others = stored_sharding.shard_shape(part.shape)
         size, firsts = row_pieces(rows, math.prod(others) * itemsize * _most_local_devices(sharding.mesh))
@@ -120,7 +120,7 @@ def _filled(
             piece = _piece(tensors, part, stored_sharding, first, size)
             start = np.zeros(len(shape), np.int32)
             start[0], start[part.rows_axis] = part.layer or 0, first
-            parameter = _write(parameter, piece, start, sharding, part.transposed)
+            parameter = write(parameter, piece, start)
             unfinished_bytes += piece.nbytes
             if unfinished_bytes >= PIECE_BYTES:  # reading must not run ahead of the devices
                 parameter.block_until_ready()
@@ -160,30 +160,21 @@ def _piece(tensors: TensorFolder, part: StoredParameter, sharding: NamedSharding
     return jax.make_array_from_single_device_arrays(shape, sharding, jax.device_put(pieces, list(places)))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _zeros(shape: tuple[int, ...], dtype: np.dtype, sharding: NamedSharding) -> jax.Array:
-    return jax.lax.with_sharding_constraint(jnp.zeros(shape, dtype), sharding)
+@functools.cache
+def _zeros(shape: tuple[int, ...], dtype: np.dtype, sharding: NamedSharding):
+    """A program that makes an empty parameter in its place."""
+    return jax.jit(functools.partial(jnp.zeros, shape, dtype), out_shardings=sharding)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4), donate_argnums=0)
-def _write(
-    parameter: Shaped[Array, "..."],
-    piece: Shaped[Array, "..."],
-    start: Int[Array, "axes"],
-    sharding: NamedSharding,
-    transposed: bool,
-) -> Shaped[Array, "..."]:
-    """Each device writes its piece into its share of the parameter, from `start` within that share."""
-    axes = _axes(sharding, parameter.ndim)
-    piece_axes = axes[-piece.ndim :]
-    piece_spec = PartitionSpec(*(piece_axes[::-1] if transposed else piece_axes))
+@functools.cache
+def _writer(rank: int, sharding: NamedSharding, piece_sharding: NamedSharding, transposed: bool):
+    """A program with which each device writes its piece into its share of the parameter, from `start` in that share."""
 
     def write(share, piece, start):
         turned = (piece.T if transposed else piece).astype(share.dtype)
-        return jax.lax.dynamic_update_slice(
-            share, turned.reshape((1,) * (share.ndim - piece.ndim) + turned.shape), start
-        )
+        return jax.lax.dynamic_update_slice(share, jnp.expand_dims(turned, range(rank - piece.ndim)), start)
 
-    spec = PartitionSpec(*axes)
-    in_specs = (spec, piece_spec, PartitionSpec())
-    return jax.shard_map(write, mesh=sharding.mesh, in_specs=in_specs, out_specs=spec)(parameter, piece, start)
+    spec = PartitionSpec(*_axes(sharding, rank))
+    in_specs = (spec, piece_sharding.spec, PartitionSpec())
+    local = jax.shard_map(write, mesh=sharding.mesh, in_specs=in_specs, out_specs=spec)
+    return jax.jit(local, donate_argnums=0, out_shardings=sharding)
