@@ -4,6 +4,7 @@ TPU: Pallas splash attention of JAX. NVIDIA: cuDNN through `jax.nn.dot_product_a
 The platform is that of the mesh, never of the host, so that a CPU host can compile for an accelerator it lacks.
 """
 
+import functools
 from typing import Literal
 
 import jax
@@ -13,6 +14,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
+from lcrag.errors import UserError
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.sharding import logical_spec
 
@@ -30,24 +32,31 @@ def attention_kernel(config: DecoderConfig, time: int, mesh: Mesh | None) -> Ker
 
     "auto" asks the mesh: splash on TPUs from one tile of tokens on, cuDNN on NVIDIA's GPUs where its conditions
     hold (a 16-bit dtype, heads of at most 128 in steps of 8), else XLA. Without a mesh it is XLA, the only one of
-    the three that XLA can spread over devices by itself.
+    the three that is spread over devices without being told how.
+
+    Raises:
+      UserError: cuDNN is asked for and cannot serve.
     """
+    device = None if mesh is None else mesh.devices.flat[0]
+    if config.attention == "cudnn" and (obstacle := _cudnn_obstacle(config, device)):
+        raise UserError(f"attention='cudnn' cannot serve {obstacle}: set attention='auto'")
     if config.attention != "auto":
         return config.attention
-    device = None if mesh is None else mesh.devices.flat[0]
     if device is not None and device.platform == "tpu" and time >= LANES:
         return "splash"
-    if device is not None and "NVIDIA" in device.device_kind and not cudnn_obstacle(config):
+    if device is not None and _cudnn_obstacle(config, device) is None:
         return "cudnn"
     return "xla"
 
 
-def cudnn_obstacle(config: DecoderConfig) -> str | None:
-    """What keeps cuDNN from attending for this decoder, in words; None if nothing does."""
+def _cudnn_obstacle(config: DecoderConfig, device) -> str | None:
+    """What keeps cuDNN from attending, in words; None if nothing does. No device: any could be meant."""
+    if device is not None and "NVIDIA" not in device.device_kind:
+        return f"a mesh of {device.device_kind} devices, which NVIDIA did not make"
     if config.compute_dtype == "float32":
-        return "compute_dtype='float32' (it computes in bfloat16)"
+        return "compute_dtype='float32', only 16-bit ones"
     if config.head_width % 8 or config.head_width > WIDEST_CUDNN_HEAD:
-        return f"heads of width {config.head_width} (a multiple of 8 up to {WIDEST_CUDNN_HEAD})"
+        return f"heads {config.head_width} wide, only multiples of 8 up to {WIDEST_CUDNN_HEAD}"
     return None
 
 
@@ -69,29 +78,23 @@ def flash_attention(
       segments: Which text a token belongs to; None: a row is one text.
       mesh: Rows are spread over its axes data and fsdp, heads over tensor; both must divide.
     """
-    attend = {"xla": _xla, "cudnn": _cudnn, "splash": _splash}[kernel]
+    attends = {"xla": _xla, "cudnn": _cudnn, "splash": functools.partial(_splash, interpret=_platform(mesh) != "tpu")}
     if mesh is None or kernel == "xla":  # XLA partitions its own operations
-        return attend(queries, keys, values, segments, mesh)
+        return attends[kernel](queries, keys, values, segments)
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
-    local = jax.shard_map(
-        lambda *arrays: attend(*arrays, mesh),
-        mesh=mesh,
-        in_specs=(heads, heads, heads, tokens),
-        out_specs=heads,
-        check_vma=False,
-    )
-    return local(queries, keys, values, segments)
+    specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
+    return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
 
 
 def _segment_mask(segments: Int[Array, "batch time"] | None):
     return None if segments is None else (segments[:, None, :, None] == segments[:, None, None, :])
 
 
-def _xla(queries, keys, values, segments, mesh):
+def _xla(queries, keys, values, segments):
     return jax.nn.dot_product_attention(queries, keys, values, mask=_segment_mask(segments), is_causal=True)
 
 
-def _cudnn(queries, keys, values, segments, mesh):
+def _cudnn(queries, keys, values, segments):
     """cuDNN takes segments as a 16-bit bias [batch, 1, time, time], and such rows only of even length."""
     time = queries.shape[1]
     queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
@@ -100,10 +103,10 @@ def _cudnn(queries, keys, values, segments, mesh):
     return out[:, :time]
 
 
-def _splash(queries, keys, values, segments, mesh):
+def _splash(queries, keys, values, segments, interpret: bool):
     time = queries.shape[1]
     tile, extra = _tiles(time)
-    kernel = _splash_kernel(queries.shape[2], time + extra, tile, interpret=_platform(mesh) != "tpu")
+    kernel = _splash_kernel(queries.shape[2], time + extra, tile, interpret)
     scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
     heads_first = (_padded(each, extra).swapaxes(1, 2) for each in (scaled, keys, values))
     if segments is None:

@@ -104,7 +104,7 @@ class Sampler:
         self._append_rows = sorted({min(each, slots) for each in append_rows} | {slots})
         self._append_tokens = sorted(set(append_tokens))
         self._programs = Programs(config, mesh, block)
-        create = functools.partial(empty_slots, config, slots, context)
+        create = functools.partial(empty_slots, config, slots, context, mesh)
         self._state = jax.jit(create, out_shardings=slot_shardings(mesh))()
         self._params = self._placed_params(params)
         self._stops, self._stop_sets, self._device_table = StopTable(self._token_bytes()), 0, None

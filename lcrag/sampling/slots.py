@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from lcrag.policy import DecoderConfig, KeyValueCache, empty_cache, forward, unembed
@@ -77,12 +78,14 @@ class Report(NamedTuple):
     steps: Int[Array, ""]
 
 
-def empty_slots(config: DecoderConfig, slots: int, context: int) -> Slots:
+def empty_slots(config: DecoderConfig, slots: int, context: int, mesh: Mesh | None = None) -> Slots:
+    """Slots without contexts; the mesh says how often the cache repeats key-value heads (see `empty_cache`)."""
+
     def zeros(dtype):
         return jnp.zeros(slots, dtype)
 
     return Slots(
-        cache=empty_cache(config, slots, context),
+        cache=empty_cache(config, slots, context, mesh),
         pending=zeros(jnp.int32),
         lengths=zeros(jnp.int32),
         running=zeros(bool),
