@@ -1,0 +1,161 @@
+"""Every kernel attends alike; the mesh chooses it; fewer key-value heads than devices are shared out."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
+from jax.sharding import Mesh
+
+from lcrag.errors import UserError
+from lcrag.policy import flash_attention as module
+from lcrag.policy import hidden_states, initialise, logical_sharding, make_mesh, param_shardings
+from lcrag.policy.flash_attention import attention_kernel, flash_attention
+from lcrag.policy.sharding import MESH_AXES, spread_kv_heads
+from lcrag.testing import tiny_config
+
+
+def plain_attention(queries, keys, values, segments):
+    """The definition, in NumPy and float64."""
+    queries, keys, values = (np.asarray(each, np.float64) for each in (queries, keys, values))
+    (batch, time, heads, width), group = queries.shape, queries.shape[2] // keys.shape[2]
+    out = np.zeros_like(queries)
+    for row, head, t in np.ndindex(batch, heads, time):
+        seen = [s for s in range(t + 1) if segments[row, s] == segments[row, t]]
+        scores = keys[row, seen, head // group] @ queries[row, t, head] / np.sqrt(width)
+        weights = np.exp(scores - scores.max())
+        out[row, t, head] = weights / weights.sum() @ values[row, seen, head // group]
+    return out
+
+
+def inputs(time: int, batch: int = 2, heads: int = 4, kv_heads: int = 2, width: int = 128, dtype=jnp.float32):
+    """Random queries, keys and values, and two texts and some padding a row."""
+    shapes = [(batch, time, count, width) for count in (heads, kv_heads, kv_heads)]
+    keys = jax.random.split(jax.random.key(time), 3)
+    arrays = [jax.random.normal(key, shape, dtype) for key, shape in zip(keys, shapes, strict=True)]
+    ends = np.arange(time) >= np.array([[time // 3], [time // 2]] * (batch // 2))
+    segments = (1 + ends) * (np.arange(time) < time - 5)
+    return *arrays, jnp.asarray(segments, jnp.int32)
+
+
+@pytest.mark.parametrize("kernel", ["xla", "splash"])
+def test_kernels_follow_the_definition(kernel):
+    *arrays, segments = inputs(time=37)
+    got = flash_attention(kernel, *arrays, segments)
+    np.testing.assert_allclose(got, plain_attention(*arrays, segments), atol=2e-5)
+
+
+@pytest.mark.parametrize("time, packed", [(200, True), (130, False)])
+def test_splash_and_its_gradient_equal_xla(time, packed, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_TILE", 128)  # several tiles, the last one partly filled
+    *arrays, segments = inputs(time)
+
+    def loss(kernel, *arrays):
+        out = flash_attention(kernel, *arrays, segments if packed else None)
+        return jnp.sum(out * jnp.cos(jnp.arange(out.size).reshape(out.shape))), out
+
+    results = [
+        jax.jit(jax.value_and_grad(functools.partial(loss, kernel), argnums=(0, 1, 2), has_aux=True))(*arrays)
+        for kernel in ("splash", "xla")
+    ]
+    jax.tree.map(lambda got, expected: np.testing.assert_allclose(got, expected, atol=2e-4), *results)
+
+
+@pytest.mark.parametrize("changes", [{"remat": "full"}, {"remat": "dots", "family": "llama"}], ids=str)
+def test_the_decoder_on_a_mesh_computes_the_same_with_splash(changes):
+    config, mesh = tiny_config(**changes), make_mesh(data=2, fsdp=2, tensor=2)
+    splash = tiny_config(attention="splash", **changes)
+    params = initialise(config, jax.random.key(0))
+    tokens = jax.random.randint(jax.random.key(1), (4, 21), 0, config.vocabulary_size)
+    segments = jnp.asarray(np.sort(np.arange(84).reshape(4, 21) % 3))
+
+    def gradient(config, mesh, params, tokens):
+        return jax.jit(jax.grad(lambda p: jnp.sum(hidden_states(config, p, tokens, None, segments, mesh) ** 2)))(params)
+
+    placed = jax.device_put(params, param_shardings(config, mesh))
+    rows = jax.device_put(tokens, logical_sharding(mesh, "batch", None))
+    close = functools.partial(np.testing.assert_allclose, atol=5e-4, rtol=1e-4)
+    jax.tree.map(close, gradient(splash, mesh, placed, rows), gradient(config, None, params, tokens))
+
+
+@dataclasses.dataclass(frozen=True)
+class PretendedDevice:
+    platform: str
+    device_kind: str
+    id: int = 0
+    process_index: int = 0
+
+
+def pretended_mesh(platform: str, kind: str) -> Mesh:
+    return Mesh(np.asarray([PretendedDevice(platform, kind)]).reshape(1, 1, 1), MESH_AXES)
+
+
+def test_the_mesh_chooses_the_kernel_not_the_host():
+    config = tiny_config(compute_dtype="bfloat16")
+    tpu, nvidia = pretended_mesh("tpu", "TPU v5p"), pretended_mesh("gpu", "NVIDIA H200")
+    others = pretended_mesh("gpu", "AMD Instinct MI300X"), make_mesh(), None
+    assert attention_kernel(config, 2048, tpu) == "splash"
+    assert attention_kernel(config, 64, tpu) == "xla"
+    assert attention_kernel(config, 2048, nvidia) == "cudnn"
+    assert attention_kernel(tiny_config(), 2048, nvidia) == "xla"
+    assert attention_kernel(tiny_config(compute_dtype="bfloat16", head_width=20), 2048, nvidia) == "xla"
+    assert {attention_kernel(config, 2048, mesh) for mesh in others} == {"xla"}
+    assert attention_kernel(tiny_config(attention="xla"), 2048, tpu) == "xla"
+
+
+def test_cudnn_where_it_cannot_serve_is_one_clear_sentence():
+    for changes, mesh, words in (
+        ({}, None, "compute_dtype='float32'"),
+        ({"compute_dtype": "bfloat16", "head_width": 20}, None, "heads 20 wide"),
+        ({"compute_dtype": "bfloat16"}, make_mesh(), "a mesh of cpu devices"),
+    ):
+        with pytest.raises(UserError, match=f"attention='cudnn' cannot serve {words}"):
+            attention_kernel(tiny_config(attention="cudnn", **changes), 64, mesh)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_cudnn_accepts_what_it_is_given(packed, monkeypatch):
+    """Lowered for CUDA on a host without it, as far as JAX goes: its checks of shapes, dtypes and masks pass."""
+    monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
+    *arrays, segments = inputs(time=33, width=64, dtype=jnp.bfloat16)
+
+    def loss(*arrays):
+        return flash_attention("cudnn", *arrays, segments if packed else None).astype(jnp.float32).sum()
+
+    lowered = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).trace(*arrays).lower(lowering_platforms=("cuda",))
+    name = "ScaleBiasSoftmax" if packed else "Softmax"
+    assert f"__cudnn$fmha{name}(" in lowered.as_text() and f"__cudnn$fmha{name}Backward(" in lowered.as_text()
+
+
+@pytest.mark.parametrize("attention", ["xla", "splash"])
+def test_fewer_kv_heads_than_devices_are_shared_out(attention):
+    config, mesh = tiny_config(attention=attention), make_mesh(data=2, tensor=4)
+    assert (config.kv_heads, spread_kv_heads(config, mesh), spread_kv_heads(config, None)) == (2, 4, 2)
+    params = initialise(config, jax.random.key(0))
+    tokens = jax.random.randint(jax.random.key(1), (2, 9), 0, config.vocabulary_size)
+    placed = jax.device_put(params, param_shardings(config, mesh))
+    rows = jax.device_put(tokens, logical_sharding(mesh, "batch", None))
+    got = jax.jit(functools.partial(hidden_states, config, mesh=mesh))(placed, rows)
+    assert got.sharding.is_equivalent_to(logical_sharding(mesh, "batch", None, None), 3)
+    np.testing.assert_allclose(got, hidden_states(tiny_config(), params, tokens), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "changes, sizes, words",
+    [
+        (
+            {"vocabulary_size": 383},
+            {"tensor": 2},
+            "tensor=2, which does not divide the policy's vocabulary_size of 383",
+        ),
+        ({}, {"tensor": 8}, "tensor=8, which does not divide the policy's heads of 4: choose tensor among 1, 2, 4"),
+        ({"width": 36}, {"fsdp": 8}, "fsdp=8, .* width of 36: choose fsdp among 1, 2, 3, 4, 6"),
+    ],
+)
+def test_a_mesh_that_cannot_share_the_parameters_is_one_clear_sentence(changes, sizes, words):
+    with pytest.raises(UserError, match=words):
+        param_shardings(tiny_config(**changes), make_mesh(**sizes))
