@@ -1,7 +1,7 @@
 """Retrieval: corpora, encoders, ScaNN indexes and per-language collections.
 
-Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `initialise_encoder`,
-`load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
+Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
+`initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
 `rebuild_index`, `load_collections`, `Collections`; `SearchableCollections`, what `Collections` and those of
 `lcrag.retrieval.remote` have in common; `lcrag.retrieval.service` serves them over HTTP. JAX, Arrow and ScaNN are
 imported at first use.
@@ -14,22 +14,24 @@ from lcrag.retrieval.passages import Hit, Passage
 from lcrag.retrieval.searchable import SearchableCollections
 
 if TYPE_CHECKING:
-    from lcrag.retrieval.bert import BertConfig
+    from lcrag.retrieval.bert_config import BertConfig, XlmRobertaConfig
     from lcrag.retrieval.building import build_collection, rebuild_index
     from lcrag.retrieval.collections import Collections, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
-    from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder
+    from lcrag.retrieval.encoder import Encoder, initialise_encoder
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
+    from lcrag.retrieval.encoder_settings import EncoderSettings
 
 _MODULES = {
-    "bert": ("BertConfig",),
+    "bert_config": ("BertConfig", "XlmRobertaConfig"),
     "building": ("build_collection", "rebuild_index"),
     "collections": ("Collections", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
-    "encoder": ("Encoder", "EncoderSettings", "initialise_encoder"),
+    "encoder": ("Encoder", "initialise_encoder"),
     "encoder_folder": ("load_encoder", "save_encoder"),
+    "encoder_settings": ("EncoderSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -44,6 +46,7 @@ __all__ = [
     "Pair",
     "Passage",
     "SearchableCollections",
+    "XlmRobertaConfig",
     "build_collection",
     "initialise_encoder",
     "load_collections",

@@ -12,7 +12,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.retrieval.encoder import Encoder, embed, pad_rows
+from lcrag.retrieval.encoder import Encoder, embed
+from lcrag.retrieval.encoder_batches import pad_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,8 @@ def train_encoder(
     """
     optimizer = _optimizer(config)
     update = _make_update(encoder, config, optimizer)
-    # A copy, because the update donates its state and the caller's encoder stays usable.
-    params = jax.tree.map(jnp.copy, encoder.params)
+    # A copy on one device, because the update donates its state and the caller's encoder stays usable.
+    params = jax.tree.map(jnp.copy, jax.device_put(encoder.params, jax.local_devices()[0]))
     optimizer_state = optimizer.init(params)
     iterator = iter(pairs)
     for step in range(1, config.steps + 1):

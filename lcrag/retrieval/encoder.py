@@ -1,47 +1,26 @@
-"""Texts to unit vectors: a BERT body, pooling, and a prefix that says what a text is."""
+"""Texts to unit vectors: a BERT or XLM-R body, pooling, and a prefix that says what a text is."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import threading
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tokenizers
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.retrieval.bert import Bert, BertConfig, initialise, to_tensors
-
-# Batches are padded to one of these row counts and one of the token counts: finitely many programs are compiled.
-ROW_BUCKETS = (4, 16, 64, 256)
-SHORTEST_BUCKET_TOKENS = 16
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderSettings:
-    """How texts become vectors.
-
-    Attributes:
-      pooling: "mean" over the tokens (E5: Wang et al. 2022, arXiv:2212.03533) or "cls", the first token (BGE).
-      query_prefix: Put in front of a query before tokenization.
-      passage_prefix: Put in front of a passage.
-      max_tokens: Longer texts are cut on the right.
-    """
-
-    pooling: Literal["mean", "cls"] = "mean"
-    query_prefix: str = "query: "
-    passage_prefix: str = "passage: "
-    max_tokens: int = 256
-
-    def __post_init__(self) -> None:
-        if self.pooling not in ("mean", "cls"):
-            raise UserError(f"pooling {self.pooling!r} is not supported: choose 'mean' or 'cls'")
-        if self.max_tokens < 1:
-            raise UserError(f"max_tokens is {self.max_tokens}: an encoder must read at least one token")
+from lcrag.retrieval.bert import Bert, initialise
+from lcrag.retrieval.bert_config import BertConfig
+from lcrag.retrieval.bert_tensors import to_tensors
+from lcrag.retrieval.encoder_batches import ROWS_AXIS, batches, pad_rows, rows_mesh
+from lcrag.retrieval.encoder_settings import EncoderSettings
 
 
 def embed(
@@ -61,7 +40,22 @@ def embed(
     return pooled / jnp.maximum(jnp.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)
 
 
-_compiled_embed = jax.jit(embed, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled_embed(
+    mesh: Mesh,
+    config: BertConfig,
+    pooling: str,
+    params: dict[str, Any],
+    tokens: Int[Array, "batch time"],
+    lengths: Int[Array, " batch"],
+) -> Float[Array, "batch width"]:
+    """`embed` with the rows spread over the mesh. No device waits for another, so that no order of launches, a policy
+    being sampled on the same devices, can block them."""
+    rows = PartitionSpec(ROWS_AXIS)
+    share = functools.partial(embed, config, pooling)
+    return jax.shard_map(share, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=rows)(
+        params, tokens, lengths
+    )
 
 
 class Encoder:
@@ -70,23 +64,17 @@ class Encoder:
     Attributes:
       config: Sizes of the body.
       settings: Pooling, prefixes, longest text.
-      params: Parameters of the body (a pytree of arrays).
+      params: Parameters of the body (a pytree of arrays), whole on every device of this host.
       tokenizer: A `tokenizers.Tokenizer`; special tokens are those of its own post-processor.
     """
 
     def __init__(
         self, config: BertConfig, settings: EncoderSettings, params: dict[str, Any], tokenizer: tokenizers.Tokenizer
     ):
-        if settings.max_tokens > config.max_position_embeddings:
-            raise UserError(
-                f"max_tokens {settings.max_tokens} exceeds the encoder's {config.max_position_embeddings} positions"
-            )
-        if tokenizer.get_vocab_size() > config.vocab_size:
-            raise UserError(
-                f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the encoder {config.vocab_size} embeddings"
-            )
+        _check(config, settings, tokenizer)
         self.config, self.settings = config, settings
-        self.params = jax.device_put(params)
+        self._mesh = rows_mesh()
+        self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
         # A copy, because truncation is a state of the tokenizer and the caller's must not change.
         self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
@@ -108,12 +96,10 @@ class Encoder:
         """
         rows = self.tokenize(texts, kind)
         out = np.empty((len(rows), self.dimension), np.float32)
-        # Texts of like length share a batch, so that little padding is computed.
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+        lengths = [len(row) for row in rows]
         with self._lock:  # one thread at a time compiles and computes; the others would only share its cores
-            for start in range(0, len(order), ROW_BUCKETS[-1]):
-                chunk = order[start : start + ROW_BUCKETS[-1]]
-                out[chunk] = self._embed_rows([rows[index] for index in chunk])
+            for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size):
+                out[chunk] = self._embed_rows([rows[index] for index in chunk], shape)
         return out
 
     def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:
@@ -124,17 +110,11 @@ class Encoder:
         encodings = self.tokenizer.encode_batch_fast([prefixes[kind] + text for text in texts])
         return [encoding.ids or [0] for encoding in encodings]
 
-    def _embed_rows(self, rows: list[list[int]]) -> np.ndarray:
-        shape = (_row_bucket(len(rows)), self._token_bucket(max(map(len, rows))))
-        tokens, lengths = pad_rows(rows, shape)
-        vectors = _compiled_embed(self.config, self.settings.pooling, self.params, *jax.device_put((tokens, lengths)))
+    def _embed_rows(self, rows: list[list[int]], shape: tuple[int, int]) -> np.ndarray:
+        sharding = NamedSharding(self._mesh, PartitionSpec(ROWS_AXIS))
+        placed = jax.device_put(pad_rows(rows, shape), sharding)
+        vectors = _compiled_embed(self._mesh, self.config, self.settings.pooling, self.params, *placed)
         return jax.device_get(vectors)[: len(rows)]
-
-    def _token_bucket(self, tokens: int) -> int:
-        bucket = SHORTEST_BUCKET_TOKENS
-        while bucket < tokens:
-            bucket *= 2
-        return min(bucket, self.settings.max_tokens)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that name the weights, the settings and the tokenizer: two encoders with the same
@@ -157,16 +137,13 @@ def initialise_encoder(
     return Encoder(config, settings, initialise(config, jax.random.key(seed)), tokenizer)
 
 
-def pad_rows(
-    rows: Sequence[Sequence[int]], shape: tuple[int, int]
-) -> tuple[Int[np.ndarray, "batch time"], Int[np.ndarray, " batch"]]:
-    """Right-padded tokens and lengths; rows beyond the given ones have one padding token (a mean needs one)."""
-    tokens, lengths = np.zeros(shape, np.int32), np.ones(shape[0], np.int32)
-    for index, row in enumerate(rows):
-        tokens[index, : len(row)] = row
-        lengths[index] = len(row)
-    return tokens, lengths
-
-
-def _row_bucket(rows: int) -> int:
-    return next(bucket for bucket in ROW_BUCKETS if bucket >= rows)
+def _check(config: BertConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer) -> None:
+    if settings.max_tokens > config.longest_tokens:
+        raise UserError(f"max_tokens {settings.max_tokens} exceeds the encoder's {config.longest_tokens} positions")
+    special = tokenizer.num_special_tokens_to_add(False)
+    if settings.max_tokens <= special:
+        raise UserError(f"max_tokens {settings.max_tokens} leaves no room beside the tokenizer's {special} own tokens")
+    if tokenizer.get_vocab_size() > config.vocab_size:
+        raise UserError(
+            f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the encoder {config.vocab_size} embeddings"
+        )

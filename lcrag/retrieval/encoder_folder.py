@@ -1,22 +1,31 @@
-"""Encoders as folders: a Hugging Face BERT checkpoint laid out as the `sentence-transformers` library expects it."""
+"""Encoders as folders: Hugging Face BERT and XLM-R checkpoints, laid out as `sentence-transformers` expects them."""
 
 import json
+import logging
 import pathlib
 from typing import Any, Literal
 
-import safetensors
+import ml_dtypes
+import numpy as np
 import safetensors.numpy
 import tokenizers
+from tokenizers import normalizers
 
 from lcrag.errors import UserError
-from lcrag.retrieval.bert import from_tensors, read_config, to_tensors, write_config
-from lcrag.retrieval.encoder import Encoder, EncoderSettings
+from lcrag.policy.tensor_folder import SINGLE_FILE, TensorFolder
+from lcrag.retrieval.bert_config import read_config, write_config
+from lcrag.retrieval.bert_tensors import read_tensors, to_tensors
+from lcrag.retrieval.encoder import Encoder
+from lcrag.retrieval.encoder_choices import PROMPTS_FILE, TOKENIZER_FILE, choose
+from lcrag.retrieval.encoder_modules import BODY_FILE, MODULES_FILE, POOLING_FILE, EncoderModules, read_modules
+from lcrag.retrieval.encoder_settings import Pooling
 from lcrag.retrieval.folders import readable, replacing
 
-_WEIGHTS = "model.safetensors"
-_POOLING = "1_Pooling/config.json"
-_PROMPTS = "config_sentence_transformers.json"
-_LONGEST = "sentence_bert_config.json"
+StoredDtype = Literal["float32", "float16", "bfloat16"]
+
+_DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+_LOGGER = logging.getLogger(__name__)
+_TOKENIZER = "tokenizer.json"
 _MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -24,13 +33,11 @@ _MODULES = [
 ]
 
 
-def save_encoder(
-    folder: str | pathlib.Path, encoder: Encoder, dtype: Literal["float32", "float16"] = "float32"
-) -> None:
+def save_encoder(folder: str | pathlib.Path, encoder: Encoder, dtype: StoredDtype = "float32") -> None:
     """Writes the encoder; `folder` is replaced as a whole, or, on an error, left as it was.
 
-    `dtype` is that of the stored weights; an encoder read back from float16 has rounded weights and
-    thus another fingerprint.
+    `dtype` is that of the stored weights; an encoder read back from float16 or bfloat16 has rounded weights
+    and thus another fingerprint.
     """
     with replacing(folder) as temporary:
         write_encoder_files(temporary, encoder, dtype)
@@ -39,69 +46,81 @@ def save_encoder(
 def write_encoder_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> None:
     """Writes the files of an encoder into an existing folder."""
     settings = encoder.settings
-    tensors = {name: value.astype(dtype) for name, value in to_tensors(encoder.config, encoder.params).items()}
-    safetensors.numpy.save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
-    (folder / _WEIGHTS).chmod(0o644)  # the library makes it readable to its owner only
+    stored = _DTYPES[dtype]
+    tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
+    safetensors.numpy.save_file(tensors, folder / SINGLE_FILE, metadata={"format": "pt"})
+    (folder / SINGLE_FILE).chmod(0o644)  # the library makes it readable to its owner only
     write_config(folder / "config.json", encoder.config, dtype)
-    _write(folder / "tokenizer.json", json.loads(encoder.tokenizer.to_str()))
+    _write(folder / _TOKENIZER, json.loads(encoder.tokenizer.to_str()))
     # Without it transformers takes BERT's WordPiece tokenizer for granted.
-    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": encoder.tokenizer.id_to_token(0)}
-    _write(folder / "tokenizer_config.json", tokenizer | {"model_max_length": settings.max_tokens})
-    _write(folder / "modules.json", _MODULES)
-    _write(folder / _LONGEST, {"max_seq_length": settings.max_tokens, "do_lower_case": False})
-    _write(folder / _PROMPTS, {"prompts": {"query": settings.query_prefix, "passage": settings.passage_prefix}})
+    padding = encoder.tokenizer.id_to_token(encoder.config.padding_id)
+    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": padding}
+    _write(folder / TOKENIZER_FILE, tokenizer | {"model_max_length": settings.max_tokens})
+    _write(folder / MODULES_FILE, _MODULES)
+    _write(folder / BODY_FILE, {"max_seq_length": settings.max_tokens, "do_lower_case": False})
+    _write(folder / PROMPTS_FILE, {"prompts": {"query": settings.query_prefix, "passage": settings.passage_prefix}})
     pooling = {
         "word_embedding_dimension": encoder.dimension,
         "pooling_mode_mean_tokens": settings.pooling == "mean",
         "pooling_mode_cls_token": settings.pooling == "cls",
     }
-    _write(folder / _POOLING, pooling)
+    _write(folder / POOLING_FILE, pooling)
 
 
-def load_encoder(folder: str | pathlib.Path) -> Encoder:
-    """Reads an encoder that `save_encoder` wrote.
+def load_encoder(
+    folder: str | pathlib.Path,
+    pooling: Pooling | None = None,
+    query_prefix: str | None = None,
+    passage_prefix: str | None = None,
+    max_tokens: int | None = None,
+) -> Encoder:
+    """Reads an encoder that `save_encoder`, `sentence-transformers` or `transformers` wrote.
+
+    The body is chosen by `config.json`. What is not given here is taken from the files of `sentence-transformers`
+    (`modules.json`, `1_Pooling/config.json`, `config_sentence_transformers.json`, `sentence_bert_config.json`), else
+    from what the authors of E5, BGE and Contriever say of models of such a name. What was chosen, and by whom, is
+    logged in one line: a warning if neither the caller nor a file decided all of it.
+
+    Args:
+      folder: The encoder's folder.
+      pooling: "mean" or "cls".
+      query_prefix: Put in front of a query; "" for none.
+      passage_prefix: Put in front of a passage; "" for none.
+      max_tokens: Longer texts are cut on the right.
 
     Raises:
-      UserError: a file is missing, damaged, or does not fit the others.
+      UserError: a file is missing, damaged, does not fit the others, or asks for what is not supported.
     """
     folder = readable(folder)
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")
-    config = read_config(folder / "config.json")
-    try:
-        params = from_tensors(config, safetensors.numpy.load_file(folder / _WEIGHTS))
-    except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"{folder / _WEIGHTS} cannot be read ({error}): copy or train the encoder again") from error
-    except (KeyError, ValueError) as error:
-        raise UserError(f"{folder / _WEIGHTS} does not fit config.json beside it: {error}") from error
-    return Encoder(config, _read_settings(folder), params, _read_tokenizer(folder / "tokenizer.json"))
+    modules = read_modules(folder)
+    config = read_config(modules.body / "config.json")
+    given = {"pooling": pooling, "query_prefix": query_prefix, "passage_prefix": passage_prefix}
+    choices = choose(folder, config, modules, given | {"max_tokens": max_tokens})
+    tokenizer = _read_tokenizer(modules)
+    params = read_tensors(config, TensorFolder(modules.body))
+    encoder = Encoder(config, choices.settings, params, tokenizer)
+    level = logging.WARNING if choices.guessed else logging.INFO
+    _LOGGER.log(level, "encoder %s: %s of %d layers; %s", folder, config.model_type, config.num_hidden_layers, choices)
+    return encoder
 
 
-def _read_settings(folder: pathlib.Path) -> EncoderSettings:
-    pooling, prompts = _read(folder / _POOLING), _read(folder / _PROMPTS)
-    try:
-        return EncoderSettings(
-            pooling="cls" if pooling.get("pooling_mode_cls_token") else "mean",
-            query_prefix=prompts["prompts"]["query"],
-            passage_prefix=prompts["prompts"]["passage"],
-            max_tokens=_read(folder / _LONGEST)["max_seq_length"],
+def _read_tokenizer(modules: EncoderModules) -> tokenizers.Tokenizer:
+    path = modules.body / _TOKENIZER
+    if not path.is_file():
+        raise UserError(
+            f"no {path}: an encoder needs a Hugging Face fast tokenizer, which transformers'"
+            " AutoTokenizer.from_pretrained(...).save_pretrained(...) writes"
         )
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{folder} lacks an encoder setting: {error} in {_PROMPTS} or {_LONGEST}") from error
-
-
-def _read_tokenizer(path: pathlib.Path) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception for a missing or malformed file
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception for a malformed file
         raise UserError(f"{path} is not a readable tokenizer: {error}") from error
-
-
-def _read(path: pathlib.Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    if modules.lower_cases:
+        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    return tokenizer
 
 
 def _write(path: pathlib.Path, value: Any) -> None:
