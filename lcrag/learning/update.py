@@ -3,6 +3,8 @@
 The architecture comes in as two functions, so that nothing here knows a layer:
   hidden(params, tokens, positions, segments) -> Float[rows, time, width]
   unembed(params, hidden[..., width], targets[...], temperature) -> (log-probabilities, entropies)
+Parameters that are read but not learned (the base of adapters) are given apart, as `frozen`: a nested dictionary that
+those functions get joined with the learned ones, and that has neither gradient nor optimizer state.
 """
 
 import dataclasses
@@ -20,6 +22,7 @@ from lcrag.errors import UserError
 from lcrag.learning.objectives import MAXIMA, Metrics, PolicyGradient, Supervised, aggregate
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.packing import Batch
+from lcrag.policy import join
 
 BATCH_AXES = ("data", "fsdp")
 Hidden = Callable[[PyTree, Array, Array, Array], Array]
@@ -33,7 +36,7 @@ class TrainState(flax.struct.PyTreeNode):
 
     Attributes:
       step: int32. Updates asked for, skipped ones included.
-      params: float32 masters.
+      params: float32 masters of what is learned.
       optimizer_state: Of Optax.
       non_finite_in_a_row: int32. Skipped updates since the last one that was applied.
       skipped: int32. Skipped updates in all.
@@ -113,6 +116,10 @@ def initial_state(
     return jax.device_put(state.replace(params=params), placements)
 
 
+def _whole(params: PyTree, frozen: PyTree) -> PyTree:
+    return params if frozen is None else join(params, frozen)
+
+
 def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array]:
     """Return log-probabilities and entropies [episodes, policy] of one micro-batch's policy tokens.
 
@@ -137,19 +144,22 @@ def _micro_batch(batch: Batch, number) -> Batch:
 def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
     """Build `score(params, batch)`: log-probabilities Float[micro, episodes, policy] of every policy token, jitted.
 
-    Attach a reference policy's to a batch with `batch.replace(reference_log_probabilities=...)`.
+    Attach a reference policy's to a batch with `batch.replace(reference_log_probabilities=...)`. Frozen parameters
+    follow the batch: `score(params, batch, frozen)`.
     """
 
-    def score(params: PyTree, batch: Batch) -> Float[Array, "micro episodes policy"]:
+    def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes policy"]:
+        whole = _whole(params, frozen)
+
         def one(number, scores):
             micro_batch = _micro_batch(batch, number)
-            found, _ = _score(hidden, unembed, params, micro_batch, temperature)
+            found, _ = _score(hidden, unembed, whole, micro_batch, temperature)
             return scores.at[number].set(jnp.where(micro_batch.mask, found, 0.0))
 
         return jax.lax.fori_loop(0, _micro_batches(batch), one, jnp.zeros(batch.mask.shape, jnp.float32))
 
     jitted = jax.jit(score, out_shardings=None if mesh is None else _replicated(mesh))
-    return lambda params, batch: jitted(params, place_batch(batch, mesh))
+    return lambda params, batch, frozen=None: jitted(params, place_batch(batch, mesh), frozen)
 
 
 def _add(so_far, new):
@@ -164,15 +174,16 @@ def _add(so_far, new):
 
 def make_gradients(
     hidden: Hidden, unembed: Unembed, objective: Objective, temperature: float = 1.0, param_shardings: PyTree = None
-) -> Callable[[PyTree, Batch], tuple[PyTree, Array, Metrics]]:
-    """Build the pure function `gradients(params, batch) -> (gradients, loss, metrics)`, summed over micro-batches.
+) -> Callable[..., tuple[PyTree, Array, Metrics]]:
+    """Build the pure function `gradients(params, batch, frozen=None) -> (gradients, loss, metrics)`.
 
+    All are summed over micro-batches.
     The normaliser is that of the whole batch, so the sum is the loss of one large batch, however it is cut.
     Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
     """
 
-    def loss_of_part(params, part: Batch, normaliser, policy_tokens):
-        found, entropy = _score(hidden, unembed, params, part, temperature)
+    def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
+        found, entropy = _score(hidden, unembed, _whole(params, frozen), part, temperature)
         loss, metrics = objective(found, part, normaliser)
         metrics = metrics | {"entropy": aggregate(jax.lax.stop_gradient(entropy), part.mask, "token_mean")}
         share = jnp.sum(part.mask) / policy_tokens
@@ -181,11 +192,11 @@ def make_gradients(
 
     differentiate = jax.value_and_grad(loss_of_part, has_aux=True)
 
-    def gradients(params: PyTree, batch: Batch) -> tuple[PyTree, Float[Array, ""], Metrics]:
-        normaliser, policy_tokens = objective.normaliser(batch.mask), jnp.maximum(jnp.sum(batch.mask), 1)
+    def gradients(params: PyTree, batch: Batch, frozen: PyTree = None) -> tuple[PyTree, Float[Array, ""], Metrics]:
+        counts = objective.normaliser(batch.mask), jnp.maximum(jnp.sum(batch.mask), 1)
 
         def part(number):
-            (loss, metrics), gradient = differentiate(params, _micro_batch(batch, number), normaliser, policy_tokens)
+            (loss, metrics), gradient = differentiate(params, frozen, _micro_batch(batch, number), *counts)
             if param_shardings is not None:
                 gradient = jax.lax.with_sharding_constraint(gradient, param_shardings)
             return gradient, loss, metrics
@@ -223,7 +234,7 @@ def make_update(
     mesh: Mesh | None = None,
     param_shardings: PyTree = None,
 ) -> "Update":
-    """Build `update(state, batch) -> (state, metrics)`, jitted, its state donated.
+    """Build `update(state, batch, frozen=None) -> (state, metrics)`, jitted, its state donated.
 
     An update whose loss or gradient is not finite changes neither parameters nor optimizer state; it is counted.
     Metrics beside the objective's: "gradient_norm" (before the clip), "entropy" (nats per policy token),
@@ -237,8 +248,8 @@ def make_update(
     """
     gradients = make_gradients(hidden, unembed, objective, temperature, param_shardings)
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        gradient, loss, metrics = gradients(state.params, batch)
+    def step(state: TrainState, batch: Batch, frozen: PyTree = None) -> tuple[TrainState, Metrics]:
+        gradient, loss, metrics = gradients(state.params, batch, frozen)
         norm = optax.global_norm(gradient)
         learning_rate = jnp.asarray(optimizer.learning_rate(state.step - state.skipped))
         state = _apply(state, optimizer, gradient, jnp.isfinite(loss) & jnp.isfinite(norm))
@@ -267,10 +278,10 @@ class Update:
     jitted: Any
     mesh: Mesh | None
 
-    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """Learn from a batch (host, NumPy); `state` is given away."""
-        return self.jitted(state, place_batch(batch, self.mesh))
+    def __call__(self, state: TrainState, batch: Batch, frozen: PyTree = None) -> tuple[TrainState, Metrics]:
+        """Learn from a batch (host, NumPy); `state` is given away, frozen parameters are not."""
+        return self.jitted(state, place_batch(batch, self.mesh), frozen)
 
-    def lower(self, state: TrainState, batch: Batch) -> jax.stages.Lowered:
+    def lower(self, state: TrainState, batch: Batch, frozen: PyTree = None) -> jax.stages.Lowered:
         """Trace for `jax.ShapeDtypeStruct`s with their shardings, to compile without weights or devices."""
-        return self.jitted.lower(state, batch)
+        return self.jitted.lower(state, batch, frozen)

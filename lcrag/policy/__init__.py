@@ -3,6 +3,7 @@
 Public: the configuration, pure functions of (config, params), the sharding table and tokenizers.
 """
 
+from lcrag.policy.adapters import add_lora, join, merge_lora, split_trainable
 from lcrag.policy.attention import KeyValueCache, empty_cache
 from lcrag.policy.chat import ChatPrompt, ChatTemplate
 from lcrag.policy.config import DecoderConfig, RopeScaling
@@ -19,6 +20,7 @@ from lcrag.policy.functions import (
 from lcrag.policy.hugging_face_config import read_config
 from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
 from lcrag.policy.loading import load_hugging_face
+from lcrag.policy.lora import Lora
 from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
@@ -33,26 +35,31 @@ __all__ = [
     "DecoderConfig",
     "HuggingFaceTokenizer",
     "KeyValueCache",
+    "Lora",
     "RopeScaling",
     "SentencePieceTokenizer",
     "Tokenizer",
     "abstract_parameters",
+    "add_lora",
     "compute_parameters",
     "empty_cache",
     "forward",
     "hidden_states",
     "initialise",
+    "join",
     "load_hugging_face",
     "load_tokenizer",
     "log_probabilities",
     "logical_sharding",
     "logits",
     "make_mesh",
+    "merge_lora",
     "param_shardings",
     "parameter_count",
     "read_config",
     "replicated",
     "save_hugging_face",
+    "split_trainable",
     "unembed",
     "unembed_log_probabilities",
     "vocabulary_tokenizer",

@@ -6,6 +6,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from lcrag.errors import UserError
+from lcrag.policy.lora import Lora
 
 Family = Literal["qwen2", "qwen3", "llama"]
 ComputeDtype = Literal["float32", "bfloat16"]
@@ -44,6 +45,7 @@ class DecoderConfig:
       compute_dtype: Dtype of activations; parameters stay float32 masters.
       remat: What the backward pass recomputes: "none", "dots" (keeps matrix products) or "full".
       attention: What attends over whole rows: "auto" (the platform's own kernel), "xla", "cudnn" or "splash".
+      lora: Adapters beside the linear layers, or None; with them, nothing else is learned.
       unroll_layers: Unroll the scan over layers (quicker at tiny depth on CPU, slower to compile at real depth).
       source: The model folder it was read from, if any; its tokenizer and settings go along when the model is saved.
         Two configurations that differ in it alone are equal.
@@ -65,6 +67,7 @@ class DecoderConfig:
     compute_dtype: ComputeDtype = "float32"
     remat: Remat = "none"
     attention: AttentionChoice = "auto"
+    lora: Lora | None = None
     unroll_layers: bool = False
     source: str | None = dataclasses.field(default=None, compare=False, repr=False)
 

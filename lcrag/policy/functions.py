@@ -20,21 +20,22 @@ from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 Params = Any  # a nested dict of arrays
 
 
-def _boxed_parameters(config: DecoderConfig, key):
+def boxed_parameters(config: DecoderConfig, key):
+    """Random float32 parameters that carry their logical axes."""
     dummy = jnp.zeros((1, 1), jnp.int32)
     return Decoder(dataclasses.replace(config, attention="xla")).init(key, dummy, dummy)["params"]
 
 
 def initialise(config: DecoderConfig, key, mesh: Mesh | None = None) -> Params:
     """Random float32 parameters, born sharded: no device ever holds more than its share."""
-    create = lambda key: nn.meta.unbox(_boxed_parameters(config, key))  # noqa: E731
+    create = lambda key: nn.meta.unbox(boxed_parameters(config, key))  # noqa: E731
     shardings = param_shardings(config, mesh or make_mesh(devices=jax.devices()[:1]))
     return jax.jit(create, out_shardings=shardings)(key)
 
 
 def abstract_parameters(config: DecoderConfig) -> Params:
     """Shapes and dtypes of the parameters, without any memory."""
-    return jax.eval_shape(lambda: nn.meta.unbox(_boxed_parameters(config, jax.random.key(0))))
+    return jax.eval_shape(lambda: nn.meta.unbox(boxed_parameters(config, jax.random.key(0))))
 
 
 def param_shardings(config: DecoderConfig, mesh: Mesh):
@@ -44,7 +45,7 @@ def param_shardings(config: DecoderConfig, mesh: Mesh):
       UserError: an axis of the mesh does not divide what it shares.
     """
     check_mesh(config, mesh)
-    boxed = jax.eval_shape(functools.partial(_boxed_parameters, config), jax.random.key(0))
+    boxed = jax.eval_shape(functools.partial(boxed_parameters, config), jax.random.key(0))
     return shardings_of(boxed, mesh)
 
 

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
 from lcrag.errors import UserError
+from lcrag.policy.adapters import merge_lora
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.functions import Params
 from lcrag.policy.hugging_face_config import config_to_hugging_face
@@ -59,7 +60,7 @@ def save_hugging_face(
     Args:
       folder: Created if absent; files of an earlier model in it are replaced.
       config: The decoder.
-      params: Its parameters: JAX arrays on any mesh, or NumPy arrays.
+      params: Its parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged.
       dtype: Dtype on disk, float32 or bfloat16; that of the embedding if None.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
       shard_bytes: The most bytes of one file of weights.
@@ -67,6 +68,7 @@ def save_hugging_face(
     Raises:
       UserError: the parameters are not those of the configuration, or the dtype is not supported.
     """
+    config, params = merge_lora(config, params)
     flat = flat_parameters(params)
     plan = {stored.name: stored for stored in stored_parameters(config)}
     _check(flat, plan.values())

@@ -21,6 +21,7 @@ AXIS_RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("heads", "tensor"),
     ("mlp", "tensor"),
     ("norm", None),
+    ("rank", None),
     ("layers", None),
 )
 
