@@ -3,6 +3,7 @@
 Layers are stacked and scanned. The cache travels in the scan's carry, so that XLA updates it in place.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,9 +15,11 @@ from jaxtyping import Array, Float, Int
 from lcrag.policy.attention import KeyValueCache, cached_attention, write_cache
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.flash_attention import SAVED_NAME, attention_kernel, flash_attention
+from lcrag.policy.lora import Lora
 from lcrag.policy.rotary import rotate, rotation
 from lcrag.policy.sharding import constrain, spread_kv_heads
 
+ADAPTERS = ("lora_a", "lora_b")
 REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.save_from_both_policies(
         jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -53,16 +56,29 @@ class Linear(nn.Module):
     features: int
     axes: tuple[str, str]
     bias: bool = False
+    lora: Lora | None = None
 
     @nn.compact
     def __call__(self, x: Float[Array, "batch time inputs"]) -> Float[Array, "batch time features"]:
         initial = nn.with_logical_partitioning(nn.initializers.normal(0.02), self.axes)
         kernel = self.param("kernel", initial, (x.shape[-1], self.features))
-        y = x.reshape(-1, x.shape[-1]) @ kernel.astype(x.dtype)
+        flat = x.reshape(-1, x.shape[-1])
+        y = flat @ kernel.astype(x.dtype)
         if self.bias:
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
             y = y + self.param("bias", zeros, (self.features,)).astype(x.dtype)
+        if self.lora is not None and "/".join(self.path[-2:]) in self.lora.targets:
+            y = y + self._adapted(flat, self.lora)
         return y.reshape(*x.shape[:-1], self.features)
+
+    def _adapted(self, x: Float[Array, "tokens inputs"], lora: Lora) -> Float[Array, "tokens features"]:
+        """What the adapters add."""
+        uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # within ±1/sqrt(inputs)
+        first = nn.with_logical_partitioning(uniform, (self.axes[0], "rank"))
+        second = nn.with_logical_partitioning(nn.initializers.zeros, ("rank", self.axes[1]))
+        down = self.param(ADAPTERS[0], first, (x.shape[-1], lora.rank))
+        up = self.param(ADAPTERS[1], second, (lora.rank, self.features))
+        return x @ down.astype(x.dtype) @ up.astype(x.dtype) * lora.scale
 
 
 class Attention(nn.Module):
@@ -77,7 +93,7 @@ class Attention(nn.Module):
 
         def heads(name: str, count: int) -> Float[Array, "batch time heads width"]:
             features = count * config.head_width
-            y = Linear(features, ("embed", "heads"), config.qkv_bias, name=name)(x)
+            y = Linear(features, ("embed", "heads"), config.qkv_bias, config.lora, name=name)(x)
             return y.reshape(batch, time, count, config.head_width)
 
         queries, keys = heads("query", config.heads), heads("key", config.kv_heads)
@@ -98,7 +114,7 @@ class Attention(nn.Module):
             cache = write_cache(cache, layer, places.positions, keys, values)
             out = cached_attention(queries, cache.keys[layer], cache.values[layer], places.positions)
         out = out.reshape(batch, time, config.heads * config.head_width)
-        return Linear(config.width, ("heads", "embed"), name="output")(out), cache
+        return Linear(config.width, ("heads", "embed"), lora=config.lora, name="output")(out), cache
 
 
 class GatedMLP(nn.Module):
@@ -109,11 +125,11 @@ class GatedMLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "batch time width"]) -> Float[Array, "batch time width"]:
-        gate = Linear(self.config.mlp_width, ("embed", "mlp"), name="gate")(x)
-        up = Linear(self.config.mlp_width, ("embed", "mlp"), name="up")(x)
-        return Linear(self.config.width, ("mlp", "embed"), name="down")(
-            constrain(jax.nn.silu(gate) * up, self.mesh, "batch", None, "mlp")
-        )
+        config = self.config
+        inwards = functools.partial(Linear, config.mlp_width, ("embed", "mlp"), lora=config.lora)
+        gate, up = inwards(name="gate")(x), inwards(name="up")(x)
+        inner = constrain(jax.nn.silu(gate) * up, self.mesh, "batch", None, "mlp")
+        return Linear(config.width, ("mlp", "embed"), lora=config.lora, name="down")(inner)
 
 
 class Block(nn.Module):
