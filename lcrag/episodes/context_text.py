@@ -72,11 +72,11 @@ class ContextTokenizer:
         """What a context begins with: the text as it stands there, and its tokens."""
         if self._chat is not None and self._tokenizer.chat_template is not None:
             return self._chat.prompt(self._tokenizer, text)
-        return ChatPrompt(text, [*self._tokenizer.beginning_ids, *self._tokenizer.encode(text)])
+        return ChatPrompt(text, [*self._tokenizer.beginning_ids, *self._tokenizer.encode_ordinary(text)])
 
     def _encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text that others precede."""
-        return tuple(self._tokenizer.encode(text, continues=True))
+        return tuple(self._tokenizer.encode_ordinary(text, continues=True))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids that others precede."""

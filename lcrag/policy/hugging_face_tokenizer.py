@@ -50,13 +50,19 @@ class HuggingFaceTokenizer:
     def token_bytes(self) -> tuple[bytes, ...]:
         return table_of(self.backend, self._spelling, self.vocabulary_size)
 
-    def encode(self, text: str, *, continues: bool = False) -> list[int]:
-        backend = self._continuing if continues else self._plain
-        return self._ordinary(backend.encode(text, add_special_tokens=False), text)
+    def encode(self, text: str) -> list[int]:
+        return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
-        return [self._ordinary(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
+        return [encoding.ids for encoding in self.backend.encode_batch(list(texts), add_special_tokens=False)]
+
+    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
+
+        def spelled(start: int, end: int) -> bool:  # Unigram models hold `</s>` as a piece like any other
+            return text[start:end].strip() in self.special_tokens
+
+        return self._without(encoding, text, spelled, self._broken_up)
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         if self.chat_template is None:
@@ -65,7 +71,9 @@ class HuggingFaceTokenizer:
             )
         marked = render_marked(self.chat_template, messages, self.special_tokens, options)
         encoding = self.backend.encode(marked.text, add_special_tokens=False)
-        ids = self._without(encoding, marked.text, marked.forges, functools.partial(self.encode, continues=True))
+        ids = self._without(
+            encoding, marked.text, marked.forges, functools.partial(self.encode_ordinary, continues=True)
+        )
         return ChatPrompt(marked.text, ids)
 
     def decode(self, ids: TokenIds) -> str:
@@ -115,14 +123,6 @@ class HuggingFaceTokenizer:
         }
         return self._plain if changed == state else _for_ordinary_text(json.dumps(changed))
 
-    def _ordinary(self, encoding: tokenizers.Encoding, text: str) -> list[int]:
-        """The ids of ordinary text; Unigram models hold `</s>` as a piece like any other, which is broken up."""
-
-        def spelled(start: int, end: int) -> bool:
-            return text[start:end].strip() in self.special_tokens
-
-        return self._without(encoding, text, spelled, self._broken_up)
-
     def _without(
         self,
         encoding: tokenizers.Encoding,
@@ -145,7 +145,7 @@ class HuggingFaceTokenizer:
     def _broken_up(self, text: str) -> list[int]:
         """The first character by itself, so that the model cannot find the whole."""
         first = self._continuing.encode(text[:1], add_special_tokens=False).ids
-        return first + self.encode(text[1:], continues=True) if len(text) > 1 else first
+        return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
 
 
 def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:

@@ -59,11 +59,14 @@ class SentencePieceTokenizer:
     def token_bytes(self) -> tuple[bytes, ...]:
         return tuple(map(_bytes_of, self._proto.pieces))
 
-    def encode(self, text: str, *, continues: bool = False) -> list[int]:
-        return (self._inside if continues and not self._at_lost_space(text) else self._plain).encode(text)
+    def encode(self, text: str) -> list[int]:
+        return self._processor.encode(text)
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._plain.encode(list(texts))
+        return self._processor.encode(list(texts))
+
+    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        return (self._inside if continues and not self._at_lost_space(text) else self._plain).encode(text)
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         raise UserError("a SentencePiece model has no chat template: use plain prompts, or a Hugging Face tokenizer")
@@ -93,6 +96,10 @@ class SentencePieceTokenizer:
         return proto
 
     @functools.cached_property
+    def _processor(self) -> sentencepiece.SentencePieceProcessor:
+        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+
+    @functools.cached_property
     def _plain(self) -> sentencepiece.SentencePieceProcessor:
         return sentencepiece.SentencePieceProcessor(model_proto=self._proto.SerializeToString())
 
@@ -108,7 +115,7 @@ class SentencePieceTokenizer:
         return self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
 
 
-def vocabulary_tokenizer(vocabulary: SentencePieceVocabulary) -> SentencePieceTokenizer:
+def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
     """A seqio vocabulary as a tokenizer.
 
     Raises:

@@ -14,8 +14,8 @@ TokenIds: TypeAlias = Sequence[int] | np.ndarray
 class Tokenizer(Protocol):
     """What sampling, episodes and learning need of a tokenizer.
 
-    `HuggingFaceTokenizer` and `SentencePieceTokenizer` are the two kinds. Ordinary text never becomes a special token:
-    a passage that spells `<|im_end|>` or `</s>` is encoded as the characters that it shows.
+    `HuggingFaceTokenizer` and `SentencePieceTokenizer` are the two kinds. Text from outside is for `encode_ordinary`,
+    which makes no control tokens of it; `encode` is for text that may write them, such as a prompt laid out by hand.
     """
 
     @property
@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """The control tokens, which no ordinary text is encoded to."""
+        """The control tokens, which ordinary text is never encoded to."""
 
     @property
     def token_bytes(self) -> tuple[bytes, ...]:
@@ -46,17 +46,20 @@ class Tokenizer(Protocol):
     def chat_template(self) -> ChatTemplate | None:
         """How the model wants a conversation written down; None if it was made for none."""
 
-    def encode(self, text: str, *, continues: bool = False) -> list[int]:
-        """Token ids of ordinary text; nothing is added at either end.
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text as the library reads it, control tokens included; nothing is added at either end."""
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of every text."""
+
+    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        """Token ids of text from outside: one that spells `<|im_end|>` or `</s>` is encoded as these characters.
 
         Args:
           text: The text.
           continues: Whether other text stands before it; then a tokenizer that puts a space in front of a text
             (SentencePiece's dummy prefix) does not.
         """
-
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of every text."""
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         """A conversation in the model's own template, up to where the model is to go on.

@@ -27,7 +27,7 @@ def generate(
       config: The decoder.
       params: Its parameters.
       tokenizer: Its tokenizer.
-      prompts: Texts, each after what the tokenizer begins a context with, or token ids.
+      prompts: Texts, in which control tokens may be written, or token ids.
       stop: Strings that end a generation.
       max_tokens: Most tokens sampled per prompt.
       temperature: 0 is greedy.
@@ -41,10 +41,7 @@ def generate(
     Raises:
       UserError: an empty prompt, or one that leaves no room for a token in the model's context.
     """
-    ids = [
-        [*tokenizer.beginning_ids, *tokenizer.encode(prompt)] if isinstance(prompt, str) else list(prompt)
-        for prompt in prompts
-    ]
+    ids = [_opening(tokenizer, prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
     if not ids:
         return []
     if (empty := next((i for i, each in enumerate(ids) if not each), None)) is not None:
@@ -75,3 +72,9 @@ def generate(
             results[owners.pop(slot)] = sampled
             sampler.free([slot])
     return [results[index] for index in range(len(ids))]
+
+
+def _opening(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The prompt after what a context begins with, unless that is written in it already."""
+    ids, beginning = tokenizer.encode(prompt), list(tokenizer.beginning_ids)
+    return ids if ids[: len(beginning)] == beginning else beginning + ids

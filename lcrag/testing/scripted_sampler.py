@@ -66,7 +66,7 @@ class ScriptedSampler:
             written = self._script(self._tokenizer.decode(self._contexts[slot]), request)
             limit = min(request.max_tokens, self.context - self.length(slot))
             self._finished[slot] = self._sampled(
-                [*self._tokenizer.encode(written), self._tokenizer.eos_ids[0]], request, limit
+                [*self._tokenizer.encode_ordinary(written, continues=True), self._tokenizer.eos_ids[0]], request, limit
             )
             self._left[slot] = self._finished[slot].tokens.tolist()
 
@@ -101,7 +101,7 @@ class ScriptedSampler:
             if tokens[count - 1] == eos:
                 reason = "eos"
                 break
-            text = self._tokenizer.decode(tokens[:count])
+            text = self._tokenizer.decode_bytes(tokens[:count]).decode(errors="replace")
             ends = [text.index(stop) + len(stop) for stop in request.stop if stop in text]
             if ends:
                 text, reason = text[: min(ends)], "stop"

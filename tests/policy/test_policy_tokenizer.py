@@ -1,0 +1,152 @@
+"""Tokenizers of every family through one interface, against the library that each is made of."""
+
+import copy
+import pickle
+
+import pytest
+import sentencepiece
+import tokenizers
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers
+
+from lcrag.errors import UserError
+from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer, vocabulary_tokenizer
+from lcrag.policy.token_bytes import bytes_of_characters
+from lcrag.testing import SENTENCES
+from lcrag.testing.tokenizer_families import FAMILIES, LOSSLESS, SPECIAL, sentencepiece_model
+
+# Characters in all the ways that tokenizers treat them: known, unknown, combining, wide; no U+2581, which is the space.
+TEXT = st.text(list("ae \n</>円アé\u0301🙂ø5"))
+SPELLED = st.lists(st.sampled_from([*SPECIAL, "<eos>", "a", " ", "円", "<", "s>", "/s>"]), max_size=12).map("".join)
+every_family = pytest.mark.parametrize("family", FAMILIES)
+every_lossless_family = pytest.mark.parametrize("family", LOSSLESS)
+
+
+def library_ids(tokenizer: Tokenizer, text: str, ordinary: bool = False) -> list[int]:
+    """What the library makes of a text."""
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).encode(text)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend, split_special_tokens=ordinary)
+    return fast.encode(text, add_special_tokens=False)
+
+
+def library_text(tokenizer: Tokenizer, ids: list[int]) -> str:
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).decode(ids)
+    return tokenizer.backend.decode(ids, skip_special_tokens=False)
+
+
+@every_family
+def test_text_is_encoded_as_the_library_does(family):
+    tokenizer = FAMILIES[family]()
+    assert isinstance(tokenizer, Tokenizer)
+    texts = [*SENTENCES, "a </s><s> b", "", " ", "  two  spaces ", "ø ß\n\n", "don't, stop. now!"]
+    for text in texts:
+        assert tokenizer.encode(text) == library_ids(tokenizer, text)
+        if not (family == "Unigram" and "</s>" in text):  # the library lets it find its special tokens nevertheless
+            assert tokenizer.encode_ordinary(text) == library_ids(tokenizer, text, ordinary=True)
+        assert tokenizer.decode(tokenizer.encode(text)) == library_text(tokenizer, tokenizer.encode(text))
+    assert tokenizer.encode_many(texts) == [tokenizer.encode(text) for text in texts]
+
+
+@every_family
+@given(data=st.data())
+@settings(max_examples=50)
+def test_any_tokens_are_decoded_as_the_library_does(family, data):
+    tokenizer = FAMILIES[family]()
+    whole = [i for i, token in enumerate(tokenizer.token_bytes) if valid(token) and i not in control(tokenizer)]
+    ids = tokenizer.encode("a") + data.draw(st.lists(st.sampled_from(whole), max_size=20))
+    assert tokenizer.decode(ids) == library_text(tokenizer, ids)
+
+
+def valid(token: bytes) -> bool:
+    """Whether the bytes are whole characters; libraries differ in how they show broken ones."""
+    return token.decode(errors="ignore").encode() == token
+
+
+def control(tokenizer: Tokenizer) -> set[int]:
+    return set(tokenizer.special_tokens.values()) if isinstance(tokenizer, SentencePieceTokenizer) else set()
+
+
+@every_lossless_family
+@given(text=TEXT, before=TEXT)
+@settings(max_examples=50)
+def test_a_text_and_what_continues_it_come_back(family, text, before):
+    tokenizer = LOSSLESS[family]()
+    opening = text.removeprefix(" ") if family == "Metaspace" else text  # whose space in front may be the text's own
+    assert tokenizer.decode(tokenizer.encode_ordinary(text)) == opening
+    together = [*tokenizer.encode_ordinary("b" + before), *tokenizer.encode_ordinary(text, continues=True)]
+    assert tokenizer.decode(together) == "b" + before + text
+    assert tokenizer.decode_bytes(tokenizer.encode_ordinary(text, continues=True)) == text.encode()
+
+
+@every_family
+@given(text=SPELLED)
+@settings(max_examples=50)
+def test_ordinary_text_never_becomes_a_special_token(family, text):
+    tokenizer = FAMILIES[family]()
+    unknown = {tokenizer.special_tokens.get("<unk>")}  # what a model without byte fallback does not know
+    for ids in (tokenizer.encode_ordinary(text), tokenizer.encode_ordinary(text, continues=True)):
+        assert set(ids).isdisjoint(set(tokenizer.special_tokens.values()) - unknown)
+        if family in LOSSLESS:
+            assert text in (tokenizer.decode(ids), tokenizer.decode_bytes(ids).decode())
+
+
+@every_family
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_is_the_same_tokenizer(family, duplicate):
+    tokenizer = FAMILIES[family]()
+    tokenizer.encode_ordinary("a", continues=True)
+    again = duplicate(tokenizer)
+    text = "</s> <eos> a"
+    assert again.encode_ordinary(text) == tokenizer.encode_ordinary(text) and again.token_bytes == tokenizer.token_bytes
+    assert again.fingerprint() == tokenizer.fingerprint()
+
+
+def test_fingerprints_differ():
+    assert len({make().fingerprint() for make in FAMILIES.values()}) == len(FAMILIES)
+
+
+@every_family
+def test_a_row_beyond_the_vocabulary_stands_for_nothing(family):
+    tokenizer = FAMILIES[family]()
+    assert len(tokenizer.token_bytes) == tokenizer.vocabulary_size
+    assert tokenizer.decode_bytes([tokenizer.vocabulary_size + 5]) == b""
+
+
+def test_ids_may_have_holes():
+    backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = HuggingFaceTokenizer(backend=backend, eos_ids=(0,), pad_id=0)
+    assert tokenizer.vocabulary_size == 8 and tokenizer.token_bytes[1:7] == (b"",) * 6
+    assert tokenizer.decode([0, 7]) == backend.decode([0, 7]) == "a b"  # without a decoder words are joined by spaces
+
+
+def test_the_stand_ins_of_bytes_are_those_of_the_library():
+    assert sorted(bytes_of_characters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(bytes_of_characters().values()) == list(range(256))
+
+
+def test_a_decoder_that_has_no_bytes_a_token_is_refused():
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.decoder = decoders.BPEDecoder()
+    backend.add_tokens(["a"])
+    with pytest.raises(UserError, match="decoder BPEDecoder are not supported"):
+        HuggingFaceTokenizer(backend=backend, eos_ids=(0,), pad_id=0).decode([0])
+
+
+def test_a_model_that_trims_spaces_keeps_the_one_between_texts():
+    tokenizer = sentencepiece_model("unigram", vocabulary_size=350, remove_extra_whitespaces=True)
+    together = [*tokenizer.encode("the code"), *tokenizer.encode_ordinary(" is EUR", continues=True)]
+    assert tokenizer.decode(together) == "the code is EUR"
+    together = [*tokenizer.encode("the co"), *tokenizer.encode_ordinary("de is", continues=True)]
+    assert tokenizer.decode(together) == "the code is"
+
+
+def test_a_vocabulary_without_a_model_is_refused():
+    with pytest.raises(UserError, match="object holds no SentencePiece model"):
+        vocabulary_tokenizer(object())
+    with pytest.raises(UserError, match="has no chat template"):
+        sentencepiece_model().encode_chat([{"role": "user", "content": "a"}])

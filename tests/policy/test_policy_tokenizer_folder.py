@@ -1,0 +1,132 @@
+"""Tokenizers as parts of model folders: what they name, what is wrong with them, and what is written back."""
+
+import json
+
+import pytest
+import transformers
+from tokenizers import processors
+
+from lcrag.errors import UserError
+from lcrag.policy import load_tokenizer
+from lcrag.testing import SENTENCES, tiny_tokenizer
+from lcrag.testing.tokenizer_families import FAMILIES
+
+TEMPLATE = "{{ bos_token }}{% for message in messages %}[{{ message.role }}] {{ message.content }}{% endfor %}"
+
+
+def folder_of(path, family="Metaspace", **files):
+    """A folder with a tokenizer and some JSON files, by their stems."""
+    path.mkdir(exist_ok=True)
+    FAMILIES[family]().backend.save(str(path / "tokenizer.json"))
+    for stem, content in files.items():
+        (path / f"{stem}.json").write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"config": {"eos_token_id": 7}}, (7,)),
+        ({"config": {"eos_token_id": 7}, "generation_config": {"eos_token_id": [9, 7, 8]}}, (9, 7, 8)),
+        ({"config": {"eos_token_id": None}, "generation_config": {"eos_token_id": 9}}, (9,)),
+        ({"config": {"eos_token_id": [7]}, "tokenizer_config": {"eos_token": "</s>"}}, (7, 2)),
+        ({"tokenizer_config": {"eos_token": {"content": "</s>", "special": True}}}, (2,)),
+    ],
+)
+def test_every_end_of_sequence_id_of_the_folder_counts(tmp_path, files, expected):
+    tokenizer = load_tokenizer(folder_of(tmp_path, **files))
+    assert tokenizer.eos_ids == expected
+    assert tokenizer.pad_id == expected[0]
+
+
+def test_padding_is_the_named_token(tmp_path):
+    settings = {"eos_token": "</s>", "pad_token": "<unk>"}
+    assert load_tokenizer(folder_of(tmp_path, tokenizer_config=settings)).pad_id == 0
+
+
+def test_a_bare_vocabulary_ends_with_its_eos_token(tmp_path):
+    tiny_tokenizer().backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.eos_ids == tiny_tokenizer().eos_ids
+    assert tokenizer.fingerprint() == tiny_tokenizer().fingerprint()
+    assert tokenizer.chat_template is None and tokenizer.beginning_ids == ()
+
+
+def test_a_context_begins_as_the_folder_says(tmp_path):
+    backend = load_tokenizer(folder_of(tmp_path, tokenizer_config={"eos_token": "</s>"})).backend
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    backend.save(str(tmp_path / "tokenizer.json"))
+    for settings, expected in (
+        ({}, (1,)),
+        ({"add_bos_token": False}, ()),
+        ({"add_bos_token": True}, (1,)),
+        ({"add_bos_token": True, "bos_token": "</s>"}, (2,)),
+    ):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"} | settings))
+        assert load_tokenizer(tmp_path).beginning_ids == expected
+
+
+def test_stored_truncation_and_padding_are_left_behind(tmp_path):
+    backend = load_tokenizer(folder_of(tmp_path, config={"eos_token_id": 2})).backend
+    backend.enable_truncation(2)
+    backend.enable_padding(length=50)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(tmp_path).encode(SENTENCES[0]) == FAMILIES["Metaspace"]().encode(SENTENCES[0])
+
+
+@pytest.mark.parametrize("place", ["settings", "named", "json", "jinja"])
+def test_the_chat_template_is_found_where_it_is(tmp_path, place):
+    settings = {"eos_token": "</s>", "bos_token": "<s>"}
+    folder = folder_of(tmp_path, tokenizer_config=settings)
+    other = settings | {"chat_template": "other"}
+    if place == "settings":
+        folder_of(tmp_path, tokenizer_config=settings | {"chat_template": TEMPLATE})
+    elif place == "named":
+        several = [{"name": "tool_use", "template": "other"}, {"name": "default", "template": TEMPLATE}]
+        folder_of(tmp_path, tokenizer_config=settings | {"chat_template": several})
+    elif place == "json":
+        folder_of(tmp_path, tokenizer_config=other, chat_template={"chat_template": TEMPLATE})
+    else:
+        folder_of(tmp_path, tokenizer_config=other, chat_template={"chat_template": "other"})
+        (folder / "chat_template.jinja").write_text(TEMPLATE)
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.encode_chat([{"role": "user", "content": "a"}]).text == "<s>[user] a"
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+def test_transformers_opens_what_is_written(tmp_path, family):
+    if family == "SentencePiece":
+        pytest.skip("is no Hugging Face tokenizer")
+    settings = {"eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE}
+    tokenizer = load_tokenizer(folder_of(tmp_path / "a", family, config={"eos_token_id": 2}, tokenizer_config=settings))
+    tokenizer.save(tmp_path / "b")
+    (tmp_path / "b" / "config.json").write_text(json.dumps({"eos_token_id": 2, "model_type": "qwen3"}))
+    again, theirs = load_tokenizer(tmp_path / "b"), transformers.AutoTokenizer.from_pretrained(tmp_path / "b")
+    assert again.fingerprint() == tokenizer.fingerprint() and again.eos_ids == tokenizer.eos_ids
+    assert theirs.chat_template == TEMPLATE and again.settings == tokenizer.settings
+    for text in SENTENCES:
+        assert again.encode(text) == tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)
+
+
+def test_transformers_opens_a_bare_vocabulary(tmp_path):
+    tiny_tokenizer().save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.eos_token_id == tiny_tokenizer().eos_ids[0]
+    for text in SENTENCES:
+        assert theirs.encode(text) == tiny_tokenizer().encode(text)
+
+
+def test_mistakes_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"no tokenizer in .*: expected the file tokenizer.json"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="names no end-of-sequence token: set eos_token_id"):
+        load_tokenizer(folder_of(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(UserError, match="tokenizer_config.json is not JSON"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match="tokenizer.json is not a readable tokenizer"):
+        load_tokenizer(tmp_path)
