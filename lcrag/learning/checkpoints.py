@@ -59,15 +59,22 @@ def _one_error() -> Iterator[None]:
 class Checkpoints:
     """Checkpoints `<folder>/<step>/` of one run. Saving returns at once; a killed save leaves the one before it."""
 
-    def __init__(self, folder: str | Path, keep: int = 3):
-        """Open (or make) the folder; the latest `keep` checkpoints are kept."""
-        self.folder = Path(folder).absolute()
+    def __init__(self, folder: str | Path, keep: int = 3, base: str | None = None):
+        """Open (or make) the folder.
+
+        Args:
+          folder: Of the checkpoints.
+          keep: How many of the latest are kept.
+          base: Fingerprint of the frozen parameters that the saved ones belong to, which are in no checkpoint
+            themselves; None where nothing is frozen.
+        """
+        self.folder, self._base = Path(folder).absolute(), base
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True, create=True)
         self._orbax = ocp.CheckpointManager(self.folder, options=options, item_handlers=ocp.StandardCheckpointHandler())
 
     def save(self, step: int, state: PyTree) -> None:
         """Copy the state off the devices, then write it in the background; waits for the save before this one."""
-        self._orbax.save(step, args=ocp.args.StandardSave(state), force=True)
+        self._orbax.save(step, args=ocp.args.StandardSave(state), force=True, custom_metadata={"base": self._base})
 
     def latest_step(self) -> int | None:
         """Return the step of the latest complete checkpoint, None where there is none."""
@@ -81,7 +88,7 @@ class Checkpoints:
           step: None: the latest.
 
         Raises:
-          UserError: No such checkpoint, one that cannot be read, or one of another architecture or optimizer.
+          UserError: No such checkpoint, one that cannot be read, or one of another architecture, optimizer or base.
         """
         steps = sorted(self._orbax.all_steps())
         if not steps:
@@ -92,7 +99,7 @@ class Checkpoints:
         try:
             with _one_error():
                 saved = self._orbax.item_metadata(step)
-                difference = None if saved is None else _difference(saved, abstract)
+                difference = None if saved is None else _difference(saved, abstract) or self._other_base(step)
                 state = None if difference else self._orbax.restore(step, args=ocp.args.StandardRestore(abstract))
         except (ValueError, OSError, KeyError, TypeError) as error:
             others = f"or resume from step {steps[-2]}" if len(steps) > 1 else "or begin the run anew"
@@ -106,6 +113,10 @@ class Checkpoints:
                 "resume with the configuration it was trained with (config.gin beside it), or choose a new folder."
             )
         return state
+
+    def _other_base(self, step: int) -> str | None:
+        there = (self._orbax.metadata(step).custom_metadata or {}).get("base")
+        return None if there == self._base else f"its frozen weights are {there} there and {self._base} here"
 
     def wait(self) -> None:
         """Return when everything saved so far is complete on disk."""
