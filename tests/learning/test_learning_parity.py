@@ -47,6 +47,14 @@ def grpo_in_torch(model, episodes) -> torch.Tensor:
     return total / len(episodes)
 
 
+def gradient_in_torch(model, episodes) -> torch.Tensor:
+    """The loss; its gradients stay with the model's parameters."""
+    model.zero_grad()
+    loss = grpo_in_torch(model, episodes)
+    loss.backward()
+    return loss
+
+
 @pytest.fixture(scope="module", params=DECODERS)
 def models(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
@@ -110,18 +118,28 @@ def gradient_of_packed_rows(config, params, episodes):
     return value, gradient
 
 
-@pytest.mark.parametrize("ours", [gradient_of_padded_rows, gradient_of_packed_rows], ids=["padded", "packed"])
-def test_the_gradient_of_every_parameter(models, tmp_path, ours):
-    model, config, params = models
-    episodes = random_episodes(model)
-    model.zero_grad()
-    loss = grpo_in_torch(model, episodes)
-    loss.backward()
-    value, gradient = ours(config, params, episodes)
-    np.testing.assert_allclose(value, loss.item(), rtol=1e-4)
-    save_hugging_face(tmp_path, config, gradient, dtype="float32")  # under the names that PyTorch has for them
-    found = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+def assert_same(model, folder, config, ours, theirs):
+    """The losses agree, and the gradients of every parameter under the name that PyTorch has for it."""
+    value, gradient = ours
+    np.testing.assert_allclose(value, theirs.item(), rtol=1e-4)
+    save_hugging_face(folder, config, jax.device_get(gradient), dtype="float32")
+    found = safetensors.numpy.load_file(folder / "model.safetensors")
     expected = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
     assert found.keys() == expected.keys()
     for name, exact in expected.items():
         assert np.linalg.norm(found[name] - exact) <= TOLERANCE * np.linalg.norm(exact), name
+
+
+def test_the_gradient_of_every_parameter_in_training(models, tmp_path):
+    model, config, params = models
+    episodes = random_episodes(model)
+    loss = gradient_in_torch(model, episodes)
+    assert_same(model, tmp_path, config, gradient_of_packed_rows(config, params, episodes), loss)
+
+
+def test_the_gradient_of_every_parameter_by_hand(tmp_path):
+    model = saved_decoder(tmp_path / "model", "qwen3")
+    config, params = load_hugging_face(tmp_path / "model")
+    episodes = random_episodes(model)
+    loss = gradient_in_torch(model, episodes)
+    assert_same(model, tmp_path, config, gradient_of_padded_rows(config, params, episodes), loss)

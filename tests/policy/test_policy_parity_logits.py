@@ -39,20 +39,19 @@ def assert_same(found, expected):
     np.testing.assert_array_equal(np.argmax(found, axis=-1), np.argmax(expected, axis=-1))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (7, 13), (3, 64), (1, 1024)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 13), (1, 1024)], ids=str)
 def test_rows_without_padding(models, shape):
     model, config, params = models
     tokens = random_tokens(config, *shape)
     assert_same(logits(config, params, jnp.asarray(tokens)), expected_logits(model, tokens))
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padded_rows(models, side):
-    """All tokens and the last ones; what stands in the padding does not matter."""
+def test_padded_rows(models):
+    """On the left and on the right, all tokens and so the last ones; what stands in the padding does not matter."""
     model, config, params = models
-    tokens = random_tokens(config, len(LENGTHS), max(LENGTHS))
-    real = np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]
-    real = real[:, ::-1] if side == "left" else real
+    right = np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]
+    real = np.concatenate([right, right[:, ::-1]])
+    tokens = random_tokens(config, *real.shape)
     positions = np.maximum(np.cumsum(real, axis=1) - 1, 0)
     found = np.asarray(logits(config, params, tokens, positions, real.astype(np.int32)))
     expected = expected_logits(model, tokens, attention_mask=real.astype(np.int64), position_ids=positions)
@@ -71,13 +70,12 @@ def test_packed_texts_are_as_good_as_rows_of_their_own(models):
     assert_same(found, np.concatenate([expected_logits(model, text[None])[0] for text in texts]))
 
 
-@pytest.mark.parametrize("pieces", [(40,), (39, 1), (1, 20, 3, 16)], ids=str)
-def test_the_last_token_over_the_cache(models, pieces):
+def test_the_last_token_over_the_cache(models):
     """Texts fed piece by piece through the sampler's forward pass, from a cache with room to spare."""
     model, config, params = models
-    tokens = random_tokens(config, 3, 40)
+    tokens = random_tokens(config, 3, 41)
     cache, first = empty_cache(config, 3, 48), 0
-    for length in pieces:
+    for length in (20, 20, 1):
         positions = np.broadcast_to(np.arange(first, first + length), (3, length))
         piece = jnp.asarray(tokens[:, first : first + length])
         hidden, cache = jax.jit(forward, static_argnums=0)(config, params, piece, jnp.asarray(positions), cache)

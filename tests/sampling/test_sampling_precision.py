@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lcrag.policy import hidden_states, initialise, make_mesh, unembed
+from lcrag.policy import abstract_parameters, hidden_states, make_mesh, unembed
 from lcrag.policy.precision import compute_parameters
 from lcrag.sampling import Generation, Sampler
 from lcrag.testing import tiny_config, tiny_tokenizer
@@ -16,9 +16,9 @@ ENTRIES = {0: [5, 6, 7, 8], 1: [9, 10]}
 
 def random_parameters(seed: int):
     """Far from their initial values, so that rounding shows."""
-    noise = iter(jax.random.split(jax.random.key(seed), 64))
-    params = initialise(NARROW, jax.random.key(seed))
-    return jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(next(noise), leaf.shape), params)
+    draw = np.random.default_rng(seed).normal
+    shapes = abstract_parameters(NARROW)
+    return jax.tree.map(lambda leaf: jnp.asarray(draw(0.0, 0.1, leaf.shape), jnp.float32), shapes)
 
 
 def sampled(sampler: Sampler) -> list:
