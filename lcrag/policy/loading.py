@@ -4,7 +4,6 @@ import functools
 import math
 import pathlib
 from collections import Counter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -111,16 +110,14 @@ def _filled(
     """A parameter made of its stored tensors (one, or one a layer)."""
     parameter, unfinished_bytes = _zeros(shape, dtype, sharding)(), 0
     for part in parts:
-        stored_sharding = _stored_sharding(sharding, part)
-        write = _writer(len(shape), sharding, stored_sharding, part.transposed)
+        spread = part.sharding(sharding)
+        write = _writer(sharding, spread, part.transposed)
+        rows, *others = spread.shard_shape(part.shape)
         itemsize = DTYPES[tensors.tensors[part.name].code].itemsize
-        rows, *others = stored_sharding.shard_shape(part.shape)
-        size, firsts = row_pieces(rows, math.prod(others) * itemsize * _most_local_devices(sharding.mesh))
+        size, firsts = row_pieces(rows, math.prod(others) * itemsize * _most_local_devices(spread.mesh))
         for first in firsts:
-            piece = _piece(tensors, part, stored_sharding, first, size)
-            start = np.zeros(len(shape), np.int32)
-            start[0], start[part.rows_axis] = part.layer or 0, first
-            parameter = write(parameter, piece, start)
+            piece = _piece(tensors, part, spread, first, size)
+            parameter = write(parameter, piece, part.start(first))
             unfinished_bytes += piece.nbytes
             if unfinished_bytes >= PIECE_BYTES:  # reading must not run ahead of the devices
                 parameter.block_until_ready()
@@ -131,16 +128,6 @@ def _filled(
 def _most_local_devices(mesh: Mesh) -> int:
     """The most devices that one process has; every process computes the same."""
     return max(Counter(device.process_index for device in mesh.devices.flat).values())
-
-
-def _stored_sharding(sharding: NamedSharding, part: StoredParameter) -> NamedSharding:
-    """How a stored tensor is spread, so that each device gets what its share of the parameter is made of."""
-    axes = _axes(sharding, len(part.shape) + (part.layer is not None))[-len(part.shape) :]
-    return NamedSharding(sharding.mesh, PartitionSpec(*(axes[::-1] if part.transposed else axes)))
-
-
-def _axes(sharding: NamedSharding, rank: int) -> tuple[Any, ...]:
-    return (*sharding.spec, *(None for _ in range(rank - len(sharding.spec))))
 
 
 def _piece(tensors: TensorFolder, part: StoredParameter, sharding: NamedSharding, first: int, size: int) -> jax.Array:
@@ -167,14 +154,13 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype, sharding: NamedSharding):
 
 
 @functools.cache
-def _writer(rank: int, sharding: NamedSharding, piece_sharding: NamedSharding, transposed: bool):
+def _writer(sharding: NamedSharding, spread: NamedSharding, transposed: bool):
     """A program with which each device writes its piece into its share of the parameter, from `start` in that share."""
 
     def write(share, piece, start):
         turned = (piece.T if transposed else piece).astype(share.dtype)
-        return jax.lax.dynamic_update_slice(share, jnp.expand_dims(turned, range(rank - piece.ndim)), start)
+        return jax.lax.dynamic_update_slice(share, jnp.expand_dims(turned, range(share.ndim - piece.ndim)), start)
 
-    spec = PartitionSpec(*_axes(sharding, rank))
-    in_specs = (spec, piece_sharding.spec, PartitionSpec())
-    local = jax.shard_map(write, mesh=sharding.mesh, in_specs=in_specs, out_specs=spec)
+    in_specs = (sharding.spec, spread.spec, PartitionSpec())
+    local = jax.shard_map(write, mesh=sharding.mesh, in_specs=in_specs, out_specs=sharding.spec)
     return jax.jit(local, donate_argnums=0, out_shardings=sharding)

@@ -1,7 +1,7 @@
 """Sharded parameters into a Hugging Face model folder, in pieces that are small beside the model."""
 
 import functools
-import math
+import logging
 import os
 import pathlib
 import shutil
@@ -9,16 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jax.typing import DTypeLike
 
 from lcrag.errors import UserError
 from lcrag.policy.adapters import merge_lora
 from lcrag.policy.config import DecoderConfig
-from lcrag.policy.functions import Params
+from lcrag.policy.functions import Params, abstract_parameters
 from lcrag.policy.hugging_face_config import config_to_hugging_face
 from lcrag.policy.json_files import read_optional_json, write_json_object
 from lcrag.policy.loading import parameter_dtype
@@ -40,6 +39,7 @@ _COMPANIONS = (
     "chat_template.json",
 )
 _STAGING = ".writing"
+_LOGGER = logging.getLogger(__name__)
 
 
 def save_hugging_face(
@@ -71,7 +71,7 @@ def save_hugging_face(
     config, params = merge_lora(config, params)
     flat = flat_parameters(params)
     plan = {stored.name: stored for stored in stored_parameters(config)}
-    _check(flat, plan.values())
+    _check(config, flat)
     stored_dtype = parameter_dtype(flat["embedding"].dtype if dtype is None else dtype)
     shapes = {name: stored.shape for name, stored in plan.items()}
     shards = plan_shards(shapes, stored_dtype, shard_bytes)
@@ -93,62 +93,62 @@ def save_hugging_face(
         multihost_utils.sync_global_devices(f"saved {folder}")
 
 
-def _check(flat: dict[str, Any], plan) -> None:
-    needed = {stored.path for stored in plan}
-    for path in sorted(flat.keys() ^ needed):
-        what = "is missing" if path in needed else "has no place in the checkpoint (adapters are merged before)"
+def _check(config: DecoderConfig, flat: dict[str, Any]) -> None:
+    needed = flat_parameters(abstract_parameters(config))
+    for path in sorted(flat.keys() ^ needed.keys()):
+        what = "is missing" if path in needed else "has no place in a checkpoint (merge adapters before)"
         raise UserError(f"parameter {path} {what}: these are not the parameters of this configuration")
-    for stored in plan:
-        shape = flat[stored.path].shape[stored.layer is not None :]
-        if shape != (stored.shape[::-1] if stored.transposed else stored.shape):
+    for path, leaf in needed.items():
+        if flat[path].shape != leaf.shape:
             raise UserError(
-                f"parameter {stored.path} has shape {flat[stored.path].shape}, which is not that of {stored.name}"
-                f" {stored.shape}: these are not the parameters of this configuration"
+                f"parameter {path} has shape {flat[path].shape}, not {leaf.shape}: these are not the parameters of"
+                " this configuration"
             )
 
 
-def _pieces(leaf: Any, stored: StoredParameter, dtype: np.dtype) -> Iterator[np.ndarray]:
-    """The stored tensor's rows, in order; every process must take them all."""
-    rows, *others = stored.shape
-    size, firsts = row_pieces(rows, math.prod(others) * dtype.itemsize)
-    done = 0
+def _pieces(leaf: Any, stored: StoredParameter, dtype: np.dtype) -> Iterator[tuple[str, int, np.ndarray]]:
+    """All rows of a stored tensor, as `write_shard` takes them; every process must go through them all."""
+    sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
+    spread = stored.sharding(sharding) if isinstance(sharding, NamedSharding) else None
+    share = stored.shape[0] if spread is None else spread.shard_shape(stored.shape)[0]
+    shares = stored.shape[0] // share
+    size, firsts = row_pieces(share, shares * tensor_bytes(stored.shape[1:], dtype))
     for first in firsts:
-        yield _rows(leaf, stored, first, size, dtype)[done - first :]
-        done = first + size
+        if isinstance(leaf, jax.Array):
+            cut = _cutter(stored.stacked, stored.transposed, size, dtype, sharding, spread)
+            piece = jax.device_get(cut(leaf, stored.start(first)))
+        else:
+            piece = _cut(leaf, stored)[first : first + size].astype(dtype)
+        for number in range(shares):
+            yield stored.name, number * share + first, piece[number * size : (number + 1) * size]
 
 
-def _rows(leaf: Any, stored: StoredParameter, first: int, size: int, dtype: np.dtype) -> np.ndarray:
-    if isinstance(leaf, jax.Array):
-        start = np.zeros(leaf.ndim, np.int32)
-        start[0], start[stored.rows_axis] = stored.layer or 0, first
-        gather = _gatherer(stored.layer is not None, stored.transposed, size, dtype, _everywhere(leaf))
-        return jax.device_get(gather(leaf, start))
+def _cut(leaf: np.ndarray, stored: StoredParameter) -> np.ndarray:
     layer = leaf if stored.layer is None else leaf[stored.layer]
-    return (layer.T if stored.transposed else layer)[first : first + size].astype(dtype)
-
-
-def _everywhere(leaf: jax.Array) -> NamedSharding | None:
-    """Where a piece must go so that the writing process can read it; None if it can read all devices."""
-    if leaf.is_fully_addressable:
-        return None
-    assert isinstance(leaf.sharding, NamedSharding)
-    return NamedSharding(leaf.sharding.mesh, PartitionSpec())
+    return layer.T if stored.transposed else layer
 
 
 @functools.cache
-def _gatherer(stacked: bool, transposed: bool, size: int, dtype: np.dtype, sharding: NamedSharding | None):
-    """A program that cuts a piece out of a parameter and turns it the way it is stored."""
+def _cutter(
+    stacked: bool, transposed: bool, size: int, dtype: np.dtype, sharding: Sharding, spread: NamedSharding | None
+):
+    """A program with which each device cuts a piece out of its share of a parameter, and turns it as it is stored."""
 
-    def gather(leaf, start):
-        axis = stacked + transposed
-        sizes = [
-            1 if stacked and each == 0 else size if each == axis else leaf.shape[each] for each in range(leaf.ndim)
-        ]
-        piece = jax.lax.dynamic_slice(leaf, start, sizes)
+    def cut(share, start):
+        sizes = list(share.shape)
+        sizes[0] = 1 if stacked else sizes[0]
+        sizes[stacked + transposed] = size
+        piece = jax.lax.dynamic_slice(share, start, sizes)
         piece = piece[0] if stacked else piece
-        return (piece.T if transposed else piece).astype(jnp.dtype(dtype))
+        return (piece.T if transposed else piece).astype(dtype)
 
-    return jax.jit(gather, out_shardings=sharding)
+    if spread is None:
+        return jax.jit(cut)
+    in_specs = (sharding.spec, PartitionSpec())
+    local = jax.shard_map(cut, mesh=spread.mesh, in_specs=in_specs, out_specs=spread.spec)
+    # Where other processes hold a part of it, every process gets the whole piece.
+    readable = spread if spread.is_fully_addressable else NamedSharding(spread.mesh, PartitionSpec())
+    return jax.jit(local, out_shardings=readable)
 
 
 def _empty_staging(folder: pathlib.Path) -> pathlib.Path:
@@ -165,6 +165,8 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
     generation: dict[str, Any] = {}
     if config.source:
         source = pathlib.Path(config.source)
+        if not source.is_dir():
+            _LOGGER.warning("%s is gone: what it held beside the weights is not in %s", source, staging.parent)
         original = read_optional_json(source / "config.json")
         generation = read_optional_json(source / "generation_config.json")
         for name in _COMPANIONS:

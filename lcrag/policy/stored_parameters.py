@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 from flax import traverse_util
+from jax.sharding import NamedSharding, PartitionSpec
 
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.functions import Params, abstract_parameters
@@ -55,9 +57,26 @@ class StoredParameter:
     transposed: bool
 
     @property
+    def stacked(self) -> bool:
+        """Whether the parameter has an axis of layers, its first."""
+        return self.layer is not None
+
+    @property
     def rows_axis(self) -> int:
         """The axis of the parameter along which the tensor's rows lie."""
-        return (self.layer is not None) + self.transposed
+        return self.stacked + self.transposed
+
+    def start(self, row: int) -> np.ndarray:
+        """Where a row of the tensor begins in the parameter, int32[axes of the parameter]."""
+        start = np.zeros(self.stacked + len(self.shape), np.int32)
+        start[0] = self.layer or 0
+        start[self.rows_axis] = row
+        return start
+
+    def sharding(self, parameter: NamedSharding) -> NamedSharding:
+        """How the tensor is spread when each device has what its share of the parameter is made of."""
+        axes = (*parameter.spec, *(None for _ in range(3)))[self.stacked : self.stacked + len(self.shape)]
+        return NamedSharding(parameter.mesh, PartitionSpec(*(axes[::-1] if self.transposed else axes)))
 
 
 def stored_parameters(config: DecoderConfig) -> list[StoredParameter]:

@@ -1,4 +1,4 @@
-"""Writing safetensors shards from values that arrive in pieces, so that no whole shard is ever in memory.
+"""Writing safetensors shards from values that come in pieces, so that no whole shard is ever in memory.
 
 The format: eight bytes with the header's length, a JSON header of names, dtypes, shapes and offsets, the values in
 the header's order (https://huggingface.co/docs/safetensors). The library's own writer wants all values at once.
@@ -44,27 +44,31 @@ def tensor_bytes(shape: Sequence[int], dtype: np.dtype) -> int:
 
 
 def write_shard(
-    path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, pieces: Iterable[np.ndarray]
+    path: pathlib.Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: np.dtype,
+    pieces: Iterable[tuple[str, int, np.ndarray]],
 ) -> None:
     """Writes one safetensors file.
 
     Args:
       path: The file.
-      shapes: Its tensors, in the order in which their values come.
+      shapes: Its tensors, in the order in which they lie in it.
       dtype: Of all of them.
-      pieces: The values of the tensors, one after another, each in any number of pieces in row-major order.
+      pieces: Consecutive rows of a tensor: its name, the first row's number and the values; in any order, but all.
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    end = 0
+    begins, end = {}, 0
     for name, shape in shapes.items():
-        begin, end = end, end + tensor_bytes(shape, dtype)
-        header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+        begins[name], end = end, end + tensor_bytes(shape, dtype)
+        header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [begins[name], end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # values begin at a multiple of eight bytes
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for piece in pieces:
-            file.write(np.ascontiguousarray(piece).view(np.uint8).data)
+        for name, first, rows in pieces:
+            file.seek(8 + len(text) + begins[name] + first * tensor_bytes(shapes[name][1:], dtype))
+            file.write(np.ascontiguousarray(rows, dtype).view(np.uint8).data)
         file.flush()
         os.fsync(file.fileno())
 

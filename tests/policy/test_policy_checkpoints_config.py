@@ -1,0 +1,133 @@
+"""Fields of `config.json`: read as `transformers` reads them, or refused in one sentence."""
+
+import json
+
+import pytest
+import transformers
+
+from lcrag.errors import UserError
+from lcrag.policy import RopeScaling, read_config
+from lcrag.policy.hugging_face_config import config_from_hugging_face, config_to_hugging_face
+from lcrag.testing import tiny_config
+
+# As published, less what no reader of weights looks at.
+QWEN2_5_3B = {
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151645,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 11008,
+    "max_position_embeddings": 32768, "max_window_layers": 70, "model_type": "qwen2", "num_attention_heads": 16,
+    "num_hidden_layers": 36, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": 32768, "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_cache": True,
+    "use_sliding_window": False, "vocab_size": 151936,
+}  # fmt: skip
+QWEN3_8B = {
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12288, "max_position_embeddings": 40960,
+    "max_window_layers": 36, "model_type": "qwen3", "num_attention_heads": 32, "num_hidden_layers": 36,
+    "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000,
+    "sliding_window": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_sliding_window": False,
+    "vocab_size": 151936,
+}  # fmt: skip
+LLAMA3_2_3B = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
+    "eos_token_id": [128001, 128008, 128009], "head_dim": 128, "hidden_act": "silu", "hidden_size": 3072,
+    "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama",
+    "num_attention_heads": 24, "num_hidden_layers": 28, "num_key_value_heads": 8, "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    "rope_scaling": {
+        "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "vocab_size": 128256,
+}  # fmt: skip
+PUBLISHED = {"Qwen2.5-3B": QWEN2_5_3B, "Qwen3-8B": QWEN3_8B, "Llama-3.2-3B": LLAMA3_2_3B}
+REFUSED = {
+    "use_sliding_window to True": {"use_sliding_window": True},
+    "'sliding_attention' in layer_types": {"layer_types": ["full_attention", "sliding_attention"]},
+    "hidden_act to 'gelu'": {"hidden_act": "gelu"},
+    "attention_bias to True": {"attention_bias": True},
+    "mlp_bias to True": {"mlp_bias": True},
+    "attention_dropout to 0.1": {"attention_dropout": 0.1},
+    "partial_rotary_factor to 0.5": {"partial_rotary_factor": 0.5},
+    "part of each head": {"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}},
+    "quantization_config to": {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+    "rope type 'yarn'": {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+    "rope type 'linear'": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}},
+    "rotary parameters per layer type": {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+    "model_type 'gemma3'": {"model_type": "gemma3"},
+    "architectures": {"architectures": ["Qwen3ForSequenceClassification"]},
+    "lacks the field 'hidden_size'": {"hidden_size": None},
+    "lacks the field 'num_key_value_heads'": {"num_key_value_heads": None},
+    "hidden_size '4096': it must be a number": {"hidden_size": "4096"},
+    "num_hidden_layers 0: it must be a whole number": {"num_hidden_layers": 0},
+    "head_width even": {"head_dim": 33},
+    "lacks the field 'factor'": {"rope_scaling": {"rope_type": "llama3"}},
+}
+
+
+@pytest.mark.parametrize("raw", PUBLISHED.values(), ids=PUBLISHED)
+def test_published_models_are_read_as_transformers_reads_them(raw):
+    config = config_from_hugging_face(raw)
+    theirs = transformers.AutoConfig.for_model(**raw)
+    head_width = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
+    assert config.head_width == head_width
+    assert config.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert (config.rope_scaling is not None) == (theirs.rope_parameters["rope_type"] == "llama3")
+    assert (config.kv_heads, config.width, config.mlp_width, config.layers, config.vocabulary_size) == (
+        theirs.num_key_value_heads, theirs.hidden_size, theirs.intermediate_size, theirs.num_hidden_layers,
+        theirs.vocab_size,
+    )  # fmt: skip
+    assert (config.tie_embeddings, config.norm_epsilon) == (theirs.tie_word_embeddings, theirs.rms_norm_eps)
+
+
+@pytest.mark.parametrize("raw", PUBLISHED.values(), ids=PUBLISHED)
+def test_what_is_written_means_the_same(raw):
+    config = config_from_hugging_face(raw)
+    written = config_to_hugging_face(config, "bfloat16", raw)
+    assert config_from_hugging_face(written) == config
+    theirs = transformers.AutoConfig.for_model(**written).to_dict()
+    original = transformers.AutoConfig.for_model(**raw).to_dict()
+    assert {k: v for k, v in theirs.items() if k != "head_dim"} == {
+        k: v for k, v in original.items() if k != "head_dim"
+    }
+
+
+@pytest.mark.parametrize(("sentence", "changes"), REFUSED.items(), ids=REFUSED)
+def test_what_is_not_computed_is_refused(tmp_path, sentence, changes):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_8B | changes))
+    with pytest.raises(UserError, match=sentence) as caught:
+        read_config(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_absent_fields_have_the_defaults_of_transformers():
+    bare = {"vocab_size": 64, "hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    bare |= {"intermediate_size": 32, "max_position_embeddings": 16}
+    assert config_from_hugging_face(bare | {"model_type": "llama"}).head_width == 12
+    qwen3 = config_from_hugging_face(bare | {"model_type": "qwen3", "num_key_value_heads": 2})
+    theirs = transformers.Qwen3Config(**bare, num_key_value_heads=2)
+    assert qwen3.head_width == theirs.head_dim == 128
+    assert qwen3.rope_theta == theirs.rope_parameters["rope_theta"] == 10_000.0
+    assert (qwen3.norm_epsilon, qwen3.tie_embeddings) == (theirs.rms_norm_eps, theirs.tie_word_embeddings)
+
+
+def test_the_scaling_starts_at_the_longest_context_if_nothing_else_is_said():
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    raw = LLAMA3_2_3B | {"rope_scaling": scaling, "max_position_embeddings": 4096}
+    expected = RopeScaling(factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_positions=4096)
+    assert config_from_hugging_face(raw).rope_scaling == expected
+    assert transformers.LlamaConfig(**raw).rope_parameters["original_max_position_embeddings"] == 4096
+
+
+def test_the_source_is_no_part_of_a_configurations_identity():
+    near, far = tiny_config(), tiny_config(source="/somewhere")
+    assert near == far and hash(near) == hash(far)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"), [("{", "is not JSON"), ("[]", "not a JSON object"), (b"\xff\xfe", "is not JSON")]
+)
+def test_a_damaged_file_is_one_clear_sentence(tmp_path, content, sentence):
+    path = tmp_path / "config.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=f"config.json.*{sentence}"):
+        read_config(tmp_path)

@@ -1,0 +1,194 @@
+"""Folders that we write: `transformers` opens them, a round trip changes nothing, a killed writer leaves no mixture."""
+
+import json
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import transformers
+from hypothesis import strategies
+
+import lcrag.policy.saving as saving
+import lcrag.policy.stored_parameters as stored_parameters_module
+from lcrag.errors import UserError
+from lcrag.policy import initialise, load_hugging_face, logits, make_mesh, save_hugging_face
+from lcrag.policy.tensor_writer import plan_shards, write_shard
+from lcrag.testing import tiny_config
+from lcrag.testing.random_decoders import DECODERS, random_decoder, saved_decoder
+
+DIVISIBLE = {"vocab_size": 384, "num_key_value_heads": 2}
+
+
+def bits(array) -> np.ndarray:
+    """The bytes of an array, so that a comparison sees every bit."""
+    return np.ascontiguousarray(np.asarray(array)).view(np.uint8)
+
+
+def assert_same_bits(first, second):
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(bits(a), bits(b)), first, second)
+
+
+def stored_tensors(folder) -> dict[str, np.ndarray]:
+    return {k: v for path in folder.glob("*.safetensors") for k, v in safetensors.numpy.load_file(path).items()}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "axes"),
+    [(torch.float32, {"data": 2, "fsdp": 4}), (torch.bfloat16, {"data": 1, "fsdp": 2, "tensor": 2})],
+    ids=str,
+)
+def test_a_round_trip_keeps_every_bit(tmp_path, axes, dtype, monkeypatch):
+    monkeypatch.setattr(stored_parameters_module, "PIECE_BYTES", 4000)
+    random_decoder("qwen2_untied", **DIVISIBLE).to(dtype).save_pretrained(tmp_path / "a", max_shard_size="100KB")
+    name = str(dtype).removeprefix("torch.")
+    devices = jax.devices()[: 4 if axes["data"] == 1 else 8]
+    config, params = load_hugging_face(tmp_path / "a", dtype=name, mesh=make_mesh(**axes, devices=devices))
+    save_hugging_face(tmp_path / "b", config, params, shard_bytes=30_000)
+    first, second = stored_tensors(tmp_path / "a"), stored_tensors(tmp_path / "b")
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert value.dtype == second[key].dtype == jnp.dtype(name)
+        np.testing.assert_array_equal(bits(value), bits(second[key]), err_msg=key)
+    again, read = load_hugging_face(tmp_path / "b", dtype=name)
+    assert again == config
+    assert_same_bits(params, read)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_transformers_opens_what_we_write(tmp_path, name):
+    saved_decoder(tmp_path / "a", name)
+    config, params = load_hugging_face(tmp_path / "a")
+    changed = jax.tree.map(lambda leaf: leaf * 1.25, params)  # what training does
+    save_hugging_face(tmp_path / "b", config, changed, shard_bytes=50_000)
+    assert (tmp_path / "b" / "model.safetensors.index.json").is_file()
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "b", attn_implementation="eager", output_loading_info=True
+    )
+    assert not any(report.values())
+    tokens = np.random.default_rng(0).integers(0, config.vocabulary_size, (2, 80))
+    with torch.no_grad():
+        expected = model.eval()(torch.tensor(tokens)).logits.numpy()
+    found = np.asarray(logits(config, changed, jnp.asarray(tokens)))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_arrays_on_the_host_and_on_devices_are_written_alike(tmp_path):
+    config = tiny_config(tie_embeddings=False)
+    params = initialise(config, jax.random.key(0))
+    save_hugging_face(tmp_path / "device", config, params, dtype="bfloat16")
+    save_hugging_face(tmp_path / "host", config, jax.device_get(params), dtype=jnp.bfloat16)
+    assert (tmp_path / "device/model.safetensors").read_bytes() == (tmp_path / "host/model.safetensors").read_bytes()
+    expected = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    assert_same_bits(expected, load_hugging_face(tmp_path / "host", dtype="bfloat16")[1])
+
+
+def test_what_belongs_to_the_model_goes_along(tmp_path):
+    saved_decoder(tmp_path / "a", "llama", bos_token_id=3, initializer_range=0.5)
+    (tmp_path / "a" / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6], "top_k": 20}))
+    (tmp_path / "a" / "tokenizer.json").write_text("{}")
+    (tmp_path / "a" / "chat_template.jinja").write_text("{{ messages }}")
+    (tmp_path / "a" / "pytorch_model.bin").write_text("left behind")
+    config, params = load_hugging_face(tmp_path / "a")
+    save_hugging_face(tmp_path / "b", config, params)
+    assert (tmp_path / "b" / "chat_template.jinja").read_text() == "{{ messages }}"
+    names = {path.name for path in (tmp_path / "b").iterdir()}
+    assert names == {
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"
+    }  # fmt: skip
+    generation = json.loads((tmp_path / "b" / "generation_config.json").read_text())
+    assert generation == {"eos_token_id": [5, 6], "top_k": 20}
+    read = transformers.AutoConfig.from_pretrained(tmp_path / "b")
+    original = transformers.AutoConfig.from_pretrained(tmp_path / "a")
+    ignored = {"transformers_version", "_name_or_path"}
+    assert {k: v for k, v in read.to_dict().items() if k not in ignored} == {
+        k: v for k, v in original.to_dict().items() if k not in ignored
+    }
+    save_hugging_face(tmp_path / "b", config, params, eos_ids=(9,))
+    assert json.loads((tmp_path / "b" / "generation_config.json").read_text())["eos_token_id"] == 9
+    assert json.loads((tmp_path / "b" / "config.json").read_text())["eos_token_id"] == 9
+
+
+def test_a_folder_without_a_source_names_only_what_is_known(tmp_path):
+    config = tiny_config()
+    save_hugging_face(tmp_path, config, initialise(config, jax.random.key(0)))
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    assert load_hugging_face(tmp_path)[0] == config
+
+
+def test_a_source_that_is_gone_is_said(tmp_path, caplog):
+    config = tiny_config(source=str(tmp_path / "old"))
+    save_hugging_face(tmp_path / "model", config, initialise(config, jax.random.key(0)))
+    assert "old is gone" in caplog.text
+
+
+def test_a_killed_writer_leaves_the_earlier_model(tmp_path, monkeypatch):
+    config = tiny_config()
+    earlier = initialise(config, jax.random.key(0))
+    save_hugging_face(tmp_path, config, earlier, shard_bytes=20_000)
+    (tmp_path / "notes.txt").write_text("mine")
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saving, "_publish", killed)
+    later = initialise(config, jax.random.key(1))
+    with pytest.raises(KeyboardInterrupt):
+        save_hugging_face(tmp_path, config, later)
+    assert_same_bits(earlier, load_hugging_face(tmp_path)[1])
+    monkeypatch.undo()
+    save_hugging_face(tmp_path, config, later)
+    assert_same_bits(later, load_hugging_face(tmp_path)[1])
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "notes.txt"}
+
+
+def test_a_model_can_replace_the_one_it_was_read_from(tmp_path):
+    saved_decoder(tmp_path, "qwen3")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    config, params = load_hugging_face(tmp_path)
+    save_hugging_face(tmp_path, config, params, dtype="bfloat16")
+    assert_same_bits(
+        jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params), load_hugging_face(tmp_path, "bfloat16")[1]
+    )
+    assert (tmp_path / "tokenizer.json").is_file() and not list(tmp_path.glob("*index.json"))
+
+
+def test_parameters_of_another_configuration_are_refused(tmp_path):
+    config = tiny_config()
+    params = initialise(config, jax.random.key(0))
+    with pytest.raises(UserError, match="unembedding is missing"):
+        save_hugging_face(tmp_path, tiny_config(tie_embeddings=False), params)
+    with pytest.raises(UserError, match="parameter adapter has no place"):
+        save_hugging_face(tmp_path, config, params | {"adapter": params["embedding"]})
+    with pytest.raises(UserError, match="parameter layers/mlp/.* has shape"):
+        save_hugging_face(tmp_path, tiny_config(mlp_width=64), params)
+    with pytest.raises(UserError, match="parameter layers/.* has shape"):
+        save_hugging_face(tmp_path, tiny_config(layers=3), params)
+    assert not list(tmp_path.iterdir())
+
+
+@hypothesis.given(
+    shapes=strategies.lists(strategies.lists(strategies.integers(1, 5), max_size=3).map(tuple), min_size=1, max_size=6),
+    most=strategies.integers(1, 300),
+    dtype=strategies.sampled_from([np.dtype(np.float32), np.dtype(jnp.bfloat16)]),
+)
+def test_shards_are_what_the_library_reads(tmp_path_factory, shapes, most, dtype):
+    folder = tmp_path_factory.mktemp("shards")
+    values = {
+        f"tensor {number}": np.random.default_rng(number).normal(size=shape).astype(dtype)
+        for number, shape in enumerate(shapes)
+    }
+    shards = plan_shards({name: value.shape for name, value in values.items()}, dtype, most)
+    assert [name for names in shards.values() for name in names] == list(values)
+    for file, names in shards.items():
+        assert len(names) == 1 or sum(values[name].nbytes for name in names) <= most
+        pieces = [(name, 0, values[name]) for name in reversed(names)]
+        write_shard(folder / file, {name: values[name].shape for name in names}, dtype, pieces)
+    read = stored_tensors(folder)
+    assert read.keys() == values.keys()
+    for name, value in values.items():
+        assert read[name].shape == value.shape
+        np.testing.assert_array_equal(read[name], value)
