@@ -24,7 +24,7 @@ from lcrag.policy.lora import Lora
 from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
-from lcrag.policy.sharding import logical_sharding, make_mesh, replicated
+from lcrag.policy.sharding import gathered, logical_sharding, make_mesh, replicated
 from lcrag.policy.tokenizer import Tokenizer
 from lcrag.policy.tokenizer_folder import load_tokenizer
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
@@ -44,6 +44,7 @@ __all__ = [
     "compute_parameters",
     "empty_cache",
     "forward",
+    "gathered",
     "hidden_states",
     "initialise",
     "join",

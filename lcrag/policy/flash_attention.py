@@ -5,6 +5,7 @@ The platform is that of the mesh, never of the host, so that a CPU host can comp
 """
 
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -78,12 +79,13 @@ def flash_attention(
       segments: Which text a token belongs to; None: a row is one text.
       mesh: Rows are spread over its axes data and fsdp, heads over tensor; both must divide.
     """
-    attends = {"xla": _xla, "cudnn": _cudnn, "splash": functools.partial(_splash, interpret=_platform(mesh) != "tpu")}
+    splash_here = functools.partial(_splash, interpret=_platform(mesh) != "tpu")
+    attend: Callable[..., Array] = {"xla": _xla, "cudnn": _cudnn, "splash": splash_here}[kernel]
     if mesh is None or kernel == "xla":  # XLA partitions its own operations
-        return attends[kernel](queries, keys, values, segments)
+        return attend(queries, keys, values, segments)
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
     specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
-    return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
+    return jax.shard_map(attend, mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
 
 
 def _segment_mask(segments: Int[Array, "batch time"] | None):

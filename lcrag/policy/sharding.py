@@ -68,6 +68,16 @@ def spread_kv_heads(config: DecoderConfig, mesh: Mesh | None) -> int:
     return config.kv_heads if mesh is None else math.lcm(config.kv_heads, mesh.shape["tensor"])
 
 
+def gathered(shardings, axis: str = "fsdp"):
+    """The same tree of shardings with nothing spread over one mesh axis: every device along it holds what all hold."""
+
+    def whole(sharding: NamedSharding) -> NamedSharding:
+        spec = (None if entry == axis else entry for entry in sharding.spec)
+        return NamedSharding(sharding.mesh, PartitionSpec(*spec))
+
+    return jax.tree.map(whole, shardings)
+
+
 def check_mesh(config: DecoderConfig, mesh: Mesh) -> None:
     """Finds out whether a mesh can share a decoder's parameters evenly.
 

@@ -9,8 +9,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from lcrag.errors import UserError
-from lcrag.policy import DecoderConfig, Tokenizer, logical_sharding, make_mesh, param_shardings, replicated
-from lcrag.policy.precision import compute_parameters
+from lcrag.policy import (
+    DecoderConfig,
+    Tokenizer,
+    compute_parameters,
+    gathered,
+    logical_sharding,
+    make_mesh,
+    param_shardings,
+    replicated,
+)
 from lcrag.policy.tokenizer import TokenIds
 from lcrag.sampling.generation import FINISH_REASONS, Generation, Sampled
 from lcrag.sampling.programs import Programs, slot_shardings
@@ -66,6 +74,8 @@ class Sampler:
       append_rows: Row counts that are compiled for `append`; the slots themselves are always one.
       append_tokens: Chunk lengths that are compiled for `append`.
       mesh: Devices; one device if None.
+      gather_parameters: Hold the parameters whole along the mesh axis "fsdp". Else each step of decoding gathers them
+        anew, which takes longer than reading them; set it wherever they fit.
 
     Raises:
       UserError: no slots, or an impossible size.
@@ -85,6 +95,7 @@ class Sampler:
         append_rows: Sequence[int] = (8,),
         append_tokens: Sequence[int] = (32, 128),
         mesh: Mesh | None = None,
+        gather_parameters: bool = False,
     ):
         if slots < 1 or block < 1 or context < 2:
             raise UserError(
@@ -99,6 +110,7 @@ class Sampler:
             raise UserError(f"slots={slots} cannot be spread over the mesh {dict(mesh.shape)}: make it a multiple")
         self.slots, self.context = slots, context
         self._config, self._tokenizer, self._mesh, self._block = config, tokenizer, mesh, block
+        self._gather_parameters = gather_parameters
         self._wanted = max(1, round(wanted * slots))
         self._windows = sorted({min(each, context) for each in windows} | {context})
         self._append_rows = sorted({min(each, slots) for each in append_rows} | {slots})
@@ -125,8 +137,9 @@ class Sampler:
 
     def _placed_params(self, params):
         """The sampler's own parameters: the ones given where these serve, else one copy in the compute dtype."""
-        placed = jax.device_put(params, param_shardings(self._config, self._mesh))
-        return compute_parameters(self._config, placed)
+        shardings = param_shardings(self._config, self._mesh)
+        own = compute_parameters(self._config, jax.device_put(params, shardings))
+        return jax.device_put(own, gathered(shardings)) if self._gather_parameters else own
 
     def _put(self, array: np.ndarray | np.generic, *axes: str):
         """The one way from host to device: small control arrays, placed explicitly."""

@@ -143,10 +143,11 @@ def test_limits_and_the_end_of_the_context(model):
     assert sampler.length(1) == 32
 
 
-@pytest.mark.parametrize("tensor", [2, 4])  # there are two key-value heads
-def test_a_sharded_sampler_samples_the_same(model, tensor):
-    mesh = make_mesh(data=2, tensor=tensor, devices=jax.devices()[: 2 * tensor])
-    sharded = converse(make(model, mesh=mesh), range(4), lambda episode: episode, turns=2)
+@pytest.mark.parametrize("tensor, gather", [(2, True), (4, False)])  # there are two key-value heads
+def test_a_sharded_sampler_samples_the_same(model, tensor, gather):
+    mesh = make_mesh(fsdp=2, tensor=tensor, devices=jax.devices()[: 2 * tensor])
+    sampler = make(model, mesh=mesh, gather_parameters=gather)
+    sharded = converse(sampler, range(4), lambda episode: episode, turns=2)
     plain = converse(make(model), range(4), lambda episode: episode, turns=2)
     assert {k: v["tokens"] for k, v in sharded.items()} == {k: v["tokens"] for k, v in plain.items()}
 
