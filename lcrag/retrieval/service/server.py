@@ -23,8 +23,8 @@ def listen(host: str, port: int) -> socket.socket:
       UserError: the address does not exist on this machine, or is taken.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family)
+        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((address[0], port), family=family)
     except (OSError, OverflowError) as error:
         raise UserError(
             f"cannot listen on {host}:{port} ({error}): choose another with --gin.serve.host and --gin.serve.port"

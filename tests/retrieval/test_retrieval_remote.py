@@ -1,0 +1,258 @@
+"""Collections behind a service: they answer like those here, patiently, and never with nothing in place of an error."""
+
+import contextlib
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from lcrag.episodes.requests import RetrievalFailure, Retrieve
+from lcrag.episodes.retrieval_worker import Retries, answer_batch
+from lcrag.errors import UserError
+from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections
+from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal
+from lcrag.retrieval.service import ServiceLimits, make_application
+from lcrag.testing.local_server import served
+from lcrag.testing.pretended_collections import PretendedCollections
+
+QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=4, connect_seconds=2.0)
+NOWHERE = "http://127.0.0.1:9"
+
+
+@contextlib.contextmanager
+def scripted(answers):
+    """A server that gives the answers one after the other, the last one for ever: (status, headers, body) each.
+
+    Gives its address and what it is asked: (time, path, JSON).
+    """
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, headers, answer = answers[min(len(asked), len(answers) - 1)]
+            asked.append((time.monotonic(), self.path, json.loads(body) if body else None))
+            if status is None:
+                return self.connection.close()
+            answer = answer(asked[-1][2]) if callable(answer) else answer
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(status)
+            for name, value in {"content-length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def search_r1_answer(request):
+    """What Search-R1's dense retriever answers: three fields asked for, documents of its corpus with their scores."""
+    assert set(request) == {"queries", "topk", "return_scores"} and request["return_scores"] is True
+    return {
+        "result": [
+            [
+                {"document": {"id": str(7 + rank), "contents": f'"{query}"\nfound {rank}'}, "score": 0.9 - rank / 10}
+                for rank in range(request["topk"])
+            ]
+            for query in request["queries"]
+        ]
+    }
+
+
+def remote(url, **options):
+    return RemoteCollections(LcragService(url, patience=QUICK), **options)
+
+
+def search_r1(urls, patience=QUICK, **options):
+    return RemoteCollections(SearchR1Servers(urls, patience, **options))
+
+
+def test_they_answer_like_collections_here(encoder, passages, tmp_path):
+    for language, rows in (("en", passages), ("fi", passages[:3])):
+        build_collection(rows, encoder, tmp_path, language=language)
+    here = load_collections(tmp_path)
+    with served(make_application(here)) as url:
+        there = remote(url)
+        assert isinstance(there, SearchableCollections) and isinstance(here, SearchableCollections)
+        queries, languages = ["Title 4", "Text of number 7919.", "Title 4", "Title 4"], ["en", "fi", "fi", "en"]
+        assert there.search(queries, languages, 5) == here.search(queries, languages, 5)
+        assert there.search([], [], 1) == []
+        assert (there.languages, there.content_hashes()) == (here.languages, here.content_hashes())
+
+
+def test_nothing_is_asked_twice():
+    collections = PretendedCollections()
+    with served(make_application(collections)) as url:
+        there = remote(url, cached_searches=3)
+        there.search(["a", "b", "a", "a"], ["en", "en", "fi", "en"], 2)
+        assert there.search(["a", "c"], ["fi", "en"], 2)[0] == collections.hits("a", "fi", 2)
+        there.search(["c"], ["en"], 1)
+        there.search(["b"], ["en"], 2)  # forgotten: only three searches are remembered
+        assert there.search(["c"] * 9, ["en"] * 9, 2) == [collections.hits("c", "en", 2)] * 9
+    assert collections.calls == [
+        (["a", "b", "a"], ["en", "en", "fi"], 2),
+        (["c"], ["en"], 2),
+        (["c"], ["en"], 1),
+        (["b"], ["en"], 2),
+    ]
+
+
+def test_requests_are_as_large_as_the_service_takes():
+    collections = PretendedCollections()
+    limits = ServiceLimits(queries=3, passages=4)
+    with served(make_application(collections, limits=limits, batch_queries=1, window_seconds=0)) as url:
+        there = remote(url)
+        queries = [f"q{number}" for number in range(8)]
+        assert [hits[0].text for hits in there.search(queries, ["zh"] * 8, 1)] == [f"{q} in zh,\n0" for q in queries]
+        assert sorted(len(queries) for queries, *_ in collections.calls) == [2, 3, 3]
+        with pytest.raises(UserError, match="a search for 5 passages: ask this service for 1 to 4"):
+            there.search(["a"], ["en"], 5)
+        with pytest.raises(UserError, match="a search for 0 passages"):
+            there.search(["a"], ["en"], 0)
+        with pytest.raises(UserError, match="no collection in language 'de': the service has en, fi, zh"):
+            there.search(["a"], ["de"], 1)
+
+
+def test_some_of_the_languages():
+    with served(make_application(PretendedCollections())) as url:
+        service = LcragService(f"{url}/retrieve/", ["zh", "en"], QUICK)
+        assert RemoteCollections(service).languages == ("en", "zh")
+        assert set(service.content_hashes()) == {"encoder", "collection/en", "collection/zh"}
+        with pytest.raises(UserError, match="has no collection in 'de': there are en, fi, zh"):
+            LcragService(url, ["en", "de"], QUICK)
+
+
+def test_it_comes_back_to_a_service_that_is_out_for_a_while():
+    late = [(503, {}, {"detail": "come back later"}), (None, {}, b""), (429, {}, b""), (200, {}, search_r1_answer)]
+    with scripted(late) as (url, asked):
+        [[hit]] = search_r1({"en": url}).search(["a"], ["en"], 1)
+        assert hit == Hit(id="7", title="a", text="found 0", score=0.9, language="en")
+    assert len(asked) == 4
+
+
+def test_it_waits_as_long_as_it_is_asked_to():
+    with scripted([(503, {"retry-after": "1"}, b""), (200, {}, search_r1_answer)]) as (url, asked):
+        search_r1({"en": url}, Patience(first_wait_seconds=0.001)).search(["a"], ["en"], 1)
+    (first, *_), (second, *_) = asked
+    assert second - first >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "parts", "attempts"),
+    [
+        (503, {"detail": "busy"}, UserError, ("after 4 attempts (status 503: busy)", "start it"), 4),
+        (None, b"", UserError, ("after 4 attempts (RemoteProtocolError",), 4),
+        (500, b"Internal Server Error", ServiceRefusal, ("failed 3 times: status 500: Internal",), 3),
+        (422, {"detail": "topk"}, ServiceRefusal, ("refuses (status 422: topk)",), 1),
+        (404, {"detail": "Not Found"}, UserError, ("status 404: Not Found", "check its address"), 1),
+        (302, b"", UserError, ("status 302",), 1),
+        (200, b"<html>", UserError, ("does not speak the /retrieve API", "Invalid JSON"), 1),
+        (200, {"result": []}, UserError, ("it answers 0 queries of 1",), 1),
+        (200, {"result": [[{"score": 1.0}]]}, UserError, ("does not speak the /retrieve API",), 1),
+        (200, {"result": [[{"document": {"id": "1"}}]]}, UserError, ("neither contents nor text",), 1),
+    ],
+)
+def test_failures_are_clear_and_never_empty(status, body, error, parts, attempts):
+    with scripted([(status, {}, body)]) as (url, asked):
+        with pytest.raises(error) as caught:
+            search_r1({"en": url}).search(["a"], ["en"], 1)
+        message = str(caught.value)
+        assert url in message and all(part in message for part in parts), message
+        assert "\n" not in message and len(asked) == attempts
+
+
+def test_a_service_that_is_not_there():
+    with pytest.raises(UserError, match=r"service at http://127.0.0.1:9 does not answer after 3 attempts \(ConnectErr"):
+        LcragService(NOWHERE, patience=QUICK)
+    with pytest.raises(UserError, match="is no address: write http://HOST:PORT"):
+        LcragService("localhost:8000", patience=QUICK)
+    with pytest.raises(UserError, match="Patience.attempts is 0"):
+        Patience(attempts=0)
+    with pytest.raises(UserError, match="search_r1_collections.urls is empty"):
+        SearchR1Servers({})
+
+
+def test_a_search_r1_server_is_not_ours():
+    with scripted([(200, {}, {"result": []})]) as (url, _):
+        with pytest.raises(UserError, match="does not describe its collections .* search_r1_collections"):
+            LcragService(url, patience=QUICK)
+
+
+def test_collections_that_change_under_a_run():
+    collections = PretendedCollections()
+    with served(make_application(collections)) as url:
+        there = remote(url)
+        there.search(["a"], ["en"], 1)
+        [service] = [there._backend]
+        service._content = "another"
+        with pytest.raises(UserError, match="have changed since this command began"):
+            there.search(["b"], ["en"], 1)
+
+
+def test_search_r1s_servers_a_language_each():
+    with scripted([(200, {}, search_r1_answer)]) as (english, asked_english):
+        with scripted([(200, {}, search_r1_answer)]) as (finnish, asked_finnish):
+            there = search_r1({"fi": f"{finnish}/retrieve", "en": english}, queries=2)
+            queries, languages = ["a", "b", "c", "d", "a"], ["en", "en", "fi", "en", "fi"]
+            found = there.search(queries, languages, 2)
+            assert there.languages == ("en", "fi")
+            assert there.content_hashes()["collection/fi"] == f"unknown, at {finnish}/retrieve"
+    assert [(hits[0].title, hits[1].text, hits[0].language, len(hits)) for hits in found] == [
+        (query, "found 1", language, 2) for query, language in zip(queries, languages, strict=True)
+    ]
+    assert [path for _, path, _ in (*asked_english, *asked_finnish)] == ["/retrieve"] * 3
+    assert sorted(request["queries"] for _, _, request in asked_english) == [["a", "b"], ["d"]]
+    assert [request["queries"] for _, _, request in asked_finnish] == [["c", "a"]]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"document": {"id": 3, "contents": "T\nx"}, "score": "0.25"}, ("3", "T", "x", 0.25)),
+        ({"id": "3", "contents": '"T"\nx'}, ("3", "T", "x", 0.5)),
+        ({"document": {"id": "3", "title": "T", "text": "x"}}, ("3", "T", "x", 0.5)),
+        ({"document": {"contents": "x"}, "score": 1}, ("1ff6ffa17c5ce95b", "", "x", 1.0)),
+    ],
+)
+def test_the_dialects_of_search_r1s_servers(found, expected):
+    first = {"document": {"id": "1", "contents": "T\nfirst"}, "score": 1.0}
+    with scripted([(200, {}, {"result": [[first, found, first]]})]) as (url, _):
+        [[_, hit]] = search_r1({"en": url}).search(["a"], ["en"], 2)
+    identity, title, text, score = expected
+    assert (hit.title, hit.text, hit.score) == (title, text, score)
+    assert hit.id == identity or not ("id" in found or "id" in found["document"])
+
+
+def test_episodes_see_failures_where_they_are():
+    """What the policy wrote cannot end a run: its search fails alone."""
+    collections = PretendedCollections()
+    with served(make_application(collections, window_seconds=0)) as url:
+        requests = [Retrieve((query,), ("en",), 1) for query in ("a", "break", "b")]
+        answers = answer_batch(remote(url).search, requests, Retries(attempts=1))
+    assert [[[[hit.text]]] for hit in (answers[0][0][0][0], answers[2][0][0][0])] == [
+        [[["a in en,\n0"]]],
+        [[["b in en,\n0"]]],
+    ]
+    assert isinstance(answers[1], RetrievalFailure) and "something broke" in answers[1].reason
+
+
+def test_a_service_that_goes_away_ends_the_run():
+    with served(make_application(PretendedCollections())) as url:
+        there = remote(url)
+    with pytest.raises(UserError, match="does not answer after 4 attempts"):
+        answer_batch(there.search, [Retrieve(("a",), ("en",), 1)], Retries())

@@ -1,0 +1,151 @@
+"""Web search through the interface of collections, against local stand-ins of the engines."""
+
+import logging
+
+import pytest
+from fastapi import FastAPI, HTTPException, Request
+
+from lcrag.errors import UserError
+from lcrag.retrieval import Hit
+from lcrag.retrieval.remote import (
+    GoogleCustomSearch,
+    Patience,
+    RemoteCollections,
+    SerpApi,
+    ServiceRefusal,
+    WebSearch,
+    key_from,
+)
+from lcrag.retrieval.service import make_application
+from lcrag.testing.local_server import served
+
+QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=3)
+KEY = "a-key-nobody-may-see"
+SERPAPI_PAGES = {
+    "capital of Chad": {
+        "answer_box": {"title": "Chad / Capital", "answer": "N'Djamena", "link": "https://a"},
+        "organic_results": [
+            {"position": 1, "title": "N'Djamena", "link": "https://b", "snippet": "The capital\u00a0of\nChad."},
+            {"position": 2, "title": "No snippet", "link": "https://c"},
+        ],
+    },
+    "zzzz": {"error": "Google hasn't returned any results for this query."},
+    "wrong": {"error": "Unsupported `lr`."},
+}
+GOOGLE_PAGES = {
+    "capital of Chad": {
+        "items": [{"title": "N'Djamena", "link": "https://b", "snippet": "The capital of Chad."}, {"link": "https://c"}]
+    },
+    "zzzz": {"searchInformation": {"totalResults": "0"}},
+}
+
+
+def engine_application(pages, key_name, asked):
+    """A search engine that knows a few queries, and one key."""
+    application = FastAPI()
+
+    @application.get("/search")
+    def search(request: Request):
+        parameters = dict(request.query_params)
+        asked.append(parameters)
+        if parameters[key_name] != KEY:
+            raise HTTPException(401, "Invalid API key.")
+        return pages[parameters["q"]]
+
+    return application
+
+
+@pytest.fixture
+def asked():
+    return []
+
+
+@pytest.fixture
+def serpapi(asked):
+    with served(engine_application(SERPAPI_PAGES, "api_key", asked)) as url:
+        yield SerpApi(key=KEY, url=f"{url}/search")
+
+
+@pytest.fixture
+def google(asked):
+    with served(engine_application(GOOGLE_PAGES, "key", asked)) as url:
+        yield GoogleCustomSearch(key=KEY, engine_id="an-engine", url=f"{url}/search")
+
+
+def web(engine, languages=("en", "zh")):
+    return RemoteCollections(WebSearch(engine, languages, QUICK))
+
+
+def test_serpapi(serpapi, asked):
+    there = web(serpapi)
+    found, chinese, nothing = there.search(["capital of Chad", "capital of Chad", "zzzz"], ["en", "zh", "en"], 2)
+    assert found == [
+        Hit(id="https://a", title="Chad / Capital", text="N'Djamena", score=1.0, language="en"),
+        Hit(id="https://b", title="N'Djamena", text="The capital of Chad.", score=0.5, language="en"),
+    ]
+    assert [hit.language for hit in chinese] == ["zh", "zh"] and nothing == []
+    there.search(["capital of Chad"], ["en"], 2)
+    assert len(asked) == 3, "a search that costs money is not repeated"
+    english, mandarin = sorted((each for each in asked if each["q"] != "zzzz"), key=lambda each: each["hl"])
+    expected = {"engine": "google", "q": "capital of Chad", "num": "2", "api_key": KEY}
+    assert english == expected | {"hl": "en", "lr": "lang_en"}
+    assert mandarin == expected | {"hl": "zh-cn", "lr": "lang_zh-CN"}
+
+
+def test_google(google, asked):
+    [hits, nothing] = web(google).search(["capital of Chad", "zzzz"], ["zh", "en"], 3)
+    assert hits == [
+        Hit(id="https://b", title="N'Djamena", text="The capital of Chad.", score=1.0, language="zh"),
+        Hit(id="https://c", title="", text="", score=0.5, language="zh"),
+    ]
+    assert nothing == []
+    assert next(each for each in asked if each["hl"] == "zh-CN") == {
+        "key": KEY, "cx": "an-engine", "q": "capital of Chad", "num": "3", "hl": "zh-CN", "lr": "lang_zh-CN",
+    }  # fmt: skip
+
+
+def test_what_an_engine_refuses(serpapi):
+    with pytest.raises(ServiceRefusal, match="SerpAPI failed: Unsupported `lr`"):
+        web(serpapi).search(["wrong"], ["en"], 1)
+    with pytest.raises(ServiceRefusal, match="answers no empty query"):
+        web(serpapi).search([" "], ["en"], 1)
+    with pytest.raises(UserError, match="a search for 11 passages: ask this service for 1 to 10"):
+        web(serpapi).search(["capital of Chad"], ["en"], 11)
+    with pytest.raises(UserError, match="no collection in language 'fi'"):
+        web(serpapi).search(["capital of Chad"], ["fi"], 1)
+
+
+def test_nobody_sees_the_key(serpapi, google, caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG)
+    web(serpapi).search(["capital of Chad"], ["en"], 1)
+    wrong = SerpApi(key="another-key", url=serpapi.url)
+    with pytest.raises(UserError, match=r"status 401: Invalid API key.*check its address and key") as caught:
+        web(wrong).search(["capital of Chad"], ["en"], 1)
+    away = GoogleCustomSearch(key=KEY, engine_id="e", url="http://127.0.0.1:9/search")
+    with pytest.raises(UserError, match="does not answer after 3 attempts") as unanswered:
+        web(away).search(["capital of Chad"], ["en"], 1)
+    shown = f"{caught.value} {unanswered.value} {serpapi} {google} {web(google).content_hashes()}"
+    assert KEY not in shown and "another-key" not in shown
+    assert not [record for record in caplog.records if record.name.startswith("http") and KEY in record.getMessage()]
+    monkeypatch.setenv("SOME_KEY", f" {KEY} ")
+    assert key_from("SOME_KEY") == KEY
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(UserError, match="the environment variable SOME_KEY is not set: export SOME_KEY=KEY"):
+        key_from("SOME_KEY")
+
+
+def test_something_else_than_an_engine():
+    application = FastAPI()
+    application.get("/search")(lambda: ["no", "page"])
+    with served(application) as url, pytest.raises(UserError, match="answers something else than results"):
+        web(SerpApi(key=KEY, url=f"{url}/search")).search(["a"], ["en"], 1)
+
+
+def test_our_service_serves_the_web_too(serpapi):
+    """So that a Search-R1-style client can search the web through it."""
+    from lcrag.retrieval.remote import LcragService
+
+    with served(make_application(web(serpapi))) as url:
+        there = RemoteCollections(LcragService(url, patience=QUICK))
+        [[hit]] = there.search(["capital of Chad"], ["en"], 1)
+    assert (hit.title, hit.text) == ("Chad / Capital", "N'Djamena")
