@@ -124,7 +124,7 @@ class School:
     def save(self, folder: pathlib.Path, params, dtype: str) -> None:
         """A Hugging Face folder with its tokenizer."""
         config = dataclasses.replace(self.config, unroll_layers=False)
-        save_hugging_face(folder, config, jax.device_get(params), dtype=dtype, eos_ids=self.tokenizer.eos_ids)
+        save_hugging_face(folder, config, params, dtype=dtype, eos_ids=self.tokenizer.eos_ids)
         self.tokenizer.save(folder)
 
     def _fit(self, name, params, rows, steps, learning_rate, tokens, layout=TEXT_LAYOUT, decay="cosine"):

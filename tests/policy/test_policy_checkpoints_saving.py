@@ -15,7 +15,16 @@ from hypothesis import strategies
 import lcrag.policy.saving as saving
 import lcrag.policy.stored_parameters as stored_parameters_module
 from lcrag.errors import UserError
-from lcrag.policy import initialise, load_hugging_face, logits, make_mesh, save_hugging_face
+from lcrag.policy import (
+    Lora,
+    add_lora,
+    initialise,
+    load_hugging_face,
+    logits,
+    make_mesh,
+    merge_lora,
+    save_hugging_face,
+)
 from lcrag.policy.tensor_writer import plan_shards, write_shard
 from lcrag.testing import tiny_config
 from lcrag.testing.random_decoders import DECODERS, random_decoder, saved_decoder
@@ -84,6 +93,17 @@ def test_arrays_on_the_host_and_on_devices_are_written_alike(tmp_path):
     assert (tmp_path / "device/model.safetensors").read_bytes() == (tmp_path / "host/model.safetensors").read_bytes()
     expected = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     assert_same_bits(expected, load_hugging_face(tmp_path / "host", dtype="bfloat16")[1])
+
+
+def test_adapters_are_merged(tmp_path):
+    config, base = tiny_config(), initialise(tiny_config(), jax.random.key(0))
+    adapted, params = add_lora(config, base, Lora(rank=2), jax.random.key(1))
+    params = jax.tree.map(lambda leaf: leaf + 0.01, params)
+    save_hugging_face(tmp_path, adapted, params)
+    merged_config, merged = merge_lora(adapted, params)
+    read_config, read = load_hugging_face(tmp_path)
+    assert read_config == merged_config == config
+    assert_same_bits(merged, read)
 
 
 def test_what_belongs_to_the_model_goes_along(tmp_path):
