@@ -96,7 +96,7 @@ def save_hugging_face(
 def _check(config: DecoderConfig, flat: dict[str, Any]) -> None:
     needed = flat_parameters(abstract_parameters(config))
     for path in sorted(flat.keys() ^ needed.keys()):
-        what = "is missing" if path in needed else "has no place in a checkpoint"
+        what = "is missing" if path in needed else "has no place in the checkpoint"
         raise UserError(f"parameter {path} {what}: these are not the parameters of this configuration")
     for path, leaf in needed.items():
         if flat[path].shape != leaf.shape:
