@@ -80,12 +80,12 @@ def flash_attention(
       mesh: Rows are spread over its axes data and fsdp, heads over tensor; both must divide.
     """
     splash_here = functools.partial(_splash, interpret=_platform(mesh) != "tpu")
-    attend: Callable[..., Array] = {"xla": _xla, "cudnn": _cudnn, "splash": splash_here}[kernel]
+    attends: dict[Kernel, Callable[..., Array]] = {"xla": _xla, "cudnn": _cudnn, "splash": splash_here}
     if mesh is None or kernel == "xla":  # XLA partitions its own operations
-        return attend(queries, keys, values, segments)
+        return attends[kernel](queries, keys, values, segments)
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
     specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
-    return jax.shard_map(attend, mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
+    return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
 
 
 def _segment_mask(segments: Int[Array, "batch time"] | None):
