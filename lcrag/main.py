@@ -7,7 +7,7 @@ gin holds its configuration. What can be checked without importing JAX is checke
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lcrag.cli.arguments import Arguments, closest, split_arguments
 from lcrag.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
@@ -25,6 +25,7 @@ class Command:
       summary: What it does, for the list of commands.
       words: What may follow the command, as the usage line shows it; empty: nothing.
       gin_file: The configuration used when none is named; empty: one must be named.
+      options: Options that it alone has: the parameter of gin that takes the text of each.
       details: What else `lcrag COMMAND --help` says.
     """
 
@@ -32,6 +33,7 @@ class Command:
     summary: str
     words: str = ""
     gin_file: str = ""
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     details: str = ""
 
 
@@ -63,6 +65,16 @@ COMMANDS = {
         details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
         "--gin.serve.collections=@atlas_collections().",
+    ),
+    "compile": Command(
+        function="lcrag.experiments:compile_programs",
+        summary="Whether training fits some devices, which need not be there: memory, collectives, work",
+        words="[update] [append] [decode] [--topology=v5e:4x4]",
+        gin_file="compile.gin",
+        options={"--topology": "compile.topology"},
+        details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"
+        "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
+        "estimated on pretended CPU devices. Writes compile.json into --output_dir if one is given.",
     ),
     "build": Command(
         function="lcrag.experiments:build",
@@ -117,7 +129,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status: 0, 2 after a mistake, 130 when interrupted."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = split_arguments(argv)
+        arguments = split_arguments(argv, special_options())
         if arguments.show_help or arguments.command is None:
             print(_help_for(arguments), flush=True)
             return 0
@@ -134,6 +146,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return 0
+
+
+def special_options() -> tuple[str, ...]:
+    """Every option that some command has for itself."""
+    return tuple(option for command in COMMANDS.values() for option in command.options)
 
 
 def _help_for(arguments: Arguments) -> str:
@@ -154,10 +171,11 @@ def _execute(command: Command, arguments: Arguments) -> None:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
         raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
-    statements = read_configuration(gin_files, arguments.bindings)
+    bindings = (*arguments.bindings, *_special_bindings(command, arguments))
+    statements = read_configuration(gin_files, bindings)
     silence_libraries()
     function, scopes = load_function(command.function)
-    configure(statements, gin_files, arguments.bindings, scopes)
+    configure(statements, gin_files, bindings, scopes)
     try:
         function(arguments.output_dir, arguments.words)
     except (TypeError, RuntimeError) as error:
@@ -165,6 +183,14 @@ def _execute(command: Command, arguments: Arguments) -> None:
         if sentence is None:
             raise
         raise UserError(sentence) from error
+
+
+def _special_bindings(command: Command, arguments: Arguments) -> list[str]:
+    """The options that the command alone has, as gin statements."""
+    for option, _ in arguments.others:
+        if option not in command.options:
+            raise UserError(f"lcrag {arguments.command} has no option {option}")
+    return [f"{command.options[option]} = {value!r}" for option, value in arguments.others]
 
 
 def _interrupted(arguments: Arguments) -> str:

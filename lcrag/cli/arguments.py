@@ -21,6 +21,7 @@ class Arguments:
       gin_files: Values of `--gin_file`, in order.
       bindings: `--gin.Scope.param=value` as gin statements, `Scope.param = value`, in order.
       output_dir: Value of `--output_dir`.
+      others: Options of single commands with their values, in order.
       show_help: Whether `--help` was among them.
       traceback: Whether mistakes show where they were noticed.
     """
@@ -30,6 +31,7 @@ class Arguments:
     gin_files: tuple[str, ...] = ()
     bindings: tuple[str, ...] = ()
     output_dir: Path | None = None
+    others: tuple[tuple[str, str], ...] = ()
     show_help: bool = False
     traceback: bool = False
 
@@ -40,8 +42,12 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def split_arguments(argv: Sequence[str]) -> Arguments:
+def split_arguments(argv: Sequence[str], others: Sequence[str] = ()) -> Arguments:
     """Splits the words after `lcrag`.
+
+    Args:
+      argv: The words.
+      others: Options that single commands have beside OPTIONS; each takes a value.
 
     Raises:
       UserError: An option that does not exist, lacks its value or, for a binding, its `=`.
@@ -49,7 +55,7 @@ def split_arguments(argv: Sequence[str]) -> Arguments:
     words: list[str] = []
     flags: set[str] = set()
     bindings: list[str] = []
-    values: dict[str, list[str]] = {option: [] for option in OPTIONS}
+    values: dict[str, list[str]] = {option: [] for option in (*OPTIONS, *others)}
     rest = iter(argv)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -57,12 +63,12 @@ def split_arguments(argv: Sequence[str]) -> Arguments:
             words.extend(rest)
         elif word in ("-h", *FLAGS):
             flags.add("--help" if word == "-h" else word)
-        elif name in OPTIONS:
+        elif name in values:
             values[name].append(_value_of(name, value if equals else next(rest, "")))
         elif name.startswith("--gin."):
             bindings.append(_binding(word, name, equals, value))
         elif word.startswith("-") and len(word) > 1:
-            raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *OPTIONS))}")
+            raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *values))}")
         else:
             words.append(word)
     return Arguments(
@@ -71,6 +77,7 @@ def split_arguments(argv: Sequence[str]) -> Arguments:
         gin_files=tuple(values["--gin_file"]),
         bindings=tuple(bindings),
         output_dir=Path(values["--output_dir"][-1]) if values["--output_dir"] else None,
+        others=tuple((option, value) for option in others for value in values[option]),
         show_help="--help" in flags,
         traceback="--traceback" in flags,
     )
@@ -78,7 +85,7 @@ def split_arguments(argv: Sequence[str]) -> Arguments:
 
 def _value_of(option: str, value: str) -> str:
     if not value or value.startswith("--"):
-        raise UserError(f"{option} needs a value: {option}=PATH")
+        raise UserError(f"{option} needs a value: {option}=VALUE")
     return value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
+import jax
 from jax.sharding import Mesh
 
 from lcrag.data.atlas import World, build_world
@@ -15,19 +16,20 @@ from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.errors import UserError
-from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, load_hugging_face, load_tokenizer, make_mesh
-from lcrag.policy.config import ComputeDtype, Remat
+from lcrag.experiments.computation import DEFAULT_COMPUTATION, Computation, computation_of
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, add_lora, load_hugging_face, load_tokenizer, make_mesh
+from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.retrieval import Collections, SearchableCollections, build_collection, load_collections, load_encoder
 from lcrag.sampling import Sampler
 
 WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
 
 configured_sampler = gin.external_configurable(Sampler, module="lcrag.sampling")
-configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
+configured_runner = gin.external_configurable(Runner, module="lcrag.episodes", denylist=["chat"])
+configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
 gin.external_configurable(load_collections, module="lcrag.retrieval")
 gin.external_configurable(Retries, module="lcrag.episodes")
-gin.external_configurable(Chat, module="lcrag.episodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,21 +51,20 @@ def resolved_folder(folder: str) -> pathlib.Path:
 
 
 @gin.configurable
-def policy(
-    folder: str, mesh: Mesh, compute_dtype: ComputeDtype = "float32", remat: Remat = "none", unroll_layers: bool = False
-) -> Policy:
+def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATION, adapter_seed: int = 0) -> Policy:
     """Loads a policy from a Hugging Face folder, or from the package ("atlas/cold_start").
 
     Args:
       folder: Where `config.json`, `model.safetensors` and `tokenizer.json` are.
       mesh: Devices.
-      compute_dtype: "float32" or "bfloat16".
-      remat: What the backward pass recomputes: "none", "dots" or "full".
-      unroll_layers: Unroll the scan over layers; quicker for tiny models.
+      computation: How it is computed on them; with adapters, fresh ones are added and the weights are frozen.
+      adapter_seed: Of the adapters' random halves.
     """
-    path = resolved_folder(folder)
-    config, params = load_hugging_face(path, mesh=mesh)
-    config = dataclasses.replace(config, compute_dtype=compute_dtype, remat=remat, unroll_layers=unroll_layers)
+    path, lora = resolved_folder(folder), computation.lora
+    config, params = load_hugging_face(path, computation.compute_dtype if lora else "float32", mesh)
+    if lora is not None:
+        config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)
+    config = computation.of(config)
     return Policy(folder, config, params, _fitting_tokenizer(path, config), mesh)
 
 
@@ -84,7 +85,7 @@ def policy_parameters(folder: str, like: Policy) -> Any:
     Raises:
       UserError: it has another shape.
     """
-    other = policy(folder, like.mesh, like.config.compute_dtype, like.config.remat, like.config.unroll_layers)
+    other = policy(folder, like.mesh, computation_of(like.config))
     if other.config != like.config:
         raise UserError(f"the policy in {folder} has another shape than {like.name}: compare policies of one shape")
     return other.params
@@ -162,9 +163,11 @@ def make_sampler(policy: Policy) -> Sampler:
 
 def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
     """The runner, as configured, over a sampler and some collections."""
-    return configured_runner(sampler=sampler, tokenizer=policy.tokenizer, search=collections.search, seed=seed)
+    parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
+    return configured_runner(**parts, chat=configured_chat(), seed=seed)
 
 
 def content_hashes(policy: Policy, collections: SearchableCollections) -> dict[str, str]:
     """The hash of everything that a result depends on and that gin names only by its folder."""
-    return {"tokenizer": policy.tokenizer.fingerprint()} | collections.content_hashes()
+    own = {"policy": parameter_fingerprint(policy.params), "tokenizer": policy.tokenizer.fingerprint()}
+    return own | collections.content_hashes()

@@ -15,6 +15,7 @@ from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
 from lcrag.experiments.checking import check_counts, check_questions, check_rows
 from lcrag.experiments.evaluating import Evaluation
+from lcrag.experiments.learner import decoder_functions, policy_update
 from lcrag.experiments.method import Method, ProgramOf, Scored
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
@@ -25,11 +26,11 @@ from lcrag.learning import (
     TrainState,
     initial_state,
     make_score,
-    make_update,
     pack,
 )
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import hidden_states, param_shardings, save_hugging_face, unembed_log_probabilities
+from lcrag.policy import join, param_shardings, save_hugging_face, split_trainable
+from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import RunFolder, open_run, provenance
 from lcrag.sampling import Sampler
@@ -113,12 +114,12 @@ def train(
             layout=layout,
             parts=updates_per_rollout,
         )
-        with Checkpoints(run.checkpoints) as checkpoints:
+        with Checkpoints(run.checkpoints, base=training.base) as checkpoints:
             first = training.restore(checkpoints)
             if evaluation is not None and first == 0:
                 evaluation.run(run.path, BEFORE, runner, program, policy, seed=seed, console=console)
                 evaluation.run_references(run.path, sampler, runner, program, policy, seed=seed, console=console)
-                sampler.set_params(training.state.params)
+                sampler.set_params(training.params)
             with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
                 for step in range(first, steps):
                     drawn = method.questions(table, seed=seed, step=step, couplings=couplings)
@@ -138,7 +139,7 @@ def train(
                         checkpoints.save(step + 1, training.state)
         if evaluation is not None:
             evaluation.run(run.path, AFTER, runner, program, policy, seed=seed, console=console)
-        save_policy(run.path / "policy", policy, training.state.params)
+        save_policy(run.path / "policy", policy, training.params)
         report_run(run.path, evaluation, console)
 
 
@@ -160,19 +161,17 @@ class _Training:
     ):
         self._sampler, self._runner, self._method, self._program = sampler, runner, method, program
         self._layout, self._parts = layout, parts
-        shardings = param_shardings(policy.config, policy.mesh)
-        hidden = functools.partial(hidden_states, policy.config)
-        unembed = functools.partial(unembed_log_probabilities, policy.config)
-        temperature = runner.temperature
-        self._update = make_update(
-            hidden, unembed, objective, optimizer, temperature=temperature, mesh=policy.mesh, param_shardings=shardings
-        )
+        shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
+        params, self._frozen = split_trainable(policy.config, policy.params)
+        self.base = parameter_fingerprint(self._frozen) if self._frozen else None
+        self._update = policy_update(policy.config, policy.mesh, objective, optimizer, runner.temperature)
         self._reference = None
         if objective.kl_coefficient:
-            score = make_score(hidden, unembed, policy.mesh, temperature)
-            self._reference = functools.partial(score, policy.params)
-        # the update gives its state's memory away, and the policy's own parameters are still wanted
-        params = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)(policy.params)
+            score = make_score(*decoder_functions(policy.config, policy.mesh), policy.mesh, runner.temperature)
+            self._reference = functools.partial(score, params, frozen=self._frozen)
+            # the update gives its state's memory away, and the reference's parameters are still wanted
+            copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
+            params = copy(params)
         self.state: TrainState = initial_state(params, optimizer, policy.mesh, shardings)
 
     def restore(self, checkpoints: Checkpoints) -> int:
@@ -180,9 +179,16 @@ class _Training:
         step = checkpoints.latest_step()
         if step is None:
             return 0
-        self.state = checkpoints.restore(abstract_state(self.state))
-        self._sampler.set_params(self.state.params)
+        wanted = abstract_state(self.state)
+        jax.tree.map(lambda leaf: leaf.delete(), self.state)  # one state has room, two may not
+        self.state = checkpoints.restore(wanted)
+        self._sampler.set_params(self.params)
         return step
+
+    @property
+    def params(self):
+        """All parameters as they are now, frozen ones included."""
+        return join(self.state.params, self._frozen)
 
     def step(self, step: int, questions: Sequence[Question], display: TrainingDisplay):
         """One rollout and its updates: (scored episodes, metrics)."""
@@ -225,9 +231,9 @@ class _Training:
             if self._reference is not None:
                 batch = batch.replace(reference_log_probabilities=jax.device_get(self._reference(batch)))
             with jax.transfer_guard("disallow"):
-                self.state, metrics = self._update(self.state, batch)
+                self.state, metrics = self._update(self.state, batch, self._frozen)
                 measured.append({name: float(value) for name, value in jax.device_get(metrics).items()})
-        self._sampler.set_params(self.state.params)
+        self._sampler.set_params(self.params)
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
         counts = {name: value for name, value in measured[-1].items() if name.startswith("update/")}
         # later mini-batches are off-policy by design: only the first compares the two programs
@@ -245,5 +251,5 @@ def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:
 
 def save_policy(folder: pathlib.Path, policy: Policy, params) -> None:
     """Writes the trained policy as a Hugging Face folder, tokenizer included."""
-    save_hugging_face(folder, policy.config, jax.device_get(params), eos_ids=policy.tokenizer.eos_ids)
+    save_hugging_face(folder, policy.config, params, eos_ids=policy.tokenizer.eos_ids)
     policy.tokenizer.save(folder)

@@ -1,0 +1,178 @@
+"""The collectives of a compiled program, read from its HLO text: which, how often, how many bytes.
+
+How often counts a loop's body as many times as the loop runs, where the text says so (scans over layers or chunks
+do); a loop of unknown length, such as that over micro-batches or over sampled tokens, counts once.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
+ITEM_BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "c64": 8, "c128": 16}
+
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?(?P<name>[\w.\-]+) (?:\(.*\) -> .*)?\{$")
+INSTRUCTION = re.compile(
+    r"^\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<operation>[\w\-]+)\((?P<rest>.*)$"
+)
+SHAPE = re.compile(r"\b(?P<dtype>pred|[a-z]+\d+[a-z0-9]*)\[(?P<sizes>[\d,]*)\]")
+CALLED = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
+CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+CHANNEL = re.compile(r"channel_id=(\d+)")
+CONSTANT = re.compile(r"^(\d+)\)")
+# A TPU's reduce-scatter is a fusion around an all-reduce.
+REDUCE_SCATTER = re.compile(r"all-reduce-scatter")
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of HLO.
+
+    Attributes:
+      root: Not None if its result is that of its computation.
+      name: Of its result.
+      type: Shape and dtype of the result, or a tuple of them.
+      operation: As XLA calls it.
+      rest: Operands and attributes.
+    """
+
+    root: str | None
+    name: str
+    type: str
+    operation: str
+    rest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """All collectives of one kind in a program.
+
+    Attributes:
+      kind: One of KINDS.
+      places: In the program's text.
+      executions: Of one pass over loops of unknown length.
+      bytes: What they move in these executions: the whole (gathered, reduced or to be scattered) arrays as one
+        device sees them.
+    """
+
+    kind: str
+    places: int
+    executions: int
+    bytes: float
+
+
+def collectives_of(text: str) -> tuple[Collective, ...]:
+    """The collectives of a program, by kind in the order of KINDS, from `jax.stages.Compiled.as_text()`."""
+    computations = _computations(text)
+    multiplicity = _multiplicity(computations, _entry(text))
+    found: dict[str, list[tuple[int, float]]] = collections.defaultdict(list)
+    seen = set()
+    for name, instructions in computations.items():
+        types = {each.name: each.type for each in instructions}
+        for each in instructions:
+            kind = _kind(each, name)
+            if kind is None or not multiplicity[name]:
+                continue
+            channel = CHANNEL.search(each.rest)
+            # XLA splits one collective into stages that overlap with computation: same channel, same type
+            identity = (kind, channel[1], _largest_bytes(each, types)) if channel else (name, each.name)
+            if identity not in seen:
+                seen.add(identity)
+                found[kind].append((multiplicity[name], multiplicity[name] * _largest_bytes(each, types)))
+    return tuple(
+        Collective(kind, len(found[kind]), sum(n for n, _ in found[kind]), sum(size for _, size in found[kind]))
+        for kind in KINDS
+        if kind in found
+    )
+
+
+def _computations(text: str) -> dict[str, list[Instruction]]:
+    computations: dict[str, list[Instruction]] = {}
+    instructions: list[Instruction] = []
+    for line in text.splitlines():
+        if begins := COMPUTATION.match(line):
+            instructions = computations.setdefault(begins["name"], [])
+        elif found := INSTRUCTION.match(line):
+            instructions.append(Instruction(**found.groupdict()))
+    return computations
+
+
+def _entry(text: str) -> str:
+    found = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _multiplicity(computations: Mapping[str, list[Instruction]], entry: str) -> dict[str, int]:
+    """How often each computation runs, from the entry down; 0 if nothing calls it."""
+    callers: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
+    for name, instructions in computations.items():
+        for each in instructions:
+            for called in _called(each):
+                callers[called].append((name, _trips(each, computations)))
+
+    @functools.cache
+    def times(name: str) -> int:
+        return 1 if name == entry else sum(times(caller) * trips for caller, trips in callers[name])
+
+    return {name: times(name) for name in computations}
+
+
+def _called(instruction: Instruction) -> Iterator[str]:
+    yield from CALLED.findall(instruction.rest)
+    for branches in BRANCHES.findall(instruction.rest):
+        yield from (name.strip().lstrip("%") for name in branches.split(","))
+
+
+def _trips(instruction: Instruction, computations: Mapping[str, list[Instruction]]) -> int:
+    """How often a loop runs its body: as XLA noted, or the constant that its counter is compared with; else 1."""
+    if instruction.operation != "while":
+        return 1
+    if noted := TRIPS.search(instruction.rest):
+        return int(noted[1])
+    named = CONDITION.search(instruction.rest)
+    condition = computations.get(named[1], []) if named else []
+    constants = {each.name: int(found[1]) for each in condition if (found := _constant(each))}
+    for each in condition:
+        if each.root and each.operation == "compare" and "direction=LT" in each.rest:
+            return next((constants[name] for name in re.findall(r"%([\w.\-]+)", each.rest) if name in constants), 1)
+    return 1
+
+
+def _constant(instruction: Instruction) -> re.Match[str] | None:
+    return CONSTANT.match(instruction.rest) if instruction.operation == "constant" else None
+
+
+def _kind(instruction: Instruction, computation: str) -> str | None:
+    kind = instruction.operation.removesuffix("-start")
+    if kind not in KINDS:
+        return None
+    return "reduce-scatter" if kind == "all-reduce" and REDUCE_SCATTER.match(computation) else kind
+
+
+def _largest_bytes(instruction: Instruction, types: Mapping[str, str]) -> float:
+    """Bytes of the operands or of the result, whichever is more: a gather's result, a scatter's operand."""
+    operands = re.findall(r"%([\w.\-]+)", instruction.rest.partition(")")[0])
+    result = _type_bytes(instruction.type)
+    if instruction.operation.endswith("-start"):  # its result holds the operands too
+        result -= sum(_type_bytes(types.get(name, "")) for name in operands)
+    return max(result, sum(_type_bytes(types.get(name, "")) for name in operands))
+
+
+def _type_bytes(type_text: str) -> float:
+    """Bytes of a shape as HLO writes it, `bf16[4,512]{1,0}`, or of a tuple of shapes."""
+    return sum(
+        _item_bytes(each["dtype"]) * math.prod(int(size) for size in each["sizes"].split(",") if size)
+        for each in SHAPE.finditer(re.sub(r"\{[^{}]*\}", "", type_text))
+    )
+
+
+def _item_bytes(dtype: str) -> float:
+    if dtype in ITEM_BYTES:
+        return ITEM_BYTES[dtype]
+    digits = re.search(r"\d+", dtype)
+    return int(digits[0]) / 8 if digits else 0

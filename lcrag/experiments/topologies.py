@@ -1,0 +1,101 @@
+"""The devices that a program is compiled for: those present, a TPU slice that is not, or stand-ins for GPUs.
+
+A topology is written FAMILY:SHAPE: `v5e:4x4` for TPUs (compiled by libtpu, which needs none), `h100:8` for GPUs. For
+GPUs the program is compiled for as many pretended CPU devices: sharding and sizes are real, temporaries an estimate.
+"""
+
+import dataclasses
+import importlib.util
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from lcrag.errors import UserError
+from lcrag.policy.accelerators import ACCELERATORS, Accelerator, accelerator_named, accelerator_of
+
+WRITTEN = re.compile(r"(?P<family>[a-z0-9]+):(?P<shape>\d+(x\d+)*)")
+# Without these libtpu looks for the machine it runs on, and says on stderr that there is none.
+LIBTPU_ENVIRONMENT = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What is compiled for.
+
+    Attributes:
+      name: In words, for reports.
+      devices: They make the mesh.
+      accelerator: What one of them can do; None if unknown (CPUs).
+      estimate: Whether the compiler is another one than the devices would have.
+    """
+
+    name: str
+    devices: Sequence[Any]
+    accelerator: Accelerator | None
+    estimate: bool = False
+
+
+def target_of(topology: str) -> Target:
+    """The devices of a topology; of an empty one those present.
+
+    Raises:
+      UserError: no such topology, or libtpu is not installed.
+    """
+    if not topology:
+        devices = jax.devices()
+        return Target(f"{len(devices)} x {devices[0].device_kind} present", devices, accelerator_of(devices[0]))
+    written = WRITTEN.fullmatch(topology)
+    accelerator = accelerator_named(written["family"]) if written else None
+    if written is None or accelerator is None:
+        families = ", ".join(each.name for each in ACCELERATORS)
+        raise UserError(
+            f"the topology {topology} cannot be read: write FAMILY:SHAPE as in v5e:4x4, v5p:2x2x4 or h100:8, the family"
+            f" one of {families}"
+        )
+    jax.config.update("jax_platforms", "cpu")  # constants of the programs need a device, and no accelerator
+    if not accelerator.kind.startswith("TPU"):
+        return _pretended(topology, accelerator, written["shape"])
+    return Target(topology, _tpus(topology), accelerator)
+
+
+def _tpus(topology: str) -> Sequence[Any]:
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError(f"compiling for {topology} needs libtpu, which is not installed: pip install 'lcrag[tpu]'")
+    for name, value in LIBTPU_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    except jax.errors.JaxRuntimeError as error:
+        reason = " ".join(str(error).partition(":")[2].split()) or str(error)
+        raise UserError(
+            f"libtpu knows no topology {topology} ({reason.rstrip('.')}): choose a shape that is sold, as v5e:4x4"
+            " or v5p:2x2x4"
+        ) from error
+
+
+def _pretended(topology: str, accelerator: Accelerator, shape: str) -> Target:
+    if "x" in shape or int(shape) < 1:
+        raise UserError(f"the topology {topology} cannot be read: GPUs are counted, as in {accelerator.name}:8")
+    count = int(shape)
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # JAX has looked for its devices already, as in tests
+        pass
+    devices = jax.devices("cpu")
+    if len(devices) < count:
+        raise UserError(
+            f"{topology} needs {count} pretended devices, but JAX has begun with {len(devices)}: set"
+            f" XLA_FLAGS=--xla_force_host_platform_device_count={count}"
+        )
+    return Target(f"{topology}, estimated on pretended CPU devices", devices[:count], accelerator, estimate=True)
