@@ -7,7 +7,7 @@ import gin
 from rich.console import Console
 
 from lcrag.errors import UserError
-from lcrag.retrieval import SearchableCollections
+from lcrag.retrieval import Collections, SearchableCollections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
     GoogleCustomSearch,
@@ -61,7 +61,8 @@ def serve(
       limits: What a request may ask for.
       window_seconds: How long a request waits for others to share its search.
       batch_queries: A shared search takes no further request once it has this many queries.
-      warm_up_queries: Sizes of the searches done before the first request, so that none waits for a compilation.
+      warm_up_queries: Sizes of the searches done before the first request, so that none waits for a compilation;
+        collections that are elsewhere themselves are not warmed up.
 
     Raises:
       UserError: the address is taken, or the default language has no collection.
@@ -77,15 +78,21 @@ def serve(
             window_seconds=window_seconds,
             batch_queries=batch_queries,
         )
-        for count in warm_up_queries:
-            language = collections.languages[0]
-            collections.search([f"warm up {number}" for number in range(count)], [language] * count, 1)
+        warm_up(collections, warm_up_queries)
         console, address = Console(), address_of(listener)
         console.print(f"serving {', '.join(collections.languages)} at {address}/retrieve", markup=False, soft_wrap=True)
         if not is_loopback(listener):
             console.print("whoever can reach this address can search: there is no authentication", soft_wrap=True)
         run_until_stopped(application, listener, limits.search_seconds)
         console.print("stopped; the requests in flight were finished")
+
+
+def warm_up(collections: SearchableCollections, sizes: Sequence[int]) -> None:
+    """Searches of some sizes, where a search compiles; collections elsewhere are left alone, some cost money."""
+    if not isinstance(collections, Collections):
+        return
+    for size in sizes:
+        collections.search([f"warm up {number}" for number in range(size)], [collections.languages[0]] * size, 1)
 
 
 @gin.configurable

@@ -15,9 +15,11 @@ import pytest
 from experiment_parts import json_lines, run
 
 from lcrag import main
+from lcrag.experiments.serving import warm_up
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.service import make_application
 from lcrag.testing.local_server import served
+from lcrag.testing.pretended_collections import PretendedCollections
 
 TIMED = ("seconds/", "tokens_per_second/", "slots/", "compiled")
 
@@ -111,6 +113,16 @@ def test_mistakes_of_a_server_are_one_line(tiny, capsys, binding, part):
     assert main.run(serve_words(tiny, "serve.port=0", binding, *zero)) == 2
     error = capsys.readouterr().err
     assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error, error
+
+
+def test_only_what_compiles_is_warmed_up(collections, monkeypatch):
+    elsewhere = PretendedCollections()
+    warm_up(elsewhere, (1, 4))
+    assert not elsewhere.calls
+    sizes = []
+    monkeypatch.setattr(collections, "search", lambda queries, languages, k: sizes.append(len(set(queries))))
+    warm_up(collections, (1, 4))
+    assert sizes == [1, 4]
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])

@@ -1,4 +1,4 @@
-"""What the README shows is true: its code runs, its commands and files exist, its program is the real one."""
+"""What the README and docs/ show is true: its code runs, its commands and files exist, its program is the real one."""
 
 import ast
 import re
@@ -12,8 +12,12 @@ from lcrag.cli.arguments import split_arguments
 from lcrag.cli.gin_files import read_bindings, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"(?:<!-- (?P<note>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```", README, re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = re.findall(
+    r"(?:<!-- (?P<note>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```",
+    "\n".join(path.read_text(encoding="utf-8") for path in PAGES),
+    re.DOTALL,
+)
 COMMANDS = [
     line.split("  #")[0].replace("\\\n", " ")
     for _, language, code in BLOCKS
@@ -38,7 +42,7 @@ def test_commands_exist(command, capsys):
         statements = [statement for name in arguments.gin_files for statement in read_file(name)]
         assert [*statements, *read_bindings(arguments.bindings)] or accepted.gin_file
     else:
-        assert program in ("git", "pip", "tensorboard", "cd"), f"the test does not know {program}"
+        assert program in ("git", "pip", "tensorboard", "cd", "curl"), f"the test does not know {program}"
 
 
 @pytest.mark.parametrize("code", [code for note, language, code in BLOCKS if language == "python" and not note])
