@@ -19,10 +19,12 @@ class Chat:
     (Search-R1, section 3.2), and so does the opening itself where the model has no template.
 
     Attributes:
+      template: Whether to use the template of a model that has one; False: openings stand as they are.
       system: The system prompt; None: what the template writes by itself.
       enable_thinking: Qwen3's switch: False begins the answer with an empty thought; None: the template's default.
     """
 
+    template: bool = True
     system: str | None = None
     enable_thinking: bool | None = None
 
@@ -33,7 +35,9 @@ class Chat:
           UserError: it cannot.
         """
         template = tokenizer.chat_template
-        asked = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
+        asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
+        if asked and not self.template:
+            raise UserError(f"Chat.{asked[0]} is set, but Chat.template is False: remove one of the two")
         if asked and template is None:
             raise UserError(
                 f"Chat.{asked[0]} is set, but the policy's tokenizer has no chat template: remove the setting, or add"
@@ -44,8 +48,10 @@ class Chat:
                 "Chat.enable_thinking is set, but the policy's chat template knows no such switch: remove the setting"
             )
 
-    def prompt(self, tokenizer: Tokenizer, text: str) -> ChatPrompt:
-        """The opening in the tokenizer's template."""
+    def opening(self, tokenizer: Tokenizer, text: str) -> ChatPrompt:
+        """What a context begins with: the text as it stands there, and its tokens."""
+        if not self.template or tokenizer.chat_template is None:
+            return ChatPrompt(text, [*tokenizer.beginning_ids, *tokenizer.encode_ordinary(text)])
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
         options: dict[str, Any] = {}
         if self.enable_thinking is not None:
@@ -60,19 +66,13 @@ class ContextTokenizer:
 
     Args:
       tokenizer: The policy's.
-      chat: How openings are put to a model with a chat template; None: as they are.
+      chat: How openings are put to a model with a chat template.
     """
 
-    def __init__(self, tokenizer: Tokenizer, chat: Chat | None):
-        self._tokenizer, self._chat = tokenizer, chat
-        self.opening = functools.lru_cache(REMEMBERED_TEXTS)(self._opening)
+    def __init__(self, tokenizer: Tokenizer, chat: Chat):
+        self._tokenizer = tokenizer
+        self.opening = functools.lru_cache(REMEMBERED_TEXTS)(functools.partial(chat.opening, tokenizer))
         self.encode = functools.lru_cache(REMEMBERED_TEXTS)(self._encode)
-
-    def _opening(self, text: str) -> ChatPrompt:
-        """What a context begins with: the text as it stands there, and its tokens."""
-        if self._chat is not None and self._tokenizer.chat_template is not None:
-            return self._chat.prompt(self._tokenizer, text)
-        return ChatPrompt(text, [*self._tokenizer.beginning_ids, *self._tokenizer.encode_ordinary(text)])
 
     def _encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text that others precede."""

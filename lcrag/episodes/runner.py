@@ -29,7 +29,7 @@ class Runner:
       temperature: Of a generation that names none itself.
       top_p: Of a generation that names none itself.
       seed: With an episode's number, names its random stream.
-      chat: How the opening prompt is put to a model whose tokenizer has a chat template; None: as it is.
+      chat: How the opening prompt is put to a model whose tokenizer has a chat template.
       answer_room: Tokens of the context kept free behind every observation.
       wait_for_searches: Hold the device back where a search takes longer than the block decoded meanwhile, so that
         a run can be repeated bit for bit; without it the device goes on, and results differ by rounding.
@@ -47,7 +47,7 @@ class Runner:
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
-    chat: Chat | None = Chat()
+    chat: Chat = Chat()
     answer_room: int = 16
     wait_for_searches: bool = True
     retries: Retries = Retries()
@@ -57,8 +57,7 @@ class Runner:
         context = self.sampler.context
         if not 0 < self.answer_room < context:
             raise UserError(f"answer_room={self.answer_room} must be positive and below the context, {context} tokens")
-        if self.chat is not None:
-            self.chat.check(self.tokenizer)
+        self.chat.check(self.tokenizer)
 
     def run(
         self,

@@ -59,7 +59,7 @@ class ChatTemplate:
             roles = ", ".join(message["role"] for message in messages)
             raise UserError(
                 f"the model's chat template refuses a conversation of {roles}: {error}; change Chat.system, or write"
-                " prompts without a template by Runner.chat = None"
+                " prompts without a template by Chat.template = False"
             ) from error
         return rendered[0]
 

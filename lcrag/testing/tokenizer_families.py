@@ -19,7 +19,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 def _finished(backend: tokenizers.Tokenizer) -> HuggingFaceTokenizer:
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
-    eos = backend.token_to_id("</s>")
+    [eos] = backend.encode("</s>", add_special_tokens=False).ids
     return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
 
 

@@ -61,7 +61,8 @@ def test_a_system_prompt_and_thinking_are_settings():
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "chat"), [(chat_tokenizer(), None), (tiny_tokenizer(), Chat()), (tiny_tokenizer(), None)]
+    ("tokenizer", "chat"),
+    [(chat_tokenizer(), Chat(template=False)), (tiny_tokenizer(), Chat()), (tiny_tokenizer(), Chat(template=False))],
 )
 def test_without_a_template_or_a_chat_the_opening_stays_as_it_is(tokenizer, chat):
     record = episode(tokenizer, chat=chat)
@@ -112,6 +113,8 @@ def test_passages_fit_in_every_family():
 def test_settings_that_a_template_cannot_follow_are_refused():
     with pytest.raises(UserError, match=r"Chat.system is set, but the policy's tokenizer has no chat template"):
         runner(searches_then_answers, tiny_tokenizer(), chat=Chat(system="a"))
+    with pytest.raises(UserError, match=r"Chat.system is set, but Chat.template is False"):
+        runner(searches_then_answers, chat_tokenizer(), chat=Chat(system="a", template=False))
     silent = dataclasses.replace(tiny_tokenizer(), chat_template=ChatTemplate("{{ messages[0].content }}"))
     with pytest.raises(UserError, match="the policy's chat template knows no such switch"):
         runner(searches_then_answers, silent, chat=Chat(enable_thinking=True))

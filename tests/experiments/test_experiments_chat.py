@@ -24,9 +24,9 @@ def chatting(tiny, tmp_path):
     ("bindings", "shown"),
     [
         ((), "#user: Where?\n#assistant:\n"),
-        (("Runner.chat=None",), "Where?\n"),
+        (("Chat.template=False",), "Where?\n"),
         (
-            ("Runner.chat=@Chat()", "Chat.system='Be brief.'", "Chat.enable_thinking=False"),
+            ("Chat.system='Be brief.'", "Chat.enable_thinking=False"),
             "#system: Be brief.#user: Where?\n#assistant: thinking False\n",
         ),
     ],
@@ -39,8 +39,7 @@ def test_the_opening_is_as_configured(bindings, shown, chatting, capsys):
 
 
 def test_a_setting_without_a_template_is_one_line(tiny, capsys):
-    bindings = ("Runner.chat=@Chat()", "Chat.system='Be brief.'")
-    assert run("sample", tiny, *bindings, words=("Where?",)) == 2
+    assert run("sample", tiny, "Chat.system='Be brief.'", words=("Where?",)) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "Chat.system is set, but the policy's tokenizer has no chat template" in error
 
