@@ -25,7 +25,7 @@ from lcrag.sampling import Sampler
 WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
 
 configured_sampler = gin.external_configurable(Sampler, module="lcrag.sampling")
-configured_runner = gin.external_configurable(Runner, module="lcrag.episodes", denylist=["chat"])
+configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
 gin.external_configurable(load_collections, module="lcrag.retrieval")
