@@ -3,11 +3,13 @@
 import json
 
 import pytest
+import torch
 import transformers
 
 from lcrag.errors import UserError
-from lcrag.policy import RopeScaling, read_config
+from lcrag.policy import RopeScaling, parameter_count, read_config
 from lcrag.policy.hugging_face_config import config_from_hugging_face, config_to_hugging_face
+from lcrag.policy.stored_parameters import stored_parameters
 from lcrag.testing import tiny_config
 
 # As published, less what no reader of weights looks at.
@@ -77,6 +79,18 @@ def test_published_models_are_read_as_transformers_reads_them(raw):
         theirs.vocab_size,
     )  # fmt: skip
     assert (config.tie_embeddings, config.norm_epsilon) == (theirs.tie_word_embeddings, theirs.rms_norm_eps)
+
+
+@pytest.mark.parametrize("raw", PUBLISHED.values(), ids=PUBLISHED)
+def test_published_models_have_the_tensors_of_transformers_at_full_size(raw):
+    config = config_from_hugging_face(raw)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**raw))
+    theirs = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    if config.tie_embeddings:
+        del theirs["lm_head.weight"]
+    assert {stored.name: stored.shape for stored in stored_parameters(config)} == theirs
+    assert parameter_count(config) == sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("raw", PUBLISHED.values(), ids=PUBLISHED)
