@@ -26,6 +26,7 @@ WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
 
 configured_sampler = gin.external_configurable(Sampler, module="lcrag.sampling")
 configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
+configured_encoder = gin.external_configurable(load_encoder, module="lcrag.retrieval")
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
 gin.external_configurable(load_collections, module="lcrag.retrieval")
@@ -142,7 +143,7 @@ def atlas_collections(
       encoder: Folder of the encoder, or the name of one that ships with the package.
       world: Builds the atlas.
     """
-    atlas, opened = world(), load_encoder(resolved_folder(encoder))
+    atlas, opened = world(), configured_encoder(resolved_folder(encoder))
     root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
     for language in LCRL_LANGUAGES:
         if not (root / language).exists():

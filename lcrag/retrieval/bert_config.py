@@ -39,9 +39,9 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (type(value) is not int or value < (field.name != "pad_token_id")):
-                raise UserError(f"{field.name} is {value!r}: an encoder needs a whole number of at least one")
+            least, value = int(field.name != "pad_token_id"), getattr(self, field.name)
+            if field.type is int and value < least:
+                raise UserError(f"{field.name} is {value}: it must be at least {least}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -93,8 +93,7 @@ def read_config(path: pathlib.Path) -> BertConfig:
     try:
         values = json.loads(path.read_text())
         kind = _CONFIGS[_checked(values)]
-        known = {field.name for field in dataclasses.fields(kind)}
-        return kind(**{name: value for name, value in values.items() if name in known})
+        return kind(**{field.name: _typed(field, values) for field in dataclasses.fields(kind) if field.name in values})
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -110,6 +109,15 @@ def _checked(values: dict[str, Any]) -> str:
         if values.get(name, value) != value:
             raise UserError(f"{name} {values[name]!r} is not supported: only {value!r} is")
     return model_type
+
+
+def _typed(field: dataclasses.Field, values: dict[str, Any]) -> Any:
+    kind, value = {"int": int, "float": float, "str": str}[getattr(field.type, "__name__", "")], values[field.name]
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise UserError(f"{field.name} is {value!r}: it must be of type {kind.__name__}")
+    return value
 
 
 def write_config(path: pathlib.Path, config: BertConfig, dtype: str) -> None:

@@ -1,0 +1,76 @@
+"""Batches have few shapes, hold every text once, and are spread over devices that do not wait for one another."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.retrieval.encoder import _compiled_embed
+from lcrag.retrieval.encoder_batches import (
+    LARGEST_SCORES,
+    batches,
+    pad_rows,
+    row_buckets,
+    rows_mesh,
+    token_bucket,
+)
+
+
+@given(st.lists(st.integers(1, 8192), max_size=700), st.sampled_from([64, 512, 8192]), st.integers(1, 8))
+@settings(max_examples=60)
+def test_every_text_is_in_one_batch_that_holds_it(lengths, longest, devices):
+    lengths = [min(length, longest) for length in lengths]
+    seen = []
+    for chunk, (rows, tokens) in batches(lengths, longest, devices):
+        seen += chunk
+        assert len(chunk) <= rows and rows % devices == 0
+        assert max(lengths[index] for index in chunk) <= tokens <= longest
+        assert rows // devices == 1 or rows // devices * tokens**2 <= LARGEST_SCORES
+    assert sorted(seen) == list(range(len(lengths)))
+
+
+@pytest.mark.parametrize("devices", [1, 3, 8])
+def test_shapes_are_few(devices):
+    shapes = {(rows, tokens) for tokens in _token_buckets(8192) for rows in row_buckets(tokens, devices)}
+    assert len(shapes) <= 10 * 4
+
+
+def _token_buckets(longest):
+    return {token_bucket(tokens, longest) for tokens in range(1, longest + 1)}
+
+
+def test_a_long_text_does_not_widen_short_ones():
+    shapes = [shape for _, shape in batches([12] * 255 + [8192], 8192, 1)]
+    assert [tokens for _, tokens in shapes].count(8192) == 1
+    assert shapes[-1] == (1, 8192)
+
+
+def test_one_device_has_the_plain_buckets():
+    assert row_buckets(64, 1) == [4, 16, 64, 256] and row_buckets(512, 1) == [4, 16, 64]
+    assert row_buckets(64, 8) == [8, 16, 64, 256] and row_buckets(64, 3) == [6, 18, 66, 258]
+
+
+def test_rows_are_padded_on_the_right():
+    tokens, lengths = pad_rows([[5, 6], [7]], (3, 4))
+    np.testing.assert_array_equal(tokens, [[5, 6, 0, 0], [7, 0, 0, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(lengths, [2, 1, 1])
+
+
+def test_all_devices_compute_and_none_waits_for_another(encoder):
+    mesh = rows_mesh()
+    assert mesh.size == 8 == len(encoder.params["embeddings_norm"]["scale"].sharding.device_set)
+    arguments = (mesh, encoder.config, "mean", encoder.params, *pad_rows([[1, 2]] * 16, (16, 16)))
+    program = _compiled_embed.lower(*arguments).compile()
+    assert program.output_shardings.shard_shape((16, 16)) == (2, 16)
+    for collective in ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert collective not in program.as_text()
+
+
+def test_many_devices_agree_with_one(encoder):
+    texts = [f"text {'longer ' * (number % 5)}{number}" for number in range(40)]
+    alone = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), ("rows",))
+    rows = encoder.tokenize(texts, "query")
+    params = jax.device_put(encoder.params, jax.devices()[0])
+    one = _compiled_embed(alone, encoder.config, "mean", params, *pad_rows(rows, (40, 32)))
+    np.testing.assert_allclose(encoder.encode(texts), one, atol=1e-5)

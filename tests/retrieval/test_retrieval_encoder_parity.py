@@ -1,0 +1,102 @@
+"""Encoders read from folders that `transformers` wrote give the vectors that `transformers` gives."""
+
+import numpy as np
+import pytest
+import torch
+from encoder_checkpoints import SENTENCES, unigrams, vectors_of, word_pieces, write_checkpoint, write_json
+
+from lcrag.retrieval import XlmRobertaConfig, load_encoder, save_encoder
+
+# From one token to more than there are positions, so that every bucket of rows and tokens has its turn.
+TEXTS = [
+    *SENTENCES,
+    "",
+    "a",
+    " ".join(SENTENCES[:2]),
+    " ".join(SENTENCES),
+    *(f"{SENTENCES[number % 6]} {number}" for number in range(20)),
+]
+PREFIXES = {"query_prefix": "query: ", "passage_prefix": "passage: "}
+
+
+def _cosines(ours, theirs):
+    assert ours.dtype == np.float32 and ours.shape == theirs.shape
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    return (ours.astype(np.float64) * theirs).sum(1)
+
+
+@pytest.fixture(scope="module", params=["bert", "xlm-roberta"])
+def folder(request, tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp(request.param) / "model", request.param)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_those_of_transformers(folder, pooling):
+    encoder = load_encoder(folder, pooling=pooling, **PREFIXES)
+    expected = vectors_of(folder, [f"passage: {text}" for text in TEXTS], pooling)
+    assert _cosines(encoder.encode(TEXTS, "passage"), expected).min() >= 0.99999
+    # Alone, and in fives a text is padded to other shapes.
+    for rows in (TEXTS[:1], TEXTS[3:8], TEXTS[9:10]):
+        theirs = [expected[TEXTS.index(text)] for text in rows]
+        assert _cosines(encoder.encode(rows, "passage"), np.stack(theirs)).min() >= 0.99999
+    # What the vectors of all texts have in common, which makes any two alike, is no evidence.
+    apart = expected - expected.mean(axis=0)
+    assert np.abs(encoder.encode(TEXTS, "passage") - expected).max() <= 1e-3 * np.abs(apart).max()
+
+
+def test_the_last_position_is_used(folder):
+    encoder = load_encoder(folder, pooling="mean", **PREFIXES)
+    longest = " ".join(SENTENCES * 2)
+    assert max(map(len, encoder.tokenize([longest], "query"))) == encoder.settings.max_tokens == 64
+    assert _cosines(encoder.encode([longest]), vectors_of(folder, [f"query: {longest}"], "mean")).min() >= 0.99999
+
+
+def test_a_padding_token_in_a_text_has_the_position_that_transformers_gives_it(folder):
+    padding = "<pad>" if isinstance(load_encoder(folder, **PREFIXES).config, XlmRobertaConfig) else "[PAD]"
+    text = f"one {padding} two {padding}{padding} three"
+    ours = load_encoder(folder, pooling="mean", **PREFIXES).encode([text])
+    assert _cosines(ours, vectors_of(folder, [f"query: {text}"], "mean")).min() >= 0.99999
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_and_shards_are_read(tmp_path, family, dtype):
+    write_checkpoint(tmp_path / "e5", family, dtype, max_shard_size="20KB")
+    assert len(list((tmp_path / "e5").glob("*.safetensors"))) > 2
+    encoder = load_encoder(tmp_path / "e5")
+    expected = vectors_of(tmp_path / "e5", [f"query: {text}" for text in TEXTS[:9]], "mean")
+    assert _cosines(encoder.encode(TEXTS[:9]), expected).min() >= 0.99999
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
+def test_the_body_of_a_model_with_a_head_is_read(tmp_path, family):
+    write_checkpoint(tmp_path / "e5", family, head=True)
+    expected = vectors_of(tmp_path / "e5", [f"query: {text}" for text in TEXTS[:5]], "mean")
+    assert _cosines(load_encoder(tmp_path / "e5").encode(TEXTS[:5]), expected).min() >= 0.99999
+
+
+def test_a_saved_encoder_is_the_same_in_transformers(folder, tmp_path):
+    encoder = load_encoder(folder, pooling="mean", **PREFIXES)
+    save_encoder(tmp_path / "saved", encoder)
+    again = load_encoder(tmp_path / "saved")
+    assert again.fingerprint() == encoder.fingerprint() and again.settings == encoder.settings
+    expected = vectors_of(tmp_path / "saved", [f"query: {text}" for text in TEXTS], "mean")
+    assert _cosines(encoder.encode(TEXTS), expected).min() >= 0.99999
+    np.testing.assert_allclose(
+        vectors_of(folder, TEXTS, "cls"), vectors_of(tmp_path / "saved", TEXTS, "cls"), atol=1e-6
+    )
+
+
+def test_texts_are_put_in_lower_case_where_the_folder_says_so(tmp_path):
+    write_checkpoint(tmp_path / "m", "xlm-roberta", tokenizer=unigrams())
+    write_json(tmp_path / "m" / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": True})
+    encoder = load_encoder(tmp_path / "m", query_prefix="", passage_prefix="")
+    expected = vectors_of(tmp_path / "m", [text.lower() for text in TEXTS], "mean", max_tokens=48)
+    assert _cosines(encoder.encode(TEXTS), expected).min() >= 0.99999
+    save_encoder(tmp_path / "saved", encoder)
+    np.testing.assert_array_equal(load_encoder(tmp_path / "saved").encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_tokenizers_are_what_they_claim():
+    assert word_pieces().encode("a").ids[0] == 2 and word_pieces().token_to_id("[PAD]") == 0
+    assert unigrams().encode("a").ids[0] == 0 and unigrams().token_to_id("<pad>") == 1
