@@ -97,7 +97,9 @@ def sampler_sizes() -> SamplerSizes:
         slots=given["slots"],
         context=given["context"],
         block=given["block"],
+        append_rows=min(given["slots"], max(given["append_rows"] or (given["slots"],))),
         append_tokens=max(given["append_tokens"]),
+        gather_parameters=given["gather_parameters"],
     )
 
 
@@ -117,7 +119,8 @@ def _introduce(plan: Plan, target: Target, console: Console) -> None:
     console.print(f"{parameter_count(plan.config):,} parameters on {target.name}: {axes}", highlight=False)
     console.print(
         f"update of {rows} rows of {length} tokens a micro-batch; {plan.sampler.slots} slots of"
-        f" {plan.sampler.context} tokens, {plan.sampler.append_tokens} appended at once",
+        f" {plan.sampler.context} tokens, {plan.sampler.append_tokens} of them appended to {plan.sampler.append_rows}"
+        " slots at once",
         highlight=False,
     )
     held = ", ".join(f"{name} {size_text(size)}" for name, size in residents(plan).items() if size)

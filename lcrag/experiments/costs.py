@@ -47,7 +47,7 @@ def _update(plan: Plan) -> Cost:
 
 def _append(plan: Plan) -> Cost:
     sizes = plan.sampler
-    tokens = sizes.slots * sizes.append_tokens
+    tokens = sizes.append_rows * sizes.append_tokens
     flops = forward_flops(plan.config, tokens, attended=sizes.context, unembedded=0)
     return Cost(unit="chunk", flops=flops / plan.mesh.size)
 

@@ -1,6 +1,7 @@
 """The programs of training and sampling, traced for arrays that do not exist, and what lies beside them in memory."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -24,6 +25,7 @@ from lcrag.policy import (
     DecoderConfig,
     abstract_parameters,
     compute_parameters,
+    gathered,
     join,
     param_shardings,
     replicated,
@@ -43,7 +45,9 @@ class SamplerSizes:
     slots: int
     context: int
     block: int
+    append_rows: int
     append_tokens: int
+    gather_parameters: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,16 +77,16 @@ def lower_update(plan: Plan) -> Lowered:
     batch = largest_batch(plan.layout)
     if plan.objective.kl_coefficient:
         batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
-    _, frozen = parameters(plan)
+    _, frozen = split_trainable(plan.config, parameters(plan))
     return update.lower(train_state(plan), _placed(batch, batch_shardings(batch, plan.mesh)), frozen)
 
 
 def lower_append(plan: Plan) -> Lowered:
-    """The longest chunk of environment text appended to all slots at once, at the end of their contexts."""
+    """The longest chunk of environment text appended to as many slots as go at once, at the end of their contexts."""
     sizes, everywhere = plan.sampler, replicated(plan.mesh)
-    per_slot = jax.ShapeDtypeStruct((sizes.slots,), jnp.int32, sharding=everywhere)
-    tokens = jax.ShapeDtypeStruct((sizes.slots, sizes.append_tokens), jnp.int32, sharding=everywhere)
-    parts = sampling_parameters(plan), slots(plan), per_slot, per_slot, tokens, per_slot
+    per_row = jax.ShapeDtypeStruct((sizes.append_rows,), jnp.int32, sharding=everywhere)
+    tokens = jax.ShapeDtypeStruct((sizes.append_rows, sizes.append_tokens), jnp.int32, sharding=everywhere)
+    parts = sampling_parameters(plan), slots(plan), per_row, per_row, tokens, per_row
     return _programs(plan).lower_append(sizes.context, *parts)
 
 
@@ -103,63 +107,64 @@ def _programs(plan: Plan) -> Programs:
     return Programs(plan.config, plan.mesh, plan.sampler.block)
 
 
-def parameters(plan: Plan) -> tuple[Any, Any]:
-    """The abstract parameters: those that are learned, in float32, and those that are frozen, in the compute dtype."""
-    placed = _placed(abstract_parameters(plan.config), param_shardings(plan.config, plan.mesh))
-    learned, frozen = split_trainable(plan.config, placed)
-    return learned, jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), frozen)
+def parameters(plan: Plan) -> Any:
+    """The abstract parameters as training holds them: float32, but in the compute dtype if they are frozen."""
+    shapes = _placed(abstract_parameters(plan.config), param_shardings(plan.config, plan.mesh))
+    trained, frozen = split_trainable(plan.config, shapes)
+    return join(trained, jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), frozen))
 
 
 def train_state(plan: Plan) -> TrainState:
     """The abstract train state."""
-    params, _ = parameters(plan)
-    shapes = jax.eval_shape(lambda params: initial_state(params, plan.optimizer), params)
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
-    return _placed(shapes, state_shardings(plan.optimizer, params, shardings, plan.mesh))
+    trained, _ = split_trainable(plan.config, parameters(plan))
+    shapes = jax.eval_shape(lambda params: initial_state(params, plan.optimizer), trained)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, trained)
+    return _placed(shapes, state_shardings(plan.optimizer, trained, shardings, plan.mesh))
 
 
 def sampling_parameters(plan: Plan) -> Any:
     """The abstract parameters as the sampler holds them."""
-    params = jax.eval_shape(lambda: compute_parameters(plan.config, _zeros(join(*parameters(plan)))))
-    return _placed(params, param_shardings(plan.config, plan.mesh))
+    shapes = jax.eval_shape(functools.partial(compute_parameters, plan.config), parameters(plan))
+    shardings = param_shardings(plan.config, plan.mesh)
+    return _placed(shapes, gathered(shardings) if plan.sampler.gather_parameters else shardings)
 
 
 def slots(plan: Plan) -> Slots:
     """The abstract slots, the key-value cache included."""
-    shapes = jax.eval_shape(lambda: empty_slots(plan.config, plan.sampler.slots, plan.sampler.context, plan.mesh))
-    return _placed(shapes, slot_shardings(plan.mesh))
+    create = functools.partial(empty_slots, plan.config, plan.sampler.slots, plan.sampler.context, plan.mesh)
+    return _placed(jax.eval_shape(create), slot_shardings(plan.mesh))
 
 
 def residents(plan: Plan) -> dict[str, float]:
     """Bytes on one device of what a run keeps there all the time, by name."""
-    state, sampling, (learned, frozen) = train_state(plan), sampling_parameters(plan), parameters(plan)
-    masters = dict(jax.tree.leaves_with_path(join(learned, frozen)))
-    copies = [leaf for path, leaf in jax.tree.leaves_with_path(sampling) if leaf.dtype != masters[path].dtype]
+    trained, frozen = split_trainable(plan.config, parameters(plan))
     return {
-        "train state": device_bytes(state),
+        "train state": device_bytes(train_state(plan)),
         "frozen parameters": device_bytes(frozen),
-        "reference policy": device_bytes(state.params) if plan.objective.kl_coefficient else 0.0,
-        "sampler's copy of the parameters": device_bytes(copies),
+        "reference policy": device_bytes(trained) if plan.objective.kl_coefficient else 0.0,
+        "sampler's own parameters": device_bytes(sampling_parameters(plan)) - _shared_bytes(plan),
         "slots": device_bytes(slots(plan)),
     }
 
 
 def beside(plan: Plan, program: str) -> float:
     """Bytes on one device that are not arguments of a program, yet there while it runs."""
-    held = residents(plan)
+    everything = sum(residents(plan).values())
     if program == "update":
-        return sum(held.values()) - held["train state"] - held["frozen parameters"]
-    shared = device_bytes(sampling_parameters(plan)) - held["sampler's copy of the parameters"]
-    return held["train state"] + held["frozen parameters"] - shared + held["reference policy"]
+        _, frozen = split_trainable(plan.config, parameters(plan))
+        return everything - device_bytes(train_state(plan)) - device_bytes(frozen)
+    return everything - device_bytes(sampling_parameters(plan)) - device_bytes(slots(plan))
+
+
+def _shared_bytes(plan: Plan) -> float:
+    """Bytes of the parameters that the sampler reads where training holds them."""
+    pairs = zip(jax.tree.leaves(sampling_parameters(plan)), jax.tree.leaves(parameters(plan)), strict=True)
+    return device_bytes([ours for ours, theirs in pairs if ours == theirs])
 
 
 def device_bytes(tree: Any) -> float:
     """Bytes of a tree of arrays, abstract or not, on each of their devices."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _zeros(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
 
 
 def _placed(tree: Any, shardings: Any) -> Any:

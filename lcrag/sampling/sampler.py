@@ -71,7 +71,8 @@ class Sampler:
       block: Most tokens sampled between two looks by the host.
       wanted: Leave a block early once this share of the slots has finished in it.
       windows: Cache lengths that are compiled; the context itself is always one.
-      append_rows: Row counts that are compiled for `append`; the slots themselves are always one.
+      append_rows: Row counts that are compiled for `append`; empty: 8, and all slots at once. Memory for a chunk grows
+        with rows x tokens x context.
       append_tokens: Chunk lengths that are compiled for `append`.
       mesh: Devices; one device if None.
       gather_parameters: Hold the parameters whole along the mesh axis "fsdp". Else each step of decoding gathers them
@@ -92,7 +93,7 @@ class Sampler:
         block: int = 32,
         wanted: float = 0.25,
         windows: Sequence[int] = (),
-        append_rows: Sequence[int] = (8,),
+        append_rows: Sequence[int] = (),
         append_tokens: Sequence[int] = (32, 128),
         mesh: Mesh | None = None,
         gather_parameters: bool = False,
@@ -113,7 +114,7 @@ class Sampler:
         self._gather_parameters = gather_parameters
         self._wanted = max(1, round(wanted * slots))
         self._windows = sorted({min(each, context) for each in windows} | {context})
-        self._append_rows = sorted({min(each, slots) for each in append_rows} | {slots})
+        self._append_rows = sorted({min(each, slots) for each in append_rows or (8, slots)})
         self._append_tokens = sorted(set(append_tokens))
         self._programs = Programs(config, mesh, block)
         create = functools.partial(empty_slots, config, slots, context, mesh)
