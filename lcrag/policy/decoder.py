@@ -90,23 +90,22 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x, cache: KeyValueCache | None, layer, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
+        kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.keys.shape[2]
 
-        def heads(name: str, count: int) -> Float[Array, "batch time heads width"]:
+        def heads(name: str, count: int, copies: int = 1) -> Float[Array, "batch time heads width"]:
             features = count * config.head_width
             y = Linear(features, ("embed", "heads"), config.qkv_bias, config.lora, name=name)(x)
-            return y.reshape(batch, time, count, config.head_width)
+            y = y.reshape(batch, time, count, config.head_width)
+            if copies > 1:
+                y = jnp.repeat(constrain(y, self.mesh, "batch", None, None, None), copies, axis=2)
+            return constrain(y, self.mesh, "batch", None, "heads", None)
 
-        queries, keys = heads("query", config.heads), heads("key", config.kv_heads)
-        values = heads("value", config.kv_heads)
+        queries = heads("query", config.heads)
+        keys, values = (heads(name, config.kv_heads, kv_heads // config.kv_heads) for name in ("key", "value"))
         if config.qk_norm:
             queries = Norm(config.norm_epsilon, name="query_norm")(queries)
             keys = Norm(config.norm_epsilon, name="key_norm")(keys)
         queries, keys = (rotate(each, places.cosines, places.sines) for each in (queries, keys))
-        kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.keys.shape[2]
-        copies = kv_heads // config.kv_heads
-        keys, values = (jnp.repeat(each, copies, axis=2) if copies > 1 else each for each in (keys, values))
-        rows = ("batch", None, "heads", None)
-        queries, keys, values = (constrain(each, self.mesh, *rows) for each in (queries, keys, values))
         if cache is None:
             kernel = attention_kernel(config, time, self.mesh)
             out = flash_attention(kernel, queries, keys, values, places.segments, self.mesh)
