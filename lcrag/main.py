@@ -8,12 +8,14 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from lcrag.cli.arguments import Arguments, closest, split_arguments
 from lcrag.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
 from lcrag.cli.gin_files import packaged_folder, packaged_names
 from lcrag.cli.quiet import silence_libraries
 from lcrag.errors import UserError
+from lcrag.runs.folder import CONFIG
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,8 @@ class Command:
       summary: What it does, for the list of commands.
       words: What may follow the command, as the usage line shows it; empty: nothing.
       gin_file: The configuration used when none is named; empty: one must be named.
+      of_run: Whether the first word is a run's folder, whose config.gin is the configuration used when none is named.
+      bindings: Statements added behind the files, which bindings of the command line override.
       options: Options that it alone has: the parameter of gin that takes the text of each.
       details: What else `lcrag COMMAND --help` says.
     """
@@ -33,6 +37,8 @@ class Command:
     summary: str
     words: str = ""
     gin_file: str = ""
+    of_run: bool = False
+    bindings: tuple[str, ...] = ()
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     details: str = ""
 
@@ -76,6 +82,16 @@ COMMANDS = {
         "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
         "estimated on pretended CPU devices. Writes compile.json into --output_dir if one is given.",
     ),
+    "export": Command(
+        function="lcrag.experiments:export",
+        summary="Writes a checkpoint of a run as a Hugging Face folder",
+        words="RUN [STEP]",
+        of_run=True,
+        bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
+        details="Takes the latest checkpoint unless a step is named, merges adapters, and writes the tokenizer and\n"
+        "its chat template beside the weights; --gin.export.dtype='\"bfloat16\"' halves the files. It needs none\n"
+        "of the devices of the training; to use several, set --gin.mesh.fsdp or --gin.mesh.tensor again.",
+    ),
     "build": Command(
         function="lcrag.experiments:build",
         summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
@@ -106,9 +122,10 @@ def general_help() -> str:
 def command_help(name: str, command: Command) -> str:
     """What `lcrag COMMAND --help` prints."""
     words = f" {command.words}" if command.words else ""
-    file = "[--gin_file=FILE]" if command.gin_file else "--gin_file=FILE"
+    file = "[--gin_file=FILE]" if command.gin_file or command.of_run else "--gin_file=FILE"
     details = f"\n{command.details}\n" if command.details else ""
-    default = f"\nWithout --gin_file: {command.gin_file}.\n" if command.gin_file else ""
+    default_file = f"RUN/{CONFIG}" if command.of_run else command.gin_file
+    default = f"\nWithout --gin_file: {default_file}.\n" if default_file else ""
     return (
         f"usage: lcrag {name}{words} {file} [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
         f"{command.summary}.\n{details}{default}\n{OPTIONS}\n\n"
@@ -166,12 +183,12 @@ def _command(arguments: Arguments) -> Command:
 
 
 def _execute(command: Command, arguments: Arguments) -> None:
-    gin_files = arguments.gin_files or ((command.gin_file,) if command.gin_file else ())
+    gin_files = arguments.gin_files or _default_files(command, arguments)
     if not gin_files:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
         raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
-    bindings = (*arguments.bindings, *_special_bindings(command, arguments))
+    bindings = (*command.bindings, *arguments.bindings, *_special_bindings(command, arguments))
     statements = read_configuration(gin_files, bindings)
     silence_libraries()
     function, scopes = load_function(command.function)
@@ -183,6 +200,20 @@ def _execute(command: Command, arguments: Arguments) -> None:
         if sentence is None:
             raise
         raise UserError(sentence) from error
+
+
+def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
+    """The configuration of a command that names none."""
+    if not command.of_run:
+        return (command.gin_file,) if command.gin_file else ()
+    if not arguments.words:
+        raise UserError(
+            f"lcrag {arguments.command} needs the folder of a run: lcrag {arguments.command} {command.words}"
+        )
+    path = Path(arguments.words[0]) / CONFIG
+    if not path.is_file():
+        raise UserError(f"{path.parent} is no run of lcrag: it holds no {CONFIG}")
+    return (str(path),)
 
 
 def _special_bindings(command: Command, arguments: Arguments) -> list[str]:

@@ -6,6 +6,7 @@ Every function named here is a command of `lcrag`, called as `function(output_di
 from lcrag.experiments.building import build
 from lcrag.experiments.compiling import compile_programs
 from lcrag.experiments.evaluating import evaluate
+from lcrag.experiments.exporting import export
 from lcrag.experiments.reporting import report
 from lcrag.experiments.serving import serve
 from lcrag.experiments.showing import sample
@@ -13,4 +14,4 @@ from lcrag.experiments.training import train
 
 SCOPES = ("train", "evaluate", "sample")
 
-__all__ = ["SCOPES", "build", "compile_programs", "evaluate", "report", "sample", "serve", "train"]
+__all__ = ["SCOPES", "build", "compile_programs", "evaluate", "export", "report", "sample", "serve", "train"]

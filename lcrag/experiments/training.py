@@ -19,6 +19,7 @@ from lcrag.experiments.learner import decoder_functions, policy_update
 from lcrag.experiments.method import Method, ProgramOf, Scored
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
+from lcrag.experiments.saving import save_policy
 from lcrag.learning import (
     Layout,
     Optimizer,
@@ -29,7 +30,7 @@ from lcrag.learning import (
     pack,
 )
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import join, param_shardings, save_hugging_face, split_trainable
+from lcrag.policy import join, param_shardings, split_trainable
 from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import RunFolder, open_run, provenance
@@ -247,9 +248,3 @@ def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:
         for index, (record, group) in enumerate(zip(scored.records, scored.groups, strict=True))
     )
     run.write_episodes(step, rows)
-
-
-def save_policy(folder: pathlib.Path, policy: Policy, params) -> None:
-    """Writes the trained policy as a Hugging Face folder, tokenizer included."""
-    save_hugging_face(folder, policy.config, params, eos_ids=policy.tokenizer.eos_ids)
-    policy.tokenizer.save(folder)

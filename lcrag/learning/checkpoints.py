@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -10,6 +10,8 @@ import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
 from lcrag.errors import UserError
+
+ITEM = "default"  # Orbax's folder for what is saved without a name
 
 
 def abstract_state(state: PyTree) -> PyTree:
@@ -36,6 +38,11 @@ def _difference(saved: PyTree, wanted: PyTree) -> str | None:
             there, here = (str(side[name][0]) if name in side else "absent" for side in (found, expected))
             return f"{name} is {there} there and {here} here"
     return None
+
+
+def _part(saved: PyTree, wanted: PyTree) -> PyTree:
+    """Of what is saved, the entries that are wanted where only some are."""
+    return {name: saved[name] for name in wanted if name in saved} if isinstance(wanted, dict) else saved
 
 
 @contextlib.contextmanager
@@ -90,6 +97,25 @@ class Checkpoints:
         Raises:
           UserError: No such checkpoint, one that cannot be read, or one of another architecture, optimizer or base.
         """
+        return self._read(
+            abstract, step, lambda step: self._orbax.restore(step, args=ocp.args.StandardRestore(abstract))
+        )
+
+    def restore_params(self, abstract: PyTree, step: int | None = None) -> PyTree:
+        """Read only `params` of a checkpoint, onto the shardings of `abstract`; see `restore`."""
+        wanted = {"params": abstract}
+        arguments = ocp.args.PyTreeRestore(
+            item=wanted, restore_args=ocp.checkpoint_utils.construct_restore_args(wanted), partial_restore=True
+        )
+
+        def read(step: int) -> PyTree:
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+                return reader.restore(self.folder / str(step) / ITEM, args=arguments)["params"]
+
+        return self._read(wanted, step, read)
+
+    def _read(self, abstract: PyTree, step: int | None, read: Callable[[int], PyTree]) -> PyTree:
+        """What `read` returns of a step whose arrays are those of `abstract`."""
         steps = sorted(self._orbax.all_steps())
         if not steps:
             raise UserError(f"there is no checkpoint in {self.folder}: give the folder of a run that has saved one.")
@@ -99,8 +125,10 @@ class Checkpoints:
         try:
             with _one_error():
                 saved = self._orbax.item_metadata(step)
-                difference = None if saved is None else _difference(saved, abstract) or self._other_base(step)
-                state = None if difference else self._orbax.restore(step, args=ocp.args.StandardRestore(abstract))
+                difference = (
+                    None if saved is None else _difference(_part(saved, abstract), abstract) or self._other_base(step)
+                )
+                state = None if difference else read(step)
         except (ValueError, OSError, KeyError, TypeError) as error:
             others = f"or resume from step {steps[-2]}" if len(steps) > 1 else "or begin the run anew"
             raise UserError(

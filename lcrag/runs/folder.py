@@ -12,7 +12,7 @@ from lcrag.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.runs.metrics import MetricsLog
 from lcrag.runs.same_run import first_difference
 
-CONFIG, RUN, LOCK = "config.gin", "run.json", ".lock"
+CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
 
 
 class RunFolder:
@@ -25,7 +25,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints go, `<step>/` each."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     def metrics(self, after_step: int = -1) -> MetricsLog:
         """The log of numbers, continued after `after_step`: records of later steps are dropped, as these run again."""

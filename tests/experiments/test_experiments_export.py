@@ -1,0 +1,76 @@
+"""`lcrag export`: a checkpoint becomes a folder that `transformers` opens."""
+
+import json
+
+import gin
+import numpy as np
+import pytest
+import transformers
+from experiment_parts import contents, run
+from safetensors.numpy import load_file
+
+from lcrag import main
+from lcrag.policy import load_hugging_face, load_tokenizer
+
+
+def export(*words, output=None):
+    gin.clear_config()
+    return main.run(["export", *map(str, words), *([f"--output_dir={output}"] if output else [])])
+
+
+def test_the_latest_checkpoint_is_what_the_run_saved_as_its_policy(finished, tmp_path):
+    assert export(finished, output=tmp_path / "out") == 0
+    ours, saved = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", finished / "policy"))
+    assert ours.keys() == saved.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, saved[name])
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert sum(parameter.numel() for parameter in model.parameters()) == sum(value.size for value in ours.values())
+    assert load_tokenizer(tmp_path / "out").fingerprint() == load_tokenizer(finished / "policy").fingerprint()
+
+
+def test_an_earlier_step_and_another_dtype(finished, tmp_path):
+    assert export(finished, 1, "--gin.export.dtype='bfloat16'", output=tmp_path / "out") == 0
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
+    _, first = load_hugging_face(tmp_path / "out")
+    _, last = load_hugging_face(finished / "policy")
+    assert not np.array_equal(first["embedding"], last["embedding"])
+    np.testing.assert_allclose(first["embedding"], last["embedding"], rtol=2e-2, atol=2e-2)
+
+
+def test_adapters_are_merged(tiny, tmp_path):
+    adapters = ("Computation.lora=@Lora()", "Lora.rank=2", "policy.computation=@Computation()")
+    assert run("train", tiny, *adapters, "STEPS=1", "train.evaluation=None", output=tmp_path / "run") == 0
+    assert export(tmp_path / "run", output=tmp_path / "out") == 0
+    ours, saved = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", tmp_path / "run/policy"))
+    assert ours.keys() == saved.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, saved[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ((), ("needs the folder of a run",)),
+        (("{run}/episodes",), ("is no run of lcrag", "config.gin")),
+        (("{run}", "7"), ("no checkpoint of step 7", "[1, 2]")),
+        (("{run}", "last"), ("'last' is not a number",)),
+        (("{run}", "1", "2"), ("and perhaps a step",)),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(finished, tmp_path, capsys, words, parts):
+    before = contents(finished)
+    assert export(*(word.format(run=finished) for word in words), output=tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and error.count("\n") == 1, error
+    assert all(part in error for part in parts), error
+    assert not (tmp_path / "out").exists() and contents(finished) == before
+
+
+def test_nothing_is_overwritten(finished, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes").write_text("mine")
+    assert export(finished, output=tmp_path / "out") == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert export(finished) == 2
+    assert "--output_dir=FOLDER" in capsys.readouterr().err
