@@ -1,0 +1,81 @@
+"""A run that learns adapters: what it samples, keeps, continues from and saves."""
+
+import shutil
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from experiment_parts import json_lines, run, save_tiny_policy
+
+from lcrag.policy import load_hugging_face
+
+BINDINGS = (
+    "train.evaluation=None",
+    "train.checkpoint_every=1",
+    "PolicyGradient.kl_coefficient=0.01",
+    "adamw.learning_rate=0.01",
+    "adamw.steps=2",
+    "Lora.rank=2",
+)
+
+
+def train(folder, output, *bindings, steps=2):
+    bindings = (*BINDINGS, f"train.steps={steps}", *bindings)
+    return run("train", folder, *bindings, gin_files=("model/lora.gin",), output=output)
+
+
+@pytest.fixture(scope="module")
+def learned(tiny, tmp_path_factory):
+    output = tmp_path_factory.mktemp("learned") / "run"
+    assert train(tiny, output) == 0
+    return output
+
+
+def checkpoint(folder, step=2):
+    state = ocp.StandardCheckpointer().restore(folder / "checkpoints" / str(step) / "default")
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def test_the_same_forward_pass_samples_and_trains(learned):
+    metrics = json_lines(learned / "metrics.jsonl")
+    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
+    assert max(record["gradient_norm"] for record in metrics) > 0
+    assert metrics[0]["loss/kl"] == pytest.approx(0, abs=1e-6) and metrics[1]["loss/kl"] > 0
+
+
+def test_checkpoints_hold_adapters_only(learned):
+    names = checkpoint(learned).keys()
+    assert any("lora_a" in name for name in names)
+    assert not any("kernel" in name or "embedding" in name for name in names)
+
+
+def test_the_saved_policy_is_the_base_with_the_adapters_merged(learned, tiny):
+    (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, learned))
+    assert after_config == config
+    np.testing.assert_array_equal(after["embedding"], before["embedding"])
+    state = checkpoint(learned)
+    down, up = (state[f"['params']['layers']['mlp']['up']['{name}']"] for name in ("lora_a", "lora_b"))
+    expected = before["layers"]["mlp"]["up"]["kernel"] + 32.0 / 2 * down @ up
+    assert np.abs(up).max() > 0
+    np.testing.assert_allclose(after["layers"]["mlp"]["up"]["kernel"], expected, atol=1e-6)
+
+
+def test_a_stopped_run_continues_on_the_same_base_only(learned, tiny, tmp_path, capsys):
+    own, output, stopped = (tmp_path / name for name in ("own", "run", "stopped"))
+    shutil.copytree(tiny, own)
+    assert train(own, output, steps=1) == 0
+    shutil.copytree(output, stopped)
+    assert train(own, output) == 0
+    straight, continued = checkpoint(learned), checkpoint(output)
+    assert straight.keys() == continued.keys()
+    assert all(straight[name].tobytes() == continued[name].tobytes() for name in straight)
+
+    save_tiny_policy(own / "policy", seed=1)
+    assert train(own, stopped) == 2
+    assert "its frozen weights are" in capsys.readouterr().err
+
+
+def test_a_mistake_is_one_line(tiny, tmp_path, capsys):
+    assert train(tiny, tmp_path / "run", "Lora.targets=('q_proj',)") == 2
+    assert "there is no linear layer 'q_proj'" in capsys.readouterr().err
