@@ -58,7 +58,9 @@ def write_encoder_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> N
     _write(folder / TOKENIZER_FILE, tokenizer | {"model_max_length": settings.max_tokens})
     _write(folder / MODULES_FILE, _MODULES)
     _write(folder / BODY_FILE, {"max_seq_length": settings.max_tokens, "do_lower_case": False})
-    _write(folder / PROMPTS_FILE, {"prompts": {"query": settings.query_prefix, "passage": settings.passage_prefix}})
+    # "document" is what sentence-transformers looks up first, and takes for empty if it is not there.
+    prompts = {"query": settings.query_prefix} | dict.fromkeys(("passage", "document"), settings.passage_prefix)
+    _write(folder / PROMPTS_FILE, {"prompts": prompts})
     pooling = {
         "word_embedding_dimension": encoder.dimension,
         "pooling_mode_mean_tokens": settings.pooling == "mean",

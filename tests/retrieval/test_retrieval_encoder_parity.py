@@ -1,5 +1,7 @@
 """Encoders read from folders that `transformers` wrote give the vectors that `transformers` gives."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -79,6 +81,8 @@ def test_a_saved_encoder_is_the_same_in_transformers(folder, tmp_path):
     encoder = load_encoder(folder, pooling="mean", **PREFIXES)
     save_encoder(tmp_path / "saved", encoder)
     again = load_encoder(tmp_path / "saved")
+    prompts = json.loads((tmp_path / "saved" / "config_sentence_transformers.json").read_text())["prompts"]
+    assert prompts == {"query": "query: ", "passage": "passage: ", "document": "passage: "}
     assert again.fingerprint() == encoder.fingerprint() and again.settings == encoder.settings
     expected = vectors_of(tmp_path / "saved", [f"query: {text}" for text in TEXTS], "mean")
     assert _cosines(encoder.encode(TEXTS), expected).min() >= 0.99999
