@@ -156,11 +156,13 @@ def _kind(instruction: Instruction, computation: str) -> str | None:
 
 def _largest_bytes(instruction: Instruction, types: Mapping[str, str]) -> float:
     """Bytes of the operands or of the result, whichever is more: a gather's result, a scatter's operand."""
-    operands = re.findall(r"%([\w.\-]+)", instruction.rest.partition(")")[0])
+    names = re.findall(r"%([\w.\-]+)", instruction.rest.partition(")")[0])
+    given = sum(_type_bytes(types.get(name, "")) for name in names)
+    if instruction.operation.startswith("collective-permute"):  # what it receives is as large
+        return given
     result = _type_bytes(instruction.type)
-    if instruction.operation.endswith("-start"):  # its result holds the operands too
-        result -= sum(_type_bytes(types.get(name, "")) for name in operands)
-    return max(result, sum(_type_bytes(types.get(name, "")) for name in operands))
+    # the result of a "-start" holds the operands too
+    return max(given, result - given if instruction.operation.endswith("-start") else result)
 
 
 def _type_bytes(type_text: str) -> float:
