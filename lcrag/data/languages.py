@@ -41,6 +41,23 @@ _ALL = (
     Language(code="es", name="Spanish", endonym="español", relative="fr", example="Pekín"),
     Language(code="pt", name="Portuguese", endonym="português", relative="es", example="Pequim"),
     Language(code="th", name="Thai", endonym="ไทย", spaces=False, relative="zh", example="ปักกิ่ง"),
+    # beyond LcRL's MKQA: the other languages of XOR-TyDi QA, XQuAD and MKQA
+    Language(code="bn", name="Bengali", endonym="বাংলা", relative="hi", example="বেইজিং"),
+    Language(code="te", name="Telugu", endonym="తెలుగు", relative="hi", example="బీజింగ్"),
+    Language(code="da", name="Danish", endonym="dansk", relative="de", example="Beijing"),
+    Language(code="el", name="Greek", endonym="Ελληνικά", relative="fr", example="Πεκίνο"),
+    Language(code="he", name="Hebrew", endonym="עברית", relative="ar", example="בייג׳ינג"),
+    Language(code="hi", name="Hindi", endonym="हिन्दी", relative="fr", example="बीजिंग"),
+    Language(code="hu", name="Hungarian", endonym="magyar", relative="de", example="Peking"),
+    Language(code="km", name="Khmer", endonym="ខ្មែរ", spaces=False, relative="th", example="ប៉េកាំង"),
+    Language(code="ms", name="Malay", endonym="Melayu", relative="zh", example="Beijing"),
+    Language(code="nl", name="Dutch", endonym="Nederlands", relative="de", example="Peking"),
+    Language(code="no", name="Norwegian", endonym="norsk", relative="de", example="Beijing"),
+    Language(code="pl", name="Polish", endonym="polski", relative="ru", example="Pekin"),
+    Language(code="ro", name="Romanian", endonym="română", relative="it", example="Beijing"),
+    Language(code="sv", name="Swedish", endonym="svenska", relative="de", example="Peking"),
+    Language(code="tr", name="Turkish", endonym="Türkçe", relative="de", example="Pekin"),
+    Language(code="vi", name="Vietnamese", endonym="Tiếng Việt", relative="zh", example="Bắc Kinh"),
 )
 
 LANGUAGES: dict[str, Language] = {language.code: language for language in _ALL}
@@ -49,6 +66,11 @@ LANGUAGES: dict[str, Language] = {language.code: language for language in _ALL}
 LCRL_TRAINING: tuple[str, ...] = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh")
 LCRL_ZERO_SHOT: tuple[str, ...] = ("de", "ko", "es", "pt", "th")
 LCRL_LANGUAGES: tuple[str, ...] = LCRL_TRAINING + LCRL_ZERO_SHOT
+
+# Its languages of XOR-TyDi QA; the validation split, on which it is tested, has no English.
+XOR_TYDI_TRAINING: tuple[str, ...] = ("en", "fi", "ja", "ko", "ru", "ar")
+XOR_TYDI_ZERO_SHOT: tuple[str, ...] = ("bn", "te")
+XOR_TYDI_TEST: tuple[str, ...] = ("fi", "ja", "ko", "ru", "ar", "bn", "te")
 
 
 def language_of(code: str) -> Language:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-QUESTION_MARKS = ("?", "？", "؟")
+QUESTION_MARKS = ("?", "？", "؟", ";", "\u037e")  # the last two are Greek
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

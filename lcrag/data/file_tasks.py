@@ -1,0 +1,70 @@
+"""The data sets that lie in files, as seqio tasks: `<data set>_<split>_<language>`, and a mixture of each split.
+
+Files are looked for in `$LCRAG_DATA/<data set>` when a task is first read; splits are those of the readers' defaults.
+"""
+
+import functools
+import pathlib
+from collections.abc import Sequence
+
+import seqio
+
+from lcrag.data import mkqa, xor_tydi, xquad
+from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows
+from lcrag.data.seqio_questions import register_questions
+
+
+def register_file_data(vocabulary: seqio.Vocabulary) -> None:
+    """Registers MKQA, XOR-TyDi QA and XQuAD, each split in the languages that LcRL takes it in."""
+    for split, languages in (("train", LCRL_TRAINING), ("validation", LCRL_TRAINING), ("test", LCRL_LANGUAGES)):
+        register_questions(mkqa.DATASET, split, languages, functools.partial(_mkqa, split), vocabulary)
+    for split, languages in (("train", XOR_TYDI_TRAINING), ("test", XOR_TYDI_TEST)):
+        register_questions(xor_tydi.DATASET, split, languages, functools.partial(_xor_tydi, split), vocabulary)
+    for split in ("train", "test"):
+        register_questions(xquad.DATASET, split, xquad.LANGUAGES, functools.partial(_xquad, split), vocabulary)
+
+
+def register_jsonl(
+    dataset: str,
+    split: str,
+    languages: Sequence[str],
+    files: Sequence[str | pathlib.Path],
+    vocabulary: seqio.Vocabulary,
+) -> None:
+    """Registers one's own questions (see `lcrag.data.jsonl_questions`) as a split of a data set.
+
+    Args:
+      dataset: Name of the data set.
+      split: Name of the split.
+      languages: Languages of the split.
+      files: JSON lines.
+      vocabulary: Vocabulary of inputs and targets.
+    """
+
+    def questions(language: str) -> list[Question]:
+        return jsonl_questions(files, dataset=dataset, languages=(language,), bad_rows=BadRows())
+
+    register_questions(dataset, split, languages, questions, vocabulary)
+
+
+def _mkqa(split: str, language: str) -> list[Question]:
+    path = data_file(dataset_folder(mkqa.DATASET), (mkqa.FILE,), mkqa.SOURCE)
+    return [question for question in _all_of_mkqa(path, split) if question.language == language]
+
+
+@functools.lru_cache(maxsize=3)  # one file holds all languages, and takes seconds to read
+def _all_of_mkqa(path: pathlib.Path, split: str) -> list[Question]:
+    return mkqa.mkqa_questions(path, split, LCRL_LANGUAGES, bad_rows=BadRows())
+
+
+def _xor_tydi(split: str, language: str) -> list[Question]:
+    folder = dataset_folder(xor_tydi.DATASET)
+    return xor_tydi.xor_tydi_questions(folder, split, (language,), bad_rows=BadRows())
+
+
+def _xquad(split: str, language: str) -> list[Question]:
+    return xquad.xquad_questions(dataset_folder(xquad.DATASET), split, (language,), bad_rows=BadRows())

@@ -1,0 +1,44 @@
+"""Where the files of published data sets are: they are downloaded by hand, as docs/data.md says."""
+
+import os
+import pathlib
+from collections.abc import Sequence
+
+from lcrag.errors import UserError
+
+ENVIRONMENT = "LCRAG_DATA"
+
+
+def dataset_folder(dataset: str, folder: str | pathlib.Path | None = None) -> pathlib.Path:
+    """The folder of a data set's files: `folder` if it is given, else `$LCRAG_DATA/<dataset>`.
+
+    Raises:
+      UserError: neither is there.
+    """
+    if folder is None and ENVIRONMENT not in os.environ:
+        raise UserError(
+            f"nothing says where the files of {dataset} are: set {ENVIRONMENT} to the folder that holds the folder"
+            f" {dataset}, or bind {dataset}_questions.folder"
+        )
+    found = pathlib.Path(folder) if folder is not None else pathlib.Path(os.environ[ENVIRONMENT]) / dataset
+    if not found.is_dir():
+        raise UserError(f"there is no folder {found} with the files of {dataset}: see docs/data.md for the downloads")
+    return found
+
+
+def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
+    """The first of some files that is there, as it is or gzipped.
+
+    Args:
+      folder: Where to look.
+      names: Names it may have, the official one first.
+      source: Where it is downloaded from.
+
+    Raises:
+      UserError: none is there.
+    """
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz"):
+            if path.is_file():
+                return path
+    raise UserError(f"there is no {names[0]} in {folder}: download {source}")

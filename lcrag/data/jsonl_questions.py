@@ -1,0 +1,76 @@
+"""Questions of one's own, a JSON object a line.
+
+{"id": "1", "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa"]}
+{"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"difficulty": 1}}
+
+Rows with the same id are versions of one question, and make a coupled group.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import pydantic
+
+from lcrag.data.languages import LANGUAGES
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows, Row, Text, read_rows
+
+
+_KNOWN = " ".join(LANGUAGES)
+
+
+class JsonlRow(Row):
+    """One line; a field of another name is a mistake, so that a misspelt one is found."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    id: Text | int
+    language: Text
+    question: Text
+    answers: Annotated[list[Text], pydantic.Field(min_length=1)]
+    extra: dict[str, Any] = {}
+
+
+def jsonl_questions(
+    files: Sequence[str | pathlib.Path],
+    *,
+    dataset: str,
+    languages: Sequence[str] | None = None,
+    bad_rows: BadRows,
+) -> list[Question]:
+    """The questions of some files, as they stand there: no question mark is appended, nothing is drawn.
+
+    Args:
+      files: JSON lines, plain or gzipped.
+      dataset: Name of the data set, in results.
+      languages: Those to keep; None: all.
+      bad_rows: What becomes of rows that cannot be used.
+
+    Raises:
+      UserError: a file is missing, or a row is not what it should be and bad rows are not skipped.
+    """
+    questions: list[Question] = []
+    places: dict[tuple[str, str], str] = {}
+    for path in map(pathlib.Path, files):
+        for line, row in read_rows(path, JsonlRow, bad_rows):
+            key = (str(row.id), row.language)
+            if row.language not in LANGUAGES:
+                bad_rows.add(path, line, "language", f"unknown language {row.language!r}, not one of {_KNOWN}")
+            elif key in places:
+                bad_rows.add(path, line, "id", f"{row.id} in {row.language} is also at {places[key]}")
+            else:
+                places[key] = f"{path}, line {line}"
+                questions.append(_question(row, dataset))
+    return [question for question in questions if languages is None or question.language in languages]
+
+
+def _question(row: JsonlRow, dataset: str) -> Question:
+    return Question(
+        id=str(row.id),
+        dataset=dataset,
+        language=row.language,
+        text=row.question,
+        answers=tuple(dict.fromkeys(row.answers)),
+        extra=dict(row.extra),
+    )

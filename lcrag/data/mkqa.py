@@ -1,0 +1,137 @@
+"""MKQA: 10,000 English questions, translated with their answers into 25 languages (Longpre et al., 2021).
+
+https://arxiv.org/abs/2007.15207; the official file is `mkqa.jsonl.gz`.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import pydantic
+
+from lcrag.data.languages import LCRL_LANGUAGES, language_of
+from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.rows import BadRows, Row, Text, read_rows
+from lcrag.data.seeded_order import take_split
+
+DATASET = "mkqa"
+FILE = "mkqa.jsonl.gz"
+SOURCE = "https://github.com/apple/ml-mkqa/raw/main/dataset/mkqa.jsonl.gz"
+
+# Our code of a language -> MKQA's, where they differ: simplified Chinese of the mainland.
+_OWN_CODES = {"zh": "zh_cn"}
+_UNANSWERED = ("unanswerable", "long_answer")
+
+
+class MkqaAnswer(Row):
+    """One golden answer; `text` is null for questions without a short answer."""
+
+    type: Literal[
+        "binary", "date", "entity", "long_answer", "number", "number_with_unit", "short_phrase", "unanswerable"
+    ]
+    text: str | None
+    aliases: list[str | None] | None = None
+
+
+class MkqaRow(Row):
+    """One line of the file. Ids are signed 64-bit integers, half of them negative."""
+
+    example_id: Annotated[int, pydantic.Field(ge=-(2**63), lt=2**63)]
+    queries: dict[str, Text]
+    answers: dict[str, list[MkqaAnswer]]
+
+
+def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
+    """The rows of the file by id, in its order; each has `languages`, answerable or not.
+
+    Raises:
+      UserError: a row is not what it should be (and bad rows are not skipped).
+    """
+    lines: dict[str, int] = {}
+    kept: dict[str, MkqaRow] = {}
+    for line, row in read_rows(path, MkqaRow, bad_rows):
+        key = str(row.example_id)
+        if missing := _missing_field(row, languages):
+            bad_rows.add(path, line, missing, "field required")
+        elif key in lines:
+            bad_rows.add(path, line, "example_id", f"{key} is also that of line {lines[key]}")
+        else:
+            lines[key], kept[key] = line, row
+    return kept
+
+
+def mkqa_questions(
+    path: pathlib.Path,
+    split: str,
+    languages: Sequence[str],
+    *,
+    test: int = 2000,
+    validation: int = 500,
+    train: int = 1000,
+    seed: int = 0,
+    answered_in: Sequence[str] = LCRL_LANGUAGES,
+    bad_rows: BadRows,
+) -> list[Question]:
+    """MKQA's questions of a split, every language version of a question together.
+
+    MKQA has no splits of its own. LcRL (Section 4.1) takes 1,000 questions for training and 2,000 for testing without
+    saying which; here the seed says it. Test comes first in the seeded order and training last, so that fewer training
+    questions are a part of more, and no number changes the test set. A question is in the same split in every language.
+    One without a short answer in some language (unanswerable, or answered by a long passage) is dropped for all.
+
+    Args:
+      path: The official file.
+      split: train, validation, test, or all.
+      languages: Languages to ask in.
+      test: Questions of the test split.
+      validation: Questions of the validation split.
+      train: Questions of the training split.
+      seed: Of the split.
+      answered_in: Languages in which a question must have a short answer, whichever are asked.
+      bad_rows: What becomes of rows that cannot be used.
+
+    Raises:
+      UserError: an unknown language or split, a bad row, or too few questions.
+    """
+    for language in languages:
+        language_of(language)
+    rows = read_mkqa(path, list(dict.fromkeys((*answered_in, *languages))), bad_rows)
+    usable = [key for key, row in rows.items() if all(_texts(row, language) for language in answered_in)]
+    sizes = {"test": test, "validation": validation, "train": train}
+    chosen = take_split(usable, split, sizes, seed=seed, what="questions of mkqa")
+    asked = [key for key in chosen if all(_texts(rows[key], language) for language in languages)]
+    return [_question(rows[key], language) for key in asked for language in languages]
+
+
+def _missing_field(row: MkqaRow, languages: Sequence[str]) -> str:
+    """The first field that a row lacks for one of the languages, empty if there is none."""
+    for code in map(_own_code, languages):
+        for name, content in (("queries", row.queries), ("answers", row.answers)):
+            if code not in content:
+                return f"{name}.{code}"
+    return ""
+
+
+def _own_code(language: str) -> str:
+    return _OWN_CODES.get(language, language)
+
+
+def _texts(row: MkqaRow, language: str) -> tuple[str, ...]:
+    """The golden answers in a language, aliases behind each; none if one of them has no short text."""
+    answers = row.answers[_own_code(language)]
+    if any(answer.type in _UNANSWERED or not (answer.text or "").strip() for answer in answers):
+        return ()
+    texts = [text.strip() for answer in answers for text in (answer.text, *(answer.aliases or ())) if text]
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def _question(row: MkqaRow, language: str) -> Question:
+    code = _own_code(language)
+    return Question(
+        id=str(row.example_id),
+        dataset=DATASET,
+        language=language,
+        text=with_question_mark(row.queries[code]),
+        answers=_texts(row, language),
+        extra={"answer_type": row.answers[code][0].type},
+    )

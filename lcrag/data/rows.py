@@ -1,0 +1,117 @@
+"""Rows of data files, checked one by one: a wrong one is named by its file, line and field."""
+
+import dataclasses
+import gzip
+import pathlib
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Annotated, TypeVar
+
+import pydantic
+
+from lcrag.errors import UserError
+
+Schema = TypeVar("Schema", bound=pydantic.BaseModel)
+# A text that says something; white space around it is taken off.
+Text = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Row(pydantic.BaseModel):
+    """A schema to derive from: no value is converted, and fields that it does not name are ignored."""
+
+    model_config = pydantic.ConfigDict(strict=True, frozen=True)
+
+
+@dataclasses.dataclass(kw_only=True)
+class BadRows:
+    """What becomes of rows that cannot be used.
+
+    Attributes:
+      skip: Leave them out and count them; otherwise the first one ends the reading.
+      problems: One line for each that was left out.
+    """
+
+    skip: bool = False
+    problems: list[str] = dataclasses.field(default_factory=list, init=False)
+
+    def add(self, path: pathlib.Path, line: int | None, field: str, problem: str) -> None:
+        """Counts a bad row.
+
+        Args:
+          path: Its file.
+          line: Its line, from 1; None where the file has no telling lines.
+          field: The field that is wrong, dots between its parts; empty: the row as a whole.
+          problem: What is wrong with it.
+
+        Raises:
+          UserError: bad rows are not skipped.
+        """
+        place = ", ".join(filter(None, (str(path), line and f"line {line}", field and f"field {field}")))
+        if not self.skip:
+            raise UserError(f"{place}: {problem}; mend the row, or leave bad rows out with --skip_bad_rows")
+        self.problems.append(f"{place}: {problem}")
+
+    def summary(self) -> str:
+        """How many there were, and the first of them; empty if there were none."""
+        if not self.problems:
+            return ""
+        rows = "1 bad row was" if len(self.problems) == 1 else f"{len(self.problems)} bad rows were"
+        return f"{rows} left out; the first: {self.problems[0]}"
+
+
+def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[tuple[int, Schema]]:
+    """The rows of a file of JSON lines, plain or gzipped, with their line numbers.
+
+    Raises:
+      UserError: the file cannot be read, none of its rows has the schema, or one has not and bad rows are not skipped.
+    """
+    return parsed_rows(path, _lines(path), schema, bad_rows)
+
+
+def parsed_rows(
+    path: pathlib.Path, lines: Iterable[bytes], schema: type[Schema], bad_rows: BadRows
+) -> Iterator[tuple[int, Schema]]:
+    """The rows in the lines of a file, as `read_rows`."""
+    good, before = 0, len(bad_rows.problems)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = schema.model_validate_json(line)
+        except pydantic.ValidationError as error:
+            bad_rows.add(path, number, *first_problem(error))
+            continue
+        good += 1
+        yield number, row
+    if not good:
+        problems = bad_rows.problems[before:]
+        raise UserError(f"no row of {path} can be used: {problems[0] if problems else 'the file is empty'}")
+
+
+def first_problem(error: pydantic.ValidationError) -> tuple[str, str]:
+    """The first field that breaks a schema, and how."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return ".".join(map(str, first["loc"])), message
+
+
+def read_text(path: pathlib.Path) -> str:
+    """A whole file, plain or gzipped.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    try:
+        return b"".join(_lines(path)).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start}): download it again, or save it as UTF-8") from error
+
+
+def _lines(path: pathlib.Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except (EOFError, zlib.error, OSError) as error:
+        raise UserError(f"{path} cannot be read ({error}): download it again") from error

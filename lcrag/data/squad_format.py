@@ -1,0 +1,120 @@
+"""Files in the format of SQuAD 1.1: articles of paragraphs, each with questions that it answers."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeVar
+
+import pydantic
+
+from lcrag.data.json_places import line_in_json
+from lcrag.data.rows import BadRows, Row, Text, first_problem, read_text
+from lcrag.errors import UserError
+
+_BYTE_ORDER_MARK = "\ufeff"
+_Schema = TypeVar("_Schema", bound=pydantic.BaseModel)
+
+
+class _Answer(Row):
+    text: Text
+
+
+class _Question(Row):
+    id: Text
+    question: Text
+    answers: Annotated[list[_Answer], pydantic.Field(min_length=1)]
+
+
+class _Paragraph(Row):
+    context: Text
+    qas: list[Any]
+
+
+class _Article(Row):
+    title: Text
+    paragraphs: list[Any]
+
+
+class _File(Row):
+    data: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadQuestion:
+    """A question that a paragraph answers, with its distinct answers."""
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadParagraph:
+    """A paragraph and its questions; `number` counts the paragraphs of its article from 0."""
+
+    title: str
+    number: int
+    text: str
+    questions: tuple[SquadQuestion, ...]
+
+
+def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
+    """The paragraphs of a file, in its order; byte order marks in front of texts are taken off.
+
+    Raises:
+      UserError: the file is no JSON, or something in it is not what it should be and bad rows are not skipped.
+    """
+    return list(_Reading(path, bad_rows).paragraphs())
+
+
+class _Reading:
+    """One file, checked article by article, paragraph by paragraph and question by question."""
+
+    def __init__(self, path: pathlib.Path, bad_rows: BadRows):
+        self._path, self._bad_rows, self._text = path, bad_rows, read_text(path)
+        self._seen: set[str] = set()
+        try:
+            self._content = json.loads(self._text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {error.lineno}: this is no JSON ({error.msg}): download it again") from error
+
+    def paragraphs(self) -> Iterator[SquadParagraph]:
+        file = self._checked(_File, self._content, ())
+        for a, value in enumerate(file.data if file else ()):
+            article = self._checked(_Article, value, ("data", a))
+            for p, inner in enumerate(article.paragraphs if article else ()):
+                place = ("data", a, "paragraphs", p)
+                if article and (paragraph := self._checked(_Paragraph, inner, place)):
+                    yield SquadParagraph(
+                        title=article.title.replace("_", " "),
+                        number=p,
+                        text=_clean(paragraph.context),
+                        questions=tuple(self._questions(paragraph.qas, place)),
+                    )
+
+    def _questions(self, values: list[Any], paragraph: tuple[str | int, ...]) -> Iterator[SquadQuestion]:
+        for q, value in enumerate(values):
+            place = (*paragraph, "qas", q)
+            question = self._checked(_Question, value, place)
+            if question and question.id in self._seen:
+                self._add(place, "id", f"{question.id} is also that of an earlier question")
+            elif question:
+                self._seen.add(question.id)
+                answers = dict.fromkeys(_clean(answer.text) for answer in question.answers)
+                yield SquadQuestion(id=question.id, text=_clean(question.question), answers=tuple(answers))
+
+    def _checked(self, schema: type[_Schema], value: Any, place: tuple[str | int, ...]) -> _Schema | None:
+        try:
+            return schema.model_validate(value)
+        except pydantic.ValidationError as error:
+            self._add(place, *first_problem(error))
+            return None
+
+    def _add(self, place: tuple[str | int, ...], field: str, problem: str) -> None:
+        name = ".".join(map(str, filter(lambda part: part != "", (*place, field))))
+        self._bad_rows.add(self._path, line_in_json(self._text, place), name, problem)
+
+
+def _clean(text: str) -> str:
+    return text.removeprefix(_BYTE_ORDER_MARK).strip()

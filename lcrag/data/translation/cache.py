@@ -1,0 +1,106 @@
+"""Translations in a file of JSON lines: what was paid for once is never asked for again."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from lcrag.data.rows import BadRows, Row, Text, parsed_rows
+from lcrag.data.translation.versions import Translator
+from lcrag.errors import UserError
+
+
+class _Translation(Row):
+    source: Text
+    target: Text
+    text: str
+    translation: Text
+
+
+def _rows(texts: Sequence[str], answers: Sequence[str], source: str, target: str) -> list[_Translation]:
+    rows = []
+    for text, answer in zip(texts, answers, strict=True):
+        if not answer.strip():
+            raise UserError(f"the translator says nothing for {text!r} from {source} to {target}: choose another one")
+        rows.append(_Translation(source=source, target=target, text=text, translation=answer))
+    return rows
+
+
+def _whole_rows(path: pathlib.Path) -> list[_Translation]:
+    """What a file holds; the part of a line that a killed process left at its end counts for nothing."""
+    content = path.read_bytes() if path.exists() else b""
+    lines = content[: _whole_bytes(content)].splitlines()
+    return [row for _, row in parsed_rows(path, lines, _Translation, BadRows())] if lines else []
+
+
+def _whole_bytes(content: bytes) -> int:
+    return content.rfind(b"\n") + 1
+
+
+class TranslationCache:
+    """A translator that remembers.
+
+    The file grows by a line a translation, written after every batch; a process killed at any moment loses no more than
+    the batch it was waiting for, and the same call goes on where it stopped. Without a translator it only answers from
+    the file.
+
+    Args:
+      path: The file; it is made if it is not there.
+      translator: Whom to ask for what the file lacks.
+      batch: Texts it is given at a time.
+
+    Raises:
+      UserError: a line of the file is no translation.
+    """
+
+    def __init__(self, path: str | pathlib.Path, translator: Translator | None = None, batch: int = 64):
+        self._path, self._translator, self._batch = pathlib.Path(path), translator, batch
+        if batch < 1:
+            raise UserError(f"TranslationCache.batch is {batch}: give it a value of 1 or more")
+        self._known: dict[tuple[str, str, str], str] = {}
+        self._remember(_whole_rows(self._path))
+
+    def __call__(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """The texts in the language `target`.
+
+        Raises:
+          UserError: the file lacks some and there is no translator, or another process is adding to it.
+        """
+        missing = [text for text in dict.fromkeys(texts) if (source, target, text) not in self._known]
+        if missing:
+            self._add(missing, source, target)
+        return [self._known[source, target, text] for text in texts]
+
+    def _add(self, texts: Sequence[str], source: str, target: str) -> None:
+        if self._translator is None:
+            raise UserError(
+                f"{self._path} lacks {len(texts)} translations from {source} to {target}, the first of"
+                f" {texts[0]!r}: name a translator, such as parallel_questions.translator = @EndpointTranslator()"
+            )
+        with self._opened() as file:
+            for start in range(0, len(texts), self._batch):
+                batch = texts[start : start + self._batch]
+                rows = _rows(batch, self._translator(batch, source, target), source, target)
+                file.write("".join(f"{json.dumps(row.model_dump(), ensure_ascii=False)}\n" for row in rows).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                self._remember(rows)
+
+    def _remember(self, rows: Sequence[_Translation]) -> None:
+        self._known.update({(row.source, row.target, row.text): row.translation for row in rows})
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(
+                    f"another process is adding to {self._path}: wait for it, or use another file"
+                ) from error
+            os.truncate(self._path, _whole_bytes(self._path.read_bytes()))
+            yield file

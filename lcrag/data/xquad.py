@@ -1,0 +1,115 @@
+"""XQuAD: 1,190 questions with their 240 paragraphs, translated by people into eleven languages (Artetxe et al., 2020).
+
+https://arxiv.org/abs/1910.11856. Everything is parallel, so it serves as questions for coupled groups and, with its own
+paragraphs as collections, as a small corpus whose gold passages are known. XQuAD-R's files are read as well.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from lcrag.data.files import data_file
+from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.rows import BadRows
+from lcrag.data.seeded_order import take_split
+from lcrag.data.squad_format import SquadParagraph, SquadQuestion, read_squad
+from lcrag.errors import UserError
+from lcrag.retrieval.passages import Passage
+
+DATASET = "xquad"
+LANGUAGES = ("en", "ar", "de", "el", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
+SOURCE = "https://github.com/google-deepmind/xquad/raw/master/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A question in one language with its paragraph."""
+
+    article: str
+    passage: str
+    question: SquadQuestion
+
+
+def xquad_file(folder: pathlib.Path, language: str) -> pathlib.Path:
+    """The file of a language: `xquad.<language>.json`, or XQuAD-R's `<language>.json`, as it is or gzipped.
+
+    Raises:
+      UserError: XQuAD does not have the language, or the folder not its file.
+    """
+    if language not in LANGUAGES:
+        raise UserError(f"xquad is not written in {language!r}: use some of {' '.join(LANGUAGES)}")
+    name = f"xquad.{language}.json"
+    return data_file(folder, (name, f"{language}.json"), SOURCE + name)
+
+
+def xquad_questions(
+    folder: pathlib.Path,
+    split: str,
+    languages: Sequence[str],
+    *,
+    test_articles: int = 12,
+    seed: int = 0,
+    bad_rows: BadRows,
+) -> list[Question]:
+    """The questions of a split, every language version of a question together; `extra["passage"]` is its paragraph's id.
+
+    XQuAD is a test set without splits. These are ours: a quarter of the 48 articles is kept for testing, so that no
+    paragraph of a test question answers a training question. A question that some language lacks is dropped for all.
+
+    Args:
+      folder: Where the official files are.
+      split: train, test, or all.
+      languages: Languages to ask in.
+      test_articles: Articles of the test split.
+      seed: Of the split.
+      bad_rows: What becomes of rows that cannot be used.
+
+    Raises:
+      UserError: an unknown language or split, a missing file, or a bad row.
+    """
+    versions = [_asked(read_squad(xquad_file(folder, language), bad_rows)) for language in languages]
+    shared = [key for key in versions[0] if all(key in version for version in versions)] if versions else []
+    articles = dict.fromkeys(versions[0][key].article for key in shared)
+    sizes = {"test": test_articles, "train": max(0, len(articles) - test_articles)}
+    chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
+    return [
+        _question(language, version[key])
+        for key in shared
+        if versions[0][key].article in chosen
+        for language, version in zip(languages, versions, strict=True)
+    ]
+
+
+def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
+    """The paragraphs of a language; those that are translations of each other have the same id.
+
+    Titles are the English ones in every language, as in the files.
+
+    Raises:
+      UserError: an unknown language, a missing file, or a bad row.
+    """
+    paragraphs = read_squad(xquad_file(folder, language), bad_rows)
+    return [Passage(id=_passage_id(each), title=each.title, text=each.text) for each in paragraphs]
+
+
+def _passage_id(paragraph: SquadParagraph) -> str:
+    return f"{paragraph.title}/{paragraph.number}"
+
+
+def _asked(paragraphs: Sequence[SquadParagraph]) -> dict[str, _Asked]:
+    return {
+        question.id: _Asked(article=paragraph.title, passage=_passage_id(paragraph), question=question)
+        for paragraph in paragraphs
+        for question in paragraph.questions
+    }
+
+
+def _question(language: str, asked: _Asked) -> Question:
+    return Question(
+        id=asked.question.id,
+        dataset=DATASET,
+        language=language,
+        text=with_question_mark(asked.question.text),
+        answers=asked.question.answers,
+        extra={"passage": asked.passage},
+    )
