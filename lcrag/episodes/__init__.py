@@ -5,12 +5,16 @@ prompts, and `Runner`, which turns programs into `EpisodeRecord`s.
 """
 
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.batched_search import Retries
+from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
 from lcrag.episodes.lcrl import hierarchical_search
 from lcrag.episodes.observation import STYLES, Information, information
 from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
-from lcrag.episodes.record import EpisodeRecord, Turn, episode_json
+from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, episode_json
 from lcrag.episodes.requests import (
+    Complete,
+    Completion,
     ContextFull,
     Generate,
     Observe,
@@ -20,7 +24,6 @@ from lcrag.episodes.requests import (
     RetrievalFailure,
     Retrieve,
 )
-from lcrag.episodes.retrieval_worker import Retries
 from lcrag.episodes.rollout import RolloutStatistics
 from lcrag.episodes.routing import Route, all_at_once, english_only, local_first, native_only
 from lcrag.episodes.runner import Runner
@@ -32,6 +35,9 @@ __all__ = [
     "STYLES",
     "Answer",
     "Chat",
+    "Complete",
+    "Completer",
+    "Completion",
     "ContextFull",
     "EpisodeRecord",
     "Generate",
@@ -47,7 +53,9 @@ __all__ = [
     "RolloutStatistics",
     "Route",
     "Runner",
+    "SamplerCompleter",
     "Search",
+    "SideCompletion",
     "Turn",
     "all_at_once",
     "answer_in",

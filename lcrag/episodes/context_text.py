@@ -5,6 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from lcrag.episodes.requests import FittedText
 from lcrag.errors import UserError
 from lcrag.policy import ChatPrompt, Tokenizer
 
@@ -59,6 +60,14 @@ class Chat:
         return tokenizer.encode_chat([*system, {"role": "user", "content": text}], **options)
 
 
+@dataclasses.dataclass(frozen=True)
+class PlacedText:
+    """Environment text as it stands in a context, and its tokens."""
+
+    text: str
+    tokens: Sequence[int]
+
+
 class ContextTokenizer:
     """Encodes what the environment writes into contexts.
 
@@ -77,6 +86,23 @@ class ContextTokenizer:
     def _encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text that others precede."""
         return tuple(self._tokenizer.encode_ordinary(text, continues=True))
+
+    def place(self, text: str, *, opens: bool) -> PlacedText:
+        """A text as it stands in a context, which it opens or continues."""
+        if not opens:
+            return PlacedText(text, self.encode(text))
+        opening = self.opening(text)
+        return PlacedText(opening.text, opening.ids)
+
+    def fit(self, text: FittedText, room_tokens: int, *, opens: bool) -> PlacedText | None:
+        """A text made so small that with its markup it takes at most `room_tokens`; None if that cannot be."""
+        target = room_tokens
+        while (fitted := text.fit(self, target)) is not None:
+            placed = self.place(fitted, opens=opens)
+            if (excess := len(placed.tokens) - room_tokens) <= 0:
+                return placed
+            target -= excess
+        return None
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids that others precede."""

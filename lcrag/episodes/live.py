@@ -3,14 +3,18 @@
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lcrag.data.questions import Question
-from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.record import EpisodeRecord
+from lcrag.episodes.context_text import ContextTokenizer, PlacedText
+from lcrag.episodes.exchange import Aside, Exchange, Stream
+from lcrag.episodes.record import EpisodeRecord, SideCompletion
 from lcrag.episodes.requests import (
+    Complete,
+    Completion,
     ContextFull,
+    FittedText,
     Generate,
     Observe,
     Outcome,
@@ -24,32 +28,11 @@ from lcrag.errors import UserError
 from lcrag.sampling.generation import Sampled
 
 
-class Exchange:
-    """A request, or several in parallel, and the answers that have come."""
-
-    def __init__(self, asked: Request | tuple[Request, ...]):
-        self._single = not isinstance(asked, tuple)
-        self.parts: tuple[Request, ...] = asked if isinstance(asked, tuple) else (asked,)
-        self._answers: dict[int, Any] = {}
-
-    def answer(self, part: int, value: Any) -> None:
-        self._answers[part] = value
-
-    @property
-    def complete(self) -> bool:
-        return len(self._answers) == len(self.parts)
-
-    @property
-    def value(self) -> Any:
-        """What the program is sent: one answer, or a tuple of them in the order asked."""
-        return self._answers[0] if self._single else tuple(self._answers[part] for part in range(len(self.parts)))
-
-
 class LiveEpisode:
     """Runs a program until it waits for the policy or a search, and writes down what happens.
 
     Observations are fitted and kept in `unsent` until the next generation wants them in a slot. Of several parallel
-    requests, observations and generations take place in the order asked; searches go out at once.
+    requests, observations and generations take place in the order asked; searches and completions go out at once.
 
     Args:
       question: What is asked.
@@ -69,18 +52,21 @@ class LiveEpisode:
         context: int,
         answer_room: int,
     ):
-        self.question, self.number = question, number
+        self.question, self.number, self.stream = question, number, Stream(number)
         self.transcript = Transcript()
         self.unsent: list[int] = []
         self.slot: int | None = None
         self.outcome: Outcome | None = None
         self.counts = dict.fromkeys(("searches", "retrieval_failures", "generations", "policy_tokens"), 0)
-        self.counts |= {"length_stops": 0, "context_full": 0}
+        self.counts |= dict.fromkeys(("length_stops", "context_full", "completions", "completion_tokens"), 0)
         self._program, self._tokenizer = program, tokenizer
         self._context, self._answer_room = context, answer_room
         self._in_order: deque[tuple[int, Observe | Generate]] = deque()
         self._searches: list[tuple[Exchange, int, Retrieve]] = []
-        self._generating = False
+        self._asides: list[Aside] = []  # of the current exchange
+        self._untaken_asides: list[Aside] = []
+        self._completions: list[SideCompletion] = []
+        self._generating = self._overfull = False
         self._finished = True
         self._exchange = Exchange(())
 
@@ -92,6 +78,17 @@ class LiveEpisode:
     def room_tokens(self) -> int:
         """Tokens left in the context."""
         return self._context - self.transcript.length
+
+    @property
+    def awaits_completion(self) -> bool:
+        """Whether it needs no slot until the policy has completed something beside it."""
+        unanswered = (aside for aside in self._asides if aside.part not in self._exchange.answers)
+        return not self._generating and any(aside.request.model is None for aside in unanswered)
+
+    def give_up_slot(self) -> None:
+        """Its slot is another's from now on; all it held is unsent again."""
+        self.slot = None
+        self.unsent = self.transcript.arrays()["tokens"].tolist()
 
     def take_generation(self) -> Generate | None:
         """The generation the program waits for, once."""
@@ -109,6 +106,11 @@ class LiveEpisode:
     def take_searches(self) -> list[tuple[Exchange, int, Retrieve]]:
         """The searches asked since the last call, with the exchange and the part of it that each answers."""
         taken, self._searches = self._searches, []
+        return taken
+
+    def take_asides(self) -> list[Aside]:
+        """The completions asked since the last call."""
+        taken, self._untaken_asides = self._untaken_asides, []
         return taken
 
     def start(self) -> None:
@@ -137,6 +139,11 @@ class LiveEpisode:
         exchange.answer(part, answer)
         self._run()
 
+    def completed(self, aside: Aside, completion: Completion) -> None:
+        """A completion it asked for is finished."""
+        aside.exchange.answer(aside.part, completion)
+        self._run()
+
     def record(self, policy_version: int) -> EpisodeRecord:
         """The episode, which has ended."""
         assert self.outcome is not None
@@ -150,6 +157,7 @@ class LiveEpisode:
             counts=self.counts,
             finished=self._finished,
             episode=self.number,
+            completions=tuple(self._completions),
         )
 
     def _run(self) -> None:
@@ -158,10 +166,23 @@ class LiveEpisode:
             self._carry_out()
             if self.outcome is not None or not self._exchange.complete:
                 return
+            self._note_completions()
             self._send(functools.partial(self._program.send, self._exchange.value))
 
+    def _note_completions(self) -> None:
+        """Writes down the completions of an exchange in the order asked, in whichever order they came."""
+        for aside in self._asides:
+            completion = self._exchange.answers[aside.part]
+            self.counts["completion_tokens"] += completion.tokens
+            self._completions.append(
+                SideCompletion(aside.request.model, aside.opening.text, completion.text, completion.tokens)
+            )
+
     def _carry_out(self) -> None:
-        while self._in_order and self.outcome is None:
+        while (self._in_order or self._overfull) and self.outcome is None:
+            if self._overfull:
+                self._end_context()
+                continue
             part, request = self._in_order[0]
             if isinstance(request, Generate):
                 if self.room_tokens > 0:
@@ -176,24 +197,22 @@ class LiveEpisode:
     def _observe(self, request: Observe) -> bool:
         """Writes environment text if there is room for it and for an answer behind it."""
         room = self.room_tokens - self._answer_room
-        text = request.text if isinstance(request.text, str) else request.text.fit(self._tokenizer, room)
-        if text is None:
+        placed = self._placed(request.text, room, opens=not self.transcript.length)
+        if placed is None:
             return False
-        text, tokens = self._placed(text)
-        if len(tokens) <= room:
-            self.transcript.observe(text, tokens)
-            self.unsent.extend(tokens)
+        if len(placed.tokens) <= room:
+            self.transcript.observe(placed.text, placed.tokens)
+            self.unsent.extend(placed.tokens)
             return True
         if not self.transcript.turns:
-            self._refuse_prompt(len(tokens))
+            self._refuse_prompt(len(placed.tokens))
         return False
 
-    def _placed(self, text: str) -> tuple[str, Sequence[int]]:
-        """The text as it stands in the context, and its tokens."""
-        if self.transcript.length:
-            return text, self._tokenizer.encode(text)
-        opening = self._tokenizer.opening(text)
-        return opening.text, opening.ids
+    def _placed(self, text: str | FittedText, room: int, *, opens: bool) -> PlacedText | None:
+        """Text as it stands in a context; None if it adapts to its room and there is too little."""
+        if isinstance(text, str):
+            return self._tokenizer.place(text, opens=opens)
+        return self._tokenizer.fit(text, room, opens=opens)
 
     def _refuse_prompt(self, tokens: int) -> None:
         raise UserError(
@@ -209,6 +228,7 @@ class LiveEpisode:
     def _send(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
         """Resumes the program and takes up what it asks for next."""
         self._in_order.clear()
+        self._untaken_asides, self._overfull = [], False
         with _named(self.name):
             try:
                 self._take_up(resume())
@@ -218,17 +238,42 @@ class LiveEpisode:
                 self.outcome = Outcome(answer=None)
 
     def _take_up(self, asked: Request | tuple[Request, ...]) -> None:
-        self._exchange = Exchange(asked)
+        self._exchange, self._asides = Exchange(asked), []
         for part, request in enumerate(self._exchange.parts):
             if isinstance(request, Retrieve):
                 self.counts["searches"] += len(request.queries)
                 self._searches.append((self._exchange, part, request))
+            elif isinstance(request, Complete):
+                self._take_up_completion(part, request)
             elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:
                 raise ValueError("a program must observe something before the policy can continue it")
             elif isinstance(request, Observe | Generate):
                 self._in_order.append((part, request))
             else:
                 raise TypeError(f"a program asked for {request!r}, which is no request the runner serves")
+
+    def _take_up_completion(self, part: int, request: Complete) -> None:
+        self.counts["completions"] += 1
+        opening = self._completion_opening(request)
+        if opening is None:
+            self._overfull = True
+            return
+        stream = Stream(self.number, self.counts["completions"])
+        aside = Aside(self._exchange, part, request, stream, opening)
+        self._asides.append(aside)
+        self._untaken_asides.append(aside)
+
+    def _completion_opening(self, request: Complete) -> PlacedText | None:
+        """What the completion's context begins with; None if the policy's has no room for it."""
+        if request.model is not None:
+            if not isinstance(request.prompt, str):
+                raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
+            return PlacedText(request.prompt, ())
+        room = self._context - self._answer_room
+        placed = self._placed(request.prompt, room, opens=True)
+        if placed is not None and not placed.tokens:
+            raise ValueError("a completion needs a prompt of at least one token")
+        return placed if placed is not None and len(placed.tokens) <= room else None
 
 
 @contextlib.contextmanager

@@ -21,6 +21,23 @@ class Turn:
     text: str
 
 
+@dataclasses.dataclass(frozen=True)
+class SideCompletion:
+    """What was completed beside the dialogue.
+
+    Attributes:
+      model: Who completed it; None: the policy.
+      prompt: What it was asked, in the chat template if one was used.
+      text: What it wrote.
+      tokens: How many it sampled.
+    """
+
+    model: str | None
+    prompt: str
+    text: str
+    tokens: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodeRecord:
     """One finished episode; its arrays are equally long, a place for each token of the context.
@@ -38,9 +55,11 @@ class EpisodeRecord:
       outcome: What the program came to.
       counts: searches (queries asked), retrieval_failures (requests that failed after every retry), generations,
         policy_tokens, length_stops (generations that ended without a stop), context_full (1 if the context
-        had no room for the next observation or generation).
+        had no room for the next observation or generation), completions and completion_tokens (beside the dialogue, by
+        the policy or another model; not among the generations and the policy_tokens).
       finished: Whether the program ran to its own end; False: the context was full.
       episode: The number that names its random stream.
+      completions: What was completed beside the dialogue, in the order asked; never trained on.
     """
 
     question: Question
@@ -55,6 +74,7 @@ class EpisodeRecord:
     counts: dict[str, int]
     finished: bool
     episode: int
+    completions: tuple[SideCompletion, ...] = ()
 
     def __post_init__(self):
         lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
@@ -73,6 +93,7 @@ def episode_json(
       rewards: Its reward by term.
     """
     outcome = dataclasses.asdict(record.outcome)
+    beside = {"completions": [dataclasses.asdict(each) for each in record.completions]} if record.completions else {}
     return {
         "question_id": record.question.id,
         "dataset": record.question.dataset,
@@ -81,6 +102,7 @@ def episode_json(
         "episode": record.episode,
         "prompt": record.prompt,
         "turns": [dataclasses.asdict(turn) for turn in record.turns],
+        **beside,
         "answer": record.outcome.answer,
         "outcome": outcome | {"finished": record.finished, "counts": dict(record.counts)},
         "rewards": {name: float(value) for name, value in (rewards or {}).items()},

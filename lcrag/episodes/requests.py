@@ -6,7 +6,7 @@ of batching, slots, devices or masks.
 
 import dataclasses
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 
 @runtime_checkable
@@ -88,6 +88,51 @@ class RetrievalFailure:
     reason: str
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Complete:
+    """Complete a prompt in a fresh context beside this episode's own. Answer: `Completion`.
+
+    What is written there is not the episode's: it is counted and kept in the record, and never trained on. Several in
+    one tuple run in parallel, each with random numbers of its own; equal ones are several samples, and their prompt is
+    prefilled once.
+
+    Attributes:
+      prompt: The prompt; the policy's may be a `FittedText`. A model with a chat template gets it as the user's turn.
+        If it does not fit the policy's context, `ContextFull` is raised in the program instead.
+      stop: Strings that end the completion.
+      max_tokens: At most this many tokens; None: the run's default.
+      temperature: Sampling temperature, 0 is greedy; None: the run's default.
+      top_p: Nucleus mass; None: the run's default.
+      model: Who completes it: None is the policy, a name is one of the runner's other models.
+    """
+
+    prompt: str | FittedText
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    model: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Completion:
+    """The answer to a `Complete`.
+
+    Attributes:
+      text: Up to and including the stop string that ended it.
+      finish_reason: "stop", "eos" or "length".
+      tokens: How many were sampled.
+      pieces: The text of each token; joined they begin with `text`. Empty if the model does not tell.
+      log_probabilities: Of each token, in the untruncated distribution at the sampling temperature. Empty likewise.
+    """
+
+    text: str
+    finish_reason: Literal["stop", "eos", "length"]
+    tokens: int
+    pieces: tuple[str, ...] = ()
+    log_probabilities: tuple[float, ...] = ()
+
+
 class ContextFull(Exception):
     """Raised inside a program whose context has no room left for what it asked.
 
@@ -111,5 +156,5 @@ class Outcome:
 
 
 Found: TypeAlias = Sequence[Sequence[Sequence[FoundPassage]]]  # queries, languages, passages
-Request: TypeAlias = Observe | Generate | Retrieve
+Request: TypeAlias = Observe | Generate | Retrieve | Complete
 Program: TypeAlias = Generator[Request | tuple[Request, ...], Any, Outcome]

@@ -1,46 +1,34 @@
 """The loop that keeps the device slots busy.
 
-One pass: free slots take waiting episodes (a shared opening is prefilled once and forked); everything observed is
-appended in one call; generations begin; waiting searches leave in one batch on a host thread; the device decodes a
-block; programs run on with what has come. What an episode samples depends on its own context and number only, never
-on its slot, its neighbours, or how long a search took. That holds up to rounding, which varies with the shapes in
-which slots are served together; if the pass also waits for its searches, the shapes repeat too, bit for bit.
+One pass: free slots take waiting completions and episodes (a shared opening is prefilled once and forked); everything
+observed is appended in one call; generations begin; waiting searches, and what other models are asked, leave in one
+batch each on a host thread; the device decodes a block; programs run on with what has come. What an episode samples
+depends on its own context and number only, never on its slot, its neighbours, or how long a search took. That holds up
+to rounding, which varies with the shapes in which slots are served together; if the pass also waits for its searches,
+the shapes repeat too, bit for bit.
 """
 
 import dataclasses
-import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from typing import Any, TypeAlias
 
-from lcrag.episodes.admission import plan_admissions
-from lcrag.episodes.live import Exchange, LiveEpisode
-from lcrag.episodes.requests import Generate
-from lcrag.episodes.retrieval_worker import RetrievalWorker
-from lcrag.sampling.generation import Generation, Sampled
+from lcrag.episodes.completion import completion_of
+from lcrag.episodes.exchange import Aside, Exchange, Stream
+from lcrag.episodes.host_worker import HostWorker
+from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.requests import Complete, Generate
+from lcrag.episodes.seating import Occupant, Seating, SideContext
+from lcrag.errors import UserError
+from lcrag.policy import Tokenizer
+from lcrag.sampling.continuation import SlotSampler
+from lcrag.sampling.generation import Generation
 
 Progress: TypeAlias = Callable[[int, int], None]
-Ticket: TypeAlias = tuple[LiveEpisode, Exchange, int]
-
-
-@runtime_checkable
-class SlotSampler(Protocol):
-    """What a rollout needs of a sampler; `lcrag.sampling.Sampler` is one."""
-
-    slots: int
-    context: int
-
-    @property
-    def running(self) -> int: ...
-
-    def append(self, entries: Mapping[int, Sequence[int]]) -> None: ...
-
-    def fork(self, source: int, targets: Sequence[int]) -> None: ...
-
-    def begin(self, requests: Mapping[int, Generation]) -> None: ...
-
-    def decode(self) -> dict[int, Sampled]: ...
-
-    def free(self, slots: Iterable[int]) -> None: ...
+Ticket: TypeAlias = tuple[LiveEpisode, Aside | tuple[Exchange, int]]
+# (what is asked, its random stream) -> what to sample
+Settings: TypeAlias = Callable[[Generate | Complete, Stream], Generation]
 
 
 @dataclasses.dataclass
@@ -49,10 +37,11 @@ class RolloutStatistics:
 
     Attributes:
       seconds: Wall time.
-      retrieval_wait_seconds: Part of it in which the device had nothing to do but wait for a search.
+      retrieval_wait_seconds: Part of it in which the device had nothing to do but wait for a search or another model.
       retrieval_batches: Batched search calls.
       prefills: Openings that were prefilled.
       forks: Openings that were copied from a prefilled one.
+      evictions: Episodes that gave their slot to a completion.
     """
 
     seconds: float = 0.0
@@ -60,115 +49,166 @@ class RolloutStatistics:
     retrieval_batches: int = 0
     prefills: int = 0
     forks: int = 0
+    evictions: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What serves the requests of episodes.
+
+    Attributes:
+      sampler: The device slots, all free.
+      tokenizer: The sampler's.
+      settings: What is sampled for a request.
+      searches: Takes the searches.
+      models: Take the completions of other models, by name.
+      wait: Wait for searches and other models at the end of the pass in which they were asked.
+    """
+
+    sampler: SlotSampler
+    tokenizer: Tokenizer
+    settings: Settings
+    searches: HostWorker[Ticket]
+    models: Mapping[str, HostWorker[Ticket]]
+    wait: bool
+
+    @property
+    def workers(self) -> list[HostWorker[Ticket]]:
+        return [self.searches, *self.models.values()]
+
+    def model(self, name: str, asker: LiveEpisode) -> HostWorker[Ticket]:
+        """The worker of another model.
+
+        Raises:
+          UserError: there is none of that name.
+        """
+        if name not in self.models:
+            known = ", ".join(self.models) or "none"
+            raise UserError(
+                f"the program of {asker.name} asks the model {name!r}, but the runner has {known} beside the policy:"
+                " add it to Runner.completers"
+            )
+        return self.models[name]
 
 
 class Rollout:
     """Runs started episodes to their end.
 
     Args:
-      sampler: The device slots, all free.
-      worker: Takes the searches.
+      serving: What serves them.
       episodes: Started; they are served in this order.
-      generation: What the sampler is asked, for an episode and its request.
-      wait_for_searches: Wait for them at the end of the pass in which they left.
       statistics: Is written to.
       progress: Called with (finished, total) whenever an episode has finished.
     """
 
     def __init__(
         self,
-        sampler: SlotSampler,
-        worker: RetrievalWorker[Ticket],
+        serving: Serving,
         episodes: Sequence[LiveEpisode],
-        generation: Callable[[LiveEpisode, Generate], Generation],
-        wait_for_searches: bool,
         statistics: RolloutStatistics,
         progress: Progress | None,
     ):
-        self._sampler, self._worker, self._episodes = sampler, worker, episodes
-        self._generation, self._statistics, self._progress = generation, statistics, progress
-        self._wait_for_searches = wait_for_searches
+        self._serving, self._sampler, self._episodes = serving, serving.sampler, episodes
+        self._statistics, self._progress = statistics, progress
         self._finished = 0
-        self._free = list(range(sampler.slots))
-        self._seated: dict[int, LiveEpisode] = {}
-        self._ready: dict[int, Generate] = {}  # slot -> the generation to begin there
-        self._queue: list[tuple[LiveEpisode, Generate]] = []  # a generation to begin, and no slot yet
-        self._openings: dict[tuple[int, ...], int] = {}
+        self._seating = Seating(self._sampler.slots)
 
     def run(self) -> None:
         for episode in self._episodes:
             self._dispatch(episode)
         while self._finished < len(self._episodes):
-            self._begin_generations(self._admit())
-            self._worker.start()
+            self._make_room()
+            self._begin_generations(self._seating.admit())
+            for worker in self._serving.workers:
+                worker.start()
             if self._sampler.running:
                 self._decode()
-            idle = not (self._sampler.running or self._ready or (self._queue and self._free))
-            self._deliver(wait=idle or self._wait_for_searches)
+            self._wait(idle=not self._sampler.running and self._seating.stuck)
+            self._deliver()
 
     def _dispatch(self, episode: LiveEpisode) -> None:
         """Passes on what an episode asks for now."""
-        for exchange, part, request in episode.take_searches():
-            self._worker.ask((episode, exchange, part), request)
+        for exchange, part, search in episode.take_searches():
+            self._serving.searches.ask((episode, (exchange, part)), search)
+        for aside in episode.take_asides():
+            self._dispatch_aside(episode, aside)
         if episode.outcome is not None:
             self._finish(episode)
         elif (generate := episode.take_generation()) is not None:
-            if episode.slot is None:
-                self._queue.append((episode, generate))
-            else:
-                self._ready[episode.slot] = generate
+            self._seating.ask(episode, generate)
+
+    def _dispatch_aside(self, episode: LiveEpisode, aside: Aside) -> None:
+        if aside.request.model is None:
+            self._seating.ask(SideContext(episode, aside, self._sampler.context), aside.request)
+            return
+        worker = self._serving.model(aside.request.model, episode)
+        generation = self._serving.settings(aside.request, aside.stream)
+        worker.ask((episode, aside), (aside.opening.text, generation))
 
     def _finish(self, episode: LiveEpisode) -> None:
+        self._seating.drop(episode)
         if episode.slot is not None:
-            self._sampler.free([episode.slot])
-            del self._seated[episode.slot]
-            heapq.heappush(self._free, episode.slot)
+            self._vacate(episode)
         self._finished += 1
         if self._progress is not None:
             self._progress(self._finished, len(self._episodes))
 
-    def _admit(self) -> dict[int, list[int]]:
-        """Seats waiting episodes in the free slots; returns which slots are to be forked from which."""
-        if not (self._queue and self._free):
-            return {}
-        openings = [self._openings.setdefault(tuple(e.unsent), len(self._openings)) for e, _ in self._queue]
-        forks: dict[int, list[int]] = {}
-        admitted: set[int] = set()
-        for admission in plan_admissions(openings, len(self._free)):
-            source = self._seat(admission.leader)
-            forks[source] = [self._seat(place) for place in admission.followers]
-            for target in forks[source]:
-                self._seated[target].take_unsent()  # comes with the copied slot
-            admitted |= {admission.leader, *admission.followers}
-        self._queue = [waiting for place, waiting in enumerate(self._queue) if place not in admitted]
-        return forks
+    def _vacate(self, occupant: Occupant) -> None:
+        self._sampler.free([self._seating.leave(occupant)])
 
-    def _seat(self, place: int) -> int:
-        episode, generate = self._queue[place]
-        slot = episode.slot = heapq.heappop(self._free)
-        self._seated[slot], self._ready[slot] = episode, generate
-        return slot
+    def _make_room(self) -> None:
+        if slots := self._seating.make_room():
+            self._statistics.evictions += len(slots)
+            self._sampler.free(slots)
 
     def _begin_generations(self, forks: Mapping[int, Sequence[int]]) -> None:
-        if unsent := {slot: self._seated[slot].take_unsent() for slot in self._ready if self._seated[slot].unsent}:
+        occupants, ready = self._seating.occupants, self._seating.ready
+        if unsent := {slot: occupants[slot].take_unsent() for slot in ready if occupants[slot].unsent}:
             self._sampler.append(unsent)
         for source, targets in forks.items():
             self._statistics.prefills += 1
             self._statistics.forks += len(targets)
             if targets:
                 self._sampler.fork(source, targets)
-        if self._ready:
-            self._sampler.begin({s: self._generation(self._seated[s], request) for s, request in self._ready.items()})
-            self._ready = {}
+        if ready:
+            self._sampler.begin({slot: self._generation(occupants[slot], request) for slot, request in ready.items()})
+            ready.clear()
+
+    def _generation(self, occupant: Occupant, request: Generate | Complete) -> Generation:
+        generation = self._serving.settings(request, occupant.stream)
+        return dataclasses.replace(generation, max_tokens=min(generation.max_tokens, occupant.room_tokens))
 
     def _decode(self) -> None:
         for slot, sampled in self._sampler.decode().items():
-            episode = self._seated[slot]
-            episode.sampled(sampled)
-            self._dispatch(episode)
+            occupant = self._seating.occupants[slot]
+            if isinstance(occupant, SideContext):
+                self._vacate(occupant)
+                self._answer(occupant.episode, occupant.aside, completion_of(sampled, self._serving.tokenizer))
+            else:
+                occupant.sampled(sampled)
+                self._dispatch(occupant)
 
-    def _deliver(self, *, wait: bool) -> None:
-        for (episode, exchange, part), answer in self._worker.collect(wait=wait):
-            if episode.outcome is None:  # an episode whose context was full no longer waits
-                episode.searched(exchange, part, answer)
-                self._dispatch(episode)
+    def _wait(self, *, idle: bool) -> None:
+        """Holds the device back for what is under way: for all of it, or if the device is idle for the first."""
+        under_way = [worker.future for worker in self._serving.workers if worker.future is not None]
+        if under_way and (idle or self._serving.wait):
+            started = time.monotonic()
+            futures.wait(
+                under_way, return_when=futures.ALL_COMPLETED if self._serving.wait else futures.FIRST_COMPLETED
+            )
+            self._statistics.retrieval_wait_seconds += time.monotonic() - started
+
+    def _deliver(self) -> None:
+        for worker in self._serving.workers:
+            for (episode, asked), answer in worker.collect():
+                self._answer(episode, asked, answer)
+
+    def _answer(self, episode: LiveEpisode, asked: Aside | tuple[Exchange, int], answer: Any) -> None:
+        """Gives an episode what it waits for; one whose context was full no longer does."""
+        if episode.outcome is not None:
+            return
+        if isinstance(asked, Aside):
+            episode.completed(asked, answer)
+        else:
+            episode.searched(*asked, answer)
+        self._dispatch(episode)

@@ -1,18 +1,23 @@
 """Runs episode programs: composes slots, search and tokenizer, and turns what happened into records."""
 
 import dataclasses
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lcrag.data.questions import Question
+from lcrag.episodes.batched_search import Retries, Search, answer_batch
+from lcrag.episodes.completion import Completer
 from lcrag.episodes.context_text import Chat, ContextTokenizer
+from lcrag.episodes.exchange import Stream
+from lcrag.episodes.host_worker import HostWorker
 from lcrag.episodes.live import LiveEpisode
 from lcrag.episodes.record import EpisodeRecord
-from lcrag.episodes.requests import Generate, Program
-from lcrag.episodes.retrieval_worker import Retries, RetrievalWorker, Search
-from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, SlotSampler, Ticket
+from lcrag.episodes.requests import Complete, Generate, Program
+from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, Serving
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
+from lcrag.sampling.continuation import SlotSampler
 from lcrag.sampling.generation import Generation
 
 
@@ -25,15 +30,17 @@ class Runner:
       tokenizer: Encodes what the environment writes; the sampler's own.
       search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
         another thread.
-      max_tokens: Of a generation that names no limit itself.
+      max_tokens: Of a generation or completion that names no limit itself.
       temperature: Of a generation that names none itself.
       top_p: Of a generation that names none itself.
       seed: With an episode's number, names its random stream.
       chat: How the opening prompt is put to a model whose tokenizer has a chat template.
       answer_room: Tokens of the context kept free behind every observation.
-      wait_for_searches: Hold the device back where a search takes longer than the block decoded meanwhile, so that
-        a run can be repeated bit for bit; without it the device goes on, and results differ by rounding.
+      wait_for_searches: Hold the device back where a search, or another model, takes longer than the block decoded
+        meanwhile, so that a run can be repeated bit for bit; without it the device goes on, and results differ by
+        rounding.
       retries: How a failing search is tried again.
+      completers: Models other than the policy that a program may ask by name, each called on a thread of its own.
       statistics: Of the latest run.
 
     Raises:
@@ -51,6 +58,7 @@ class Runner:
     answer_room: int = 16
     wait_for_searches: bool = True
     retries: Retries = Retries()
+    completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)
     statistics: RolloutStatistics = dataclasses.field(default_factory=RolloutStatistics, init=False)
 
     def __post_init__(self):
@@ -77,22 +85,20 @@ class Runner:
           The records, in the order of `programs`.
 
         Raises:
-          UserError: a prompt does not fit the context (before anything is sampled), or a search was asked for
-            something that does not exist.
+          UserError: a prompt does not fit the context (before anything is sampled), or a search or a model was asked
+            for that does not exist.
         """
         started = time.monotonic()
         self.statistics = RolloutStatistics()
         episodes = self._start(programs)
-        worker: RetrievalWorker[Ticket] = RetrievalWorker(self.search, self.retries)
+        serving = self._serving()
         try:
-            Rollout(
-                self.sampler, worker, episodes, self._generation, self.wait_for_searches, self.statistics, progress
-            ).run()
+            Rollout(serving, episodes, self.statistics, progress).run()
         finally:
-            worker.close()
+            for worker in serving.workers:
+                worker.close()
             self.sampler.free(range(self.sampler.slots))
-            self.statistics.retrieval_wait_seconds = worker.waited_seconds
-            self.statistics.retrieval_batches = worker.batches
+            self.statistics.retrieval_batches = serving.searches.batches
             self.statistics.seconds = time.monotonic() - started
         return [episode.record(policy_version) for episode in episodes]
 
@@ -115,13 +121,23 @@ class Runner:
             episode.start()
         return episodes
 
-    def _generation(self, episode: LiveEpisode, request: Generate) -> Generation:
-        max_tokens = self.max_tokens if request.max_tokens is None else request.max_tokens
+    def _serving(self) -> Serving:
+        search = functools.partial(answer_batch, self.search, retries=self.retries)
+        return Serving(
+            sampler=self.sampler,
+            tokenizer=self.tokenizer,
+            settings=self._settings,
+            searches=HostWorker("retrieval", search),
+            models={name: HostWorker(name, completer) for name, completer in self.completers.items()},
+            wait=self.wait_for_searches,
+        )
+
+    def _settings(self, request: Generate | Complete, stream: Stream) -> Generation:
         return Generation(
             stop=request.stop,
-            max_tokens=min(max_tokens, episode.room_tokens),
+            max_tokens=self.max_tokens if request.max_tokens is None else request.max_tokens,
             temperature=self.temperature if request.temperature is None else request.temperature,
             top_p=self.top_p if request.top_p is None else request.top_p,
-            seed=self.seed,
-            episode=episode.number,
+            seed=stream.seed(self.seed),
+            episode=stream.episode,
         )

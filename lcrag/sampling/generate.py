@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, Tokenizer
+from lcrag.sampling.continuation import continue_contexts
 from lcrag.sampling.generation import Generation, Sampled
 from lcrag.sampling.sampler import Sampler
 
@@ -60,18 +61,7 @@ def generate(
             stop=stop, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, episode=index
         )
 
-    results: dict[int, Sampled] = {}
-    owners: dict[int, int] = {}
-    queue = list(range(len(ids)))[::-1]
-    while queue or owners:
-        admitted = {slot: queue.pop() for slot in range(sampler.slots) if queue and slot not in owners}
-        owners |= admitted
-        sampler.append({slot: ids[index] for slot, index in admitted.items()})
-        sampler.begin({slot: request(index) for slot, index in admitted.items()})
-        for slot, sampled in sampler.decode().items():
-            results[owners.pop(slot)] = sampled
-            sampler.free([slot])
-    return [results[index] for index in range(len(ids))]
+    return continue_contexts(sampler, [(each, request(index)) for index, each in enumerate(ids)])
 
 
 def _opening(tokenizer: Tokenizer, prompt: str) -> list[int]:

@@ -91,7 +91,7 @@ def test_programs_know_nothing_of_the_engine():
             isinstance(node, ast.Yield)
             and isinstance(node.value, ast.Call)
             and isinstance(node.value.func, ast.Name)
-            and node.value.func.id in ("Observe", "Generate", "Retrieve")
+            and node.value.func.id in ("Observe", "Generate", "Retrieve", "Complete")
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         ):
             known = {

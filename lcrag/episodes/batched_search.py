@@ -1,10 +1,9 @@
-"""Searches on a host thread: everything that waits goes into one batched call while the device decodes."""
+"""Answers many searches with few calls, and tries again what fails."""
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from absl import logging
 
@@ -12,7 +11,6 @@ from lcrag.episodes.requests import Found, FoundPassage, RetrievalFailure, Retri
 from lcrag.errors import UserError
 
 Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
-Ticket = TypeVar("Ticket", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,53 +24,6 @@ class Retries:
 
     attempts: int = 3
     backoff_seconds: float = 0.5
-
-
-class RetrievalWorker(Generic[Ticket]):
-    """One thread, one batched call at a time; requests that come meanwhile make the next batch.
-
-    Used from one thread. A search must answer each (query, language) pair for itself, whatever else is in the
-    batch; then no episode depends on timing.
-    """
-
-    def __init__(self, search: Search, retries: Retries):
-        self._search, self._retries = search, retries
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
-        self._queue: list[tuple[Ticket, Retrieve]] = []
-        self._batch: list[tuple[Ticket, Retrieve]] = []
-        self._future: Future[list[Found | RetrievalFailure]] | None = None
-        self.batches = 0
-        self.waited_seconds = 0.0
-
-    def ask(self, ticket: Ticket, request: Retrieve) -> None:
-        """Queues a request; its answer comes back under `ticket`."""
-        self._queue.append((ticket, request))
-
-    def start(self) -> None:
-        """Sends everything queued, unless a batch is under way."""
-        if self._queue and self._future is None:
-            self._batch, self._queue = self._queue, []
-            requests = [request for _, request in self._batch]
-            self._future = self._executor.submit(answer_batch, self._search, requests, self._retries)
-            self.batches += 1
-
-    def collect(self, *, wait: bool) -> list[tuple[Ticket, Found | RetrievalFailure]]:
-        """The answers that have come; with `wait`, not before the batch under way is answered.
-
-        Raises:
-          UserError: from the search, at once.
-        """
-        if self._future is None or not (wait or self._future.done()):
-            return []
-        started = time.monotonic()
-        answers = self._future.result()
-        self.waited_seconds += time.monotonic() - started
-        self._future = None
-        return [(ticket, answer) for (ticket, _), answer in zip(self._batch, answers, strict=True)]
-
-    def close(self) -> None:
-        """Sends nothing more; a call under way ends by itself."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def answer_batch(search: Search, requests: Sequence[Retrieve], retries: Retries) -> list[Found | RetrievalFailure]:

@@ -1,0 +1,355 @@
+"""Completions beside an episode: fresh contexts, random numbers of their own, never mixed up and never trained on."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from episode_scripts import fickle, lcrl_programs, question, runner, search, slow
+
+from lcrag.episodes import (
+    Chat,
+    Complete,
+    Completion,
+    ContextFull,
+    Generate,
+    Observe,
+    Outcome,
+    Retrieve,
+    Runner,
+    SamplerCompleter,
+    SideCompletion,
+    episode_json,
+    information,
+)
+from lcrag.errors import UserError
+from lcrag.policy import initialise, log_probabilities
+from lcrag.sampling import Sampler
+from lcrag.testing import tiny_config, tiny_tokenizer
+from lcrag.testing.scripted_sampler import ScriptedSampler
+
+ARRAYS = ("tokens", "by_policy", "log_probabilities", "turn")
+
+
+def consulting(asked, rounds=3):
+    """Thinks, consults a few fresh contexts about it, and reads what they said."""
+    yield Observe(asked.text)
+    for _ in range(rounds):
+        thought = yield Generate(stop=("</search>",))
+        first, found, second = yield (
+            Complete(prompt=f"one {thought}"),
+            Retrieve((thought,), ("en",), 1),
+            Complete(prompt=f"two {asked.text}", max_tokens=5),
+        )
+        yield Observe(f" {first.text} {second.text} {found[0][0][0].title}")
+    return Outcome(answer=(yield Generate(stop=())))
+
+
+def programs(count, **arguments):
+    asked = [question(number, text=f"Q{number}?") for number in range(count)]
+    return [(each, consulting(each, **arguments), number) for number, each in enumerate(asked)]
+
+
+def noisy(context, generation):
+    """What is written depends on all that a device would let it depend on."""
+    return f"{len(context) % 7} {np.random.default_rng((generation.seed, generation.episode)).integers(1000)}"
+
+
+def same(one, other) -> bool:
+    plain = {field.name for field in dataclasses.fields(one)} - set(ARRAYS)
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ARRAYS) and all(
+        getattr(one, name) == getattr(other, name) for name in plain
+    )
+
+
+def run_alone(program, script=noisy, **arguments):
+    (record,) = runner(script, **arguments).run([(question(), program, 0)])
+    return record
+
+
+def test_slots_neighbours_and_timing_change_no_completion():
+    """One slot is enough: an episode that awaits a completion gives its slot up for it."""
+    reference = runner(noisy, slots=1)
+    records = reference.run(programs(12))
+    assert reference.statistics.evictions == 12 * 3
+    for arguments in ({"slots": 3, "block": 3}, {"slots": 5, "search": slow(0.005)}, {"slots": 64, "block": 100}):
+        assert all(map(same, records, runner(noisy, **arguments).run(programs(12))))
+    unhurried = runner(noisy, slots=4, search=slow(0.005), wait_for_searches=False).run(programs(12))
+    assert all(map(same, records, unhurried))
+
+
+def test_episodes_keep_their_slots_where_there_are_enough():
+    r = runner(noisy, slots=64)
+    r.run(programs(6))
+    assert r.statistics.evictions == 0
+
+
+def test_an_evicted_context_is_prefilled_as_it_was():
+    """The script answers from the whole context, so a token too many or too few would show."""
+
+    def spoken(context, generation):
+        return f"[{len(context)}]" if context.startswith("Q") else "aside"
+
+    wide, narrow = (runner(spoken, slots=slots).run(programs(5, rounds=4)) for slots in (64, 2))
+    assert all(map(same, wide, narrow))
+    assert all(len(record.turns) == 9 for record in wide)
+
+
+def test_completions_are_counted_recorded_and_not_in_the_dialogue():
+    record = run_alone(consulting(question(), rounds=2))
+    assert record.counts["completions"] == 4 == len(record.completions)
+    assert record.counts["completion_tokens"] == sum(each.tokens for each in record.completions) > 0
+    assert record.counts["generations"] == 3 and record.counts["policy_tokens"] == record.by_policy.sum()
+    assert [each.prompt[:3] for each in record.completions] == ["one", "two"] * 2
+    assert all(each.model is None for each in record.completions)
+    line = json.loads(json.dumps(episode_json(record)))
+    assert line["completions"][1] == dataclasses.asdict(record.completions[1])
+    assert "completions" not in episode_json(runner(fickle).run(lcrl_programs(1))[0])
+
+
+def test_every_completion_has_random_numbers_of_its_own():
+    streams = []
+
+    def script(context, generation):
+        streams.append((generation.seed, generation.episode))
+        return "x"
+
+    runner(script, seed=7).run(programs(4, rounds=2))
+    assert len(set(streams)) == 4 * (1 + 4)  # an episode's own generations share one stream, by position
+    assert {episode for seed, episode in streams if seed == 7} == set(range(4))
+    assert len({seed for seed, _ in streams}) == 5
+
+
+def test_equal_completions_are_samples_and_their_prompt_is_prefilled_once():
+    def several():
+        yield Observe("Question")
+        drawn = yield (Complete(prompt="Name a city:"),) * 6
+        return Outcome(answer=None, extra={"drawn": [each.text for each in drawn]})
+
+    r = runner(noisy, slots=8)
+    (record,) = r.run([(question(), several(), 0)])
+    assert r.sampler.appends == [1] and r.sampler.forks == [5]
+    assert len(set(record.outcome.extra["drawn"])) > 3
+
+
+def test_a_completion_takes_its_own_limits_and_the_runs_defaults():
+    asked = {}
+
+    def script(context, generation):
+        asked[context] = generation
+        return "a b c d e f </stop> g"
+
+    def program():
+        both = yield (
+            Complete(prompt="own", stop=("</stop>",), max_tokens=30, temperature=0.3, top_p=0.5),
+            Complete(prompt="default"),
+        )
+        return Outcome(answer=None, extra={"texts": [each.text for each in both]})
+
+    record = run_alone(program(), script, max_tokens=4, temperature=0.8, top_p=0.9, context=64)
+    own, default = asked["own"], asked["default"]
+    assert (own.max_tokens, own.temperature, own.top_p, own.stop) == (30, 0.3, 0.5, ("</stop>",))
+    assert (default.max_tokens, default.temperature, default.top_p, default.stop) == (4, 0.8, 0.9, ())
+    assert record.outcome.extra["texts"][0] == "a b c d e f </stop>"
+
+
+def test_a_completion_tells_each_token_and_its_log_probability():
+    seen = []
+
+    def program():
+        seen.append((yield Complete(prompt="São ", stop=("ü",))))
+        seen.append((yield Complete(prompt="São ", max_tokens=3)))
+        return Outcome(answer=None)
+
+    run_alone(program(), lambda *_: "日本 Zürich")
+    stopped, cut = seen
+    assert stopped.finish_reason == "stop" and stopped.text == "日本 Zü"
+    assert "".join(stopped.pieces).startswith(stopped.text)
+    assert cut.finish_reason == "length" and cut.tokens == 3
+    for each in seen:
+        assert len(each.pieces) == len(each.log_probabilities) == each.tokens
+        assert all(value < 0 for value in each.log_probabilities)
+
+
+def test_pieces_of_spread_characters_join_to_the_text():
+    answers = []
+
+    def program():
+        answers.append((yield Complete(prompt="x")))
+        return Outcome(answer=None)
+
+    run_alone(program(), lambda *_: "🙂 ไทย")
+    assert "".join(answers[0].pieces) == answers[0].text == "🙂 ไทย" and answers[0].pieces[-1] == ""
+    assert "" in answers[0].pieces[:-1]  # a token that holds part of a character only
+
+
+def test_log_probabilities_are_those_of_the_model():
+    """What FLARE reads as confidence, against a plain forward pass."""
+    tokenizer, config = tiny_tokenizer(), tiny_config()
+    params = initialise(config, jax.random.key(0))
+    sampler = Sampler(config, params, tokenizer, slots=2, context=64, block=8, append_tokens=(32,))
+    answers, sampled = [], []
+    decode = sampler.decode
+    sampler.decode = lambda: (finished := decode(), sampled.extend(finished.values()))[0]
+
+    def program():
+        yield Observe("Where? ")
+        yield Generate(stop=(), max_tokens=4)
+        answers.extend((yield tuple(Complete(prompt="Capital of Peru?", max_tokens=6) for _ in range(3))))
+        return Outcome(answer=(yield Generate(stop=(), max_tokens=3)))
+
+    r = Runner(sampler=sampler, tokenizer=tokenizer, search=search, seed=5)
+    r.run([(question(number), program(), number) for number in range(3)])
+    assert len({each.text for each in answers}) > 3 and r.statistics.evictions > 0
+    prompt = tokenizer.encode("Capital of Peru?")
+    for each in answers:
+        [ids] = [s.tokens for s in sampled if tuple(s.log_probabilities.tolist()) == each.log_probabilities]
+        tokens = np.concatenate([prompt, ids]).astype(np.int32)[None]
+        expected = log_probabilities(config, params, tokens[:, :-1], tokens[:, 1:])[0, len(prompt) - 1 :]
+        np.testing.assert_allclose(each.log_probabilities, expected, atol=1e-4)
+        assert "".join(each.pieces) == tokenizer.decode_bytes(ids).decode(errors="replace") == each.text
+
+
+def test_completions_stand_in_the_chat_template():
+    from test_episodes_chat import chat_tokenizer
+
+    tokenizer = chat_tokenizer()
+    sampler = ScriptedSampler(tokenizer, lambda *_: "fine", slots=2, context=300)
+
+    def program():
+        yield Complete(prompt="How are you?")
+        return Outcome(answer=None)
+
+    r = Runner(sampler=sampler, tokenizer=tokenizer, search=search, chat=Chat(system="S"))
+    (record,) = r.run([(question(), program(), 0)])
+    assert record.completions == (
+        SideCompletion(None, "<eos>[system]S<eos><eos>[user]How are you?<eos>[assistant]", "fine", 4),
+    )
+
+
+def test_a_prompt_adapts_to_the_room_or_the_context_is_full():
+    def program(prompt):
+        try:
+            first, second = yield Complete(prompt="short"), Complete(prompt=prompt)
+        except ContextFull:
+            third = yield Complete(prompt="again")
+            return Outcome(answer=third.text)
+        return Outcome(answer=second.text)
+
+    r = runner(lambda context, _: "again" if context == "again" else "fits", context=64)
+    long = r.search(["q"], ["en"], 40)
+    fitted = information([long], "atlas")
+    records = r.run([(question(), program(prompt), 0) for prompt in (fitted, "much too long " * 30)])
+    assert [record.outcome.answer for record in records] == ["fits", "again"]
+    assert [record.counts["context_full"] for record in records] == [0, 1]
+    assert [record.finished for record in records] == [True, False]
+    assert records[0].completions[1].prompt.endswith("</information>\n")
+    assert [each.prompt for each in records[1].completions] == ["again"]
+
+
+def test_an_episode_that_ends_drops_what_it_asked():
+    """Its observation does not fit, so nobody waits for the completions beside it."""
+
+    def program():
+        yield Observe("a")
+        yield Generate(stop=())
+        yield (Complete(prompt="p"), Complete(prompt="q"), Observe("b " * 1000))
+
+    r = runner(noisy, slots=1)
+    records = r.run([(question(number), program(), number) for number in range(4)])
+    assert all(record.counts["context_full"] == 1 and record.completions == () for record in records)
+    assert all(record.counts["completion_tokens"] == 0 for record in records)
+
+
+# Other models.
+
+
+def reading(asked, model="reader"):
+    yield Observe(asked.text)
+    evidence = yield Generate(stop=("e",))
+    answers = yield (
+        Complete(prompt=f"read {evidence}", model=model, temperature=0.1),
+        Complete(prompt="check"),
+        Retrieve((evidence,), ("fr",), 1),
+    )
+    return Outcome(answer=answers[0].text, extra={"checked": answers[1].text})
+
+
+def asked_models(count, **arguments):
+    asked = [question(number) for number in range(count)]
+    return [(each, reading(each, **arguments), number) for number, each in enumerate(asked)]
+
+
+def test_another_model_is_asked_in_batches():
+    calls = []
+
+    def reader(requests):
+        calls.append(requests)
+        return [Completion(text=f"{prompt}!", finish_reason="stop", tokens=len(prompt)) for prompt, _ in requests]
+
+    records = runner(noisy, slots=8, completers={"reader": reader}).run(asked_models(8))
+    assert sum(map(len, calls)) == 8 and len(calls) < 8
+    for record in records:
+        assert record.outcome.answer == f"read {record.turns[0].text}!"
+        assert [each.model for each in record.completions] == ["reader", None]
+        assert record.counts["completions"] == 2
+    generations = [generation for call in calls for _, generation in call]
+    assert {generation.temperature for generation in generations} == {0.1}
+    assert len({(generation.seed, generation.episode) for generation in generations}) == 8
+    others = runner(noisy, slots=1, completers={"reader": reader}, wait_for_searches=False).run(asked_models(8))
+    assert all(map(same, records, others))
+
+
+def test_a_model_on_this_machine_has_its_own_architecture_and_tokenizer():
+    tokenizer = tiny_tokenizer()
+    config = tiny_config(family="llama", layers=1, width=16)
+    own = Sampler(config, initialise(config, jax.random.key(1)), tokenizer, slots=3, context=64, append_tokens=(32,))
+    reader = SamplerCompleter(own, tokenizer, Chat())
+    one, two = (
+        runner(noisy, slots=slots, completers={"reader": reader}, max_tokens=6).run(asked_models(7)) for slots in (2, 7)
+    )
+    assert all(map(same, one, two)) and len({record.outcome.answer for record in one}) > 3
+    assert all(0 < record.completions[0].tokens <= 6 for record in one)
+
+
+def test_a_model_that_fails_ends_the_run():
+    def down(requests):
+        raise ConnectionError("the reader is down")
+
+    r = runner(noisy, completers={"reader": down})
+    with pytest.raises(ConnectionError, match="the reader is down"):
+        r.run(asked_models(3))
+    r.completers = {"reader": lambda requests: []}
+    with pytest.raises(RuntimeError, match="reader answered 0 of"):
+        r.run(asked_models(3))
+    assert len(r.run(programs(2))) == 2
+
+
+def test_an_unknown_model_is_one_sentence():
+    message = r"question d/0 \(en\) asks the model 'judge', but the runner has reader .* Runner.completers"
+    with pytest.raises(UserError, match=message):
+        runner(noisy, completers={"reader": lambda _: []}).run(asked_models(1, model="judge"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [(Complete(prompt=""), ValueError), (Complete(prompt=information([[[]]]), model="reader"), TypeError)],
+    ids=["no prompt", "a fitted prompt for another model"],
+)
+def test_a_programs_bug_names_its_question(asked, error):
+    def program():
+        yield asked
+
+    with pytest.raises(error) as caught:
+        run_alone(program())
+    assert caught.value.__notes__ == ["in the episode program of question d/0 (en)"]
+
+
+def test_a_prompt_longer_than_the_models_context_is_one_sentence():
+    tokenizer = tiny_tokenizer()
+    reader = SamplerCompleter(ScriptedSampler(tokenizer, noisy, context=32), tokenizer, Chat())
+    with pytest.raises(UserError, match="leaves no room in a sampler's context of 32"):
+        runner(lambda *_: "x" * 60 + "e", max_tokens=100, completers={"reader": reader}).run(
+            [(question(), reading(question(text="x" * 80)), 0)]
+        )
