@@ -6,11 +6,11 @@ from typing import Literal, TypeAlias
 
 import gin
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from lcrag.data.batches import Coupled, questions_of_step
 from lcrag.data.coupling import parallel, pivot
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
 from lcrag.episodes.prompts import answer_language
@@ -69,7 +69,7 @@ class Method:
             return [(question,) for question in questions]
         if self.coupling == "pivot":
             asked = {question.language for question in questions}
-            return pivot(questions, [code for code in LCRL_LANGUAGES if code in asked])
+            return pivot(questions, [code for code in LANGUAGES if code in asked])
         return parallel(questions)
 
     def questions(self, table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Question]:
@@ -118,12 +118,18 @@ class Scored:
             for record, advantage in zip(self.records, self.advantages, strict=True)
         ]
 
+    @property
+    def without_variance(self) -> Bool[np.ndarray, "episodes"]:
+        """Whether all rewards of an episode's group are equal, so that it teaches nothing."""
+        totals, (_, place) = self.rewards["total"], np.unique(self.group_ids, return_inverse=True)
+        spread = np.array([np.ptp(totals[place == group]) for group in range(place.max() + 1)])
+        return spread[place] == 0
+
     def measurements(self) -> dict[str, float]:
         """Means over the step's episodes, under the names of `metrics.jsonl`."""
         counts = {name: np.mean([record.counts[name] for record in self.records]) for name in self.records[0].counts}
         lengths = [len(record.tokens) for record in self.records]
-        totals = self.rewards["total"]
-        spread = [np.ptp(totals[self.group_ids == group]) for group in np.unique(self.group_ids)]
+        firsts = np.unique(self.group_ids, return_index=True)[1]
         return {
             **{f"reward/{name}": float(np.mean(values)) for name, values in self.rewards.items()},
             **{f"episode/{name}": float(value) for name, value in counts.items()},
@@ -131,5 +137,5 @@ class Scored:
             "episode/answered": float(np.mean([record.outcome.answer is not None for record in self.records])),
             "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in self.records])),
             "episode/tokens": float(np.mean(lengths)),
-            "groups/without_variance": float(np.mean(np.array(spread) == 0)),
+            "groups/without_variance": float(np.mean(self.without_variance[firsts])),
         }

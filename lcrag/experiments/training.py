@@ -20,6 +20,7 @@ from lcrag.experiments.method import Method, ProgramOf, Scored
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
 from lcrag.experiments.saving import save_policy
+from lcrag.experiments.sentinels import NO_LIMITS, Guard, Sentinels
 from lcrag.learning import (
     Layout,
     Optimizer,
@@ -42,6 +43,11 @@ MAY_CHANGE = (
     "train.checkpoint_every",
     "train.episodes_every",
     "remote_collections.url",
+    "train.sentinels",
+    "Sentinels.least",
+    "Sentinels.most",
+    "Sentinels.patience",
+    "Sentinels.shown",
 )
 
 
@@ -64,6 +70,7 @@ def train(
     checkpoint_every: int = 50,
     episodes_every: int = 10,
     most_skipped_in_a_row: int = 5,
+    sentinels: Sentinels = NO_LIMITS,
     evaluation: Evaluation | None = None,
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
@@ -85,10 +92,12 @@ def train(
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between written episodes.
       most_skipped_in_a_row: Non-finite updates in a row after which the run stops with a dump.
+      sentinels: Limits that stop a run which collapses; what they watch is logged always.
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
-      UserError: no output folder, one of another run, questions without collections, or a diverged run.
+      UserError: no output folder, one of another run, questions without collections, or a run that diverged or
+        collapsed.
     """
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
@@ -122,20 +131,18 @@ def train(
                 evaluation.run_references(run.path, sampler, runner, program, policy, seed=seed, console=console)
                 sampler.set_params(training.params)
             with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
+                guard = Guard(run.path, sentinels, collections.languages, most_skipped_in_a_row)
                 for step in range(first, steps):
                     drawn = method.questions(table, seed=seed, step=step, couplings=couplings)
                     scored, metrics = training.step(step, drawn, display)
+                    metrics |= guard.measure(scored)
                     log.write(step, metrics)
                     display.update(step + 1, metrics)
-                    if step % episodes_every == 0 or step == steps - 1:
+                    reason_to_stop = guard.reason_to_stop(step, metrics, scored)
+                    if reason_to_stop or step % episodes_every == 0 or step == steps - 1:
                         write_episodes(run, step, scored)
-                    if metrics["update/non_finite_in_a_row"] >= most_skipped_in_a_row:
-                        write_episodes(run, step, scored)
-                        raise UserError(
-                            f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step"
-                            f" {step}: see {run.path}/episodes/step_{step}.jsonl, then begin anew with a lower"
-                            " adamw.learning_rate"
-                        )
+                    if reason_to_stop:
+                        raise UserError(reason_to_stop)
                     if (step + 1) % checkpoint_every == 0 or step == steps - 1:
                         checkpoints.save(step + 1, training.state)
         if evaluation is not None:

@@ -23,6 +23,7 @@ AGGREGATIONS = ("sequence_mean", "token_mean", "constant")
 RATIOS = ("token", "sequence")
 KL_ESTIMATORS = ("k1", "k2", "k3")
 MAXIMA = ("sampling_training_gap",)
+TAIL = 2.0  # "ratio/tail" counts ratios beyond this factor
 
 
 def _require(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -87,6 +88,14 @@ def _importance_ratio(log_ratio, mask, ratio: str) -> Float[Array, "batch time"]
     return jnp.exp(jnp.clip(log_ratio, -20.0, 20.0))
 
 
+def _corrected(gains, log_ratio, mask, cap: float) -> tuple[Float[Array, "batch time"], Metrics]:
+    """Weigh each token's gain with old policy / sampling policy, at most `cap`."""
+    weights = _importance_ratio(log_ratio, mask, "token")
+    truncated = jnp.minimum(weights, cap)
+    metrics = {"importance/mean": truncated, "importance/truncated": weights > cap}
+    return gains * truncated, {name: _token_mean(values, mask) for name, values in metrics.items()}
+
+
 def policy_gradient_loss(
     log_probabilities: Float[ArrayLike, "batch time"],
     sampling_log_probabilities: Float[ArrayLike, "batch time"],
@@ -100,12 +109,20 @@ def policy_gradient_loss(
     kl_coefficient: float = 0.0,
     kl_estimator: str = "k3",
     normaliser: Float[ArrayLike, ""] | None = None,
+    importance_cap: float | None = None,
+    old_log_probabilities: Float[ArrayLike, "batch time"] | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Compute -min(w A, clip(w, 1 - clip_low, 1 + clip_high) A) + kl_coefficient KL, aggregated over the mask.
 
     The ratio w is, with ratio="token", policy / sampling policy of each token (PPO, arXiv:1707.06347, eq. 7;
     GRPO, arXiv:2402.03300, eq. 3), with ratio="sequence" the geometric mean of those over the sequence
     (GSPO, arXiv:2507.18071, eq. 7). Different clip_low and clip_high are DAPO's (arXiv:2503.14476, eq. 10).
+
+    Where the sampler computes other probabilities than training does (lower precision, another kernel), the ratio to
+    the sampling policy moves by that difference, too. With an importance_cap C the two are taken apart: w is policy /
+    old policy, both as training computes them, and every token's min(...) is multiplied with
+    min(old policy / sampling policy, C), a constant (truncated importance sampling, Ionides 2008; per token as in
+    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training", and in TRL).
 
     Aggregation, exactly (o_i: the policy's tokens of sequence i, N: sequences with any):
       "sequence_mean": 1/N sum_i 1/|o_i| sum_t (GRPO, GSPO and LcRL);
@@ -125,12 +142,16 @@ def policy_gradient_loss(
       kl_coefficient: Weight of the KL to the reference.
       kl_estimator: "k1", "k2" or "k3", see `kl_estimate`.
       normaliser: Divisor in place of N, of the number of tokens or of batch x time.
+      importance_cap: C; None: no correction, and w is policy / sampling policy.
+      old_log_probabilities: With a cap: of the policy before the first update on these samples. None: this is it.
 
     Returns:
       The loss and its metrics: "loss/policy" and "loss/kl" (the two parts, weighted), "ratio/mean",
       "ratio/clipped_low" and "ratio/clipped_high" (shares of tokens whose gradient the clip removes),
-      "approximate_kl" (k3 of sampling policy || policy), "sampling_training_gap" (largest |log-probability -
-      sampling log-probability|) and, with a reference, "reference_kl".
+      "ratio/tail" (share of tokens whose ratio is beyond `TAIL` or below 1 / `TAIL`), "approximate_kl" (k3 of
+      sampling policy || policy), "sampling_training_gap" (largest |log-probability - sampling log-probability|);
+      with a reference, "reference_kl"; with a cap, "importance/mean" (of the truncated weights) and
+      "importance/truncated" (share of tokens whose weight the cap lowers).
 
     Raises:
       UserError: Unknown aggregation, ratio or estimator, or a KL coefficient without a reference.
@@ -146,16 +167,25 @@ def policy_gradient_loss(
     advantages = jnp.asarray(advantages, jnp.float32)
     advantages = jnp.where(mask, advantages[:, None] if advantages.ndim == 1 else advantages, 0.0)
     log_probabilities = jnp.where(mask, log_probabilities, 0.0)
-    log_ratio = log_probabilities - jax.lax.stop_gradient(jnp.where(mask, sampling_log_probabilities, 0.0))
-    weights = _importance_ratio(log_ratio, mask, ratio)
+    sampling = jax.lax.stop_gradient(jnp.where(mask, sampling_log_probabilities, 0.0))
+    log_ratio, old = log_probabilities - sampling, sampling
+    if importance_cap is not None:
+        old = log_probabilities if old_log_probabilities is None else jnp.where(mask, old_log_probabilities, 0.0)
+        old = jax.lax.stop_gradient(old)
+    weights = _importance_ratio(log_probabilities - old, mask, ratio)
     clipped = jnp.clip(weights, 1 - clip_low, 1 + clip_high)
-    loss = aggregate(-jnp.minimum(weights * advantages, clipped * advantages), mask, aggregation, normaliser)
-    metrics = {
+    gains = jnp.minimum(weights * advantages, clipped * advantages)
+    corrections: Metrics = {}
+    if importance_cap is not None:
+        gains, corrections = _corrected(gains, old - sampling, mask, importance_cap)
+    loss = aggregate(-gains, mask, aggregation, normaliser)
+    metrics = corrections | {
         "loss/policy": loss,
         "loss/kl": jnp.zeros(()),
         "ratio/mean": _token_mean(weights, mask),
         "ratio/clipped_low": _token_mean((weights < 1 - clip_low) & (advantages < 0), mask),
         "ratio/clipped_high": _token_mean((weights > 1 + clip_high) & (advantages > 0), mask),
+        "ratio/tail": _token_mean((weights > TAIL) | (weights < 1 / TAIL), mask),
         "approximate_kl": _token_mean(kl_estimate(log_ratio, "k3"), mask),
         "sampling_training_gap": jnp.max(jnp.abs(log_ratio), initial=0.0),
     }
@@ -197,6 +227,7 @@ class PolicyGradient:
 
     Attributes:
       constant_length: With aggregation="constant", the tokens that N sequences are divided by: N x this.
+      importance_cap: C of the correction between sampler and trainer; None: no correction.
     """
 
     clip_low: float = 0.2
@@ -206,6 +237,7 @@ class PolicyGradient:
     kl_coefficient: float = 0.0
     kl_estimator: str = "k3"
     constant_length: int | None = None
+    importance_cap: float | None = None
 
     def __post_init__(self):
         _require("aggregation", self.aggregation, AGGREGATIONS)
@@ -213,6 +245,8 @@ class PolicyGradient:
         _require("kl_estimator", self.kl_estimator, KL_ESTIMATORS)
         if (self.aggregation == "constant") != (self.constant_length is not None):
             raise UserError('PolicyGradient.constant_length belongs to aggregation="constant": set both, or neither.')
+        if self.importance_cap is not None and self.importance_cap <= 0:
+            raise UserError(f"PolicyGradient.importance_cap is {self.importance_cap}: make it positive (2), or None.")
 
     def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Float[Array, ""]:
         """Return the divisor for everything in the mask."""
@@ -233,6 +267,8 @@ class PolicyGradient:
             kl_coefficient=self.kl_coefficient,
             kl_estimator=self.kl_estimator,
             normaliser=normaliser,
+            importance_cap=self.importance_cap,
+            old_log_probabilities=batch.old_log_probabilities,
         )
 
 

@@ -74,6 +74,13 @@ def test_hand_numbers_of_the_clip():
     np.testing.assert_allclose(metrics["sampling_training_gap"], np.log(2), rtol=1e-6)
 
 
+def test_the_tail_of_the_ratios_is_beyond_a_factor_of_two_on_either_side():
+    log_probabilities = jnp.log(jnp.array([[2.1, 1.9, 0.51, 0.49, 9.0]]))
+    mask = jnp.array([[True, True, True, True, False]])
+    _, metrics = policy_gradient_loss(log_probabilities, jnp.zeros((1, 5)), jnp.ones(1), mask)
+    np.testing.assert_allclose(metrics["ratio/tail"], 2 / 4)
+
+
 def test_hand_numbers_of_the_normalisers():
     # On policy the loss is -A: rows of 1 and 3 tokens with advantages 1 and 2, in a 2 x 4 array.
     mask = jnp.array([[True, False, False, False], [True, True, False, True]])
