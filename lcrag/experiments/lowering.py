@@ -27,6 +27,7 @@ from lcrag.policy import (
     compute_parameters,
     gathered,
     join,
+    logical_sharding,
     param_shardings,
     replicated,
     split_trainable,
@@ -83,9 +84,10 @@ def lower_update(plan: Plan) -> Lowered:
 
 def lower_append(plan: Plan) -> Lowered:
     """The longest chunk of environment text appended to as many slots as go at once, at the end of their contexts."""
-    sizes, everywhere = plan.sampler, replicated(plan.mesh)
-    per_row = jax.ShapeDtypeStruct((sizes.append_rows,), jnp.int32, sharding=everywhere)
-    tokens = jax.ShapeDtypeStruct((sizes.append_rows, sizes.append_tokens), jnp.int32, sharding=everywhere)
+    sizes, shares = plan.sampler, plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
+    shape, by_share = (shares, -(-sizes.append_rows // shares)), logical_sharding(plan.mesh, "slots")
+    per_row = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_share)
+    tokens = jax.ShapeDtypeStruct((*shape, sizes.append_tokens), jnp.int32, sharding=by_share)
     parts = sampling_parameters(plan), slots(plan), per_row, per_row, tokens, per_row
     return _programs(plan).lower_append(sizes.context, *parts)
 

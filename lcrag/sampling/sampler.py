@@ -71,8 +71,8 @@ class Sampler:
       block: Most tokens sampled between two looks by the host.
       wanted: Leave a block early once this share of the slots has finished in it.
       windows: Cache lengths that are compiled; the context itself is always one.
-      append_rows: Row counts that are compiled for `append`; empty: 8, and all slots at once. Memory for a chunk grows
-        with rows x tokens x context.
+      append_rows: Row counts that are compiled for `append`, over all devices, each of which extends its own slots;
+        empty: 8, and all slots at once. Memory for a chunk grows with rows x tokens x context.
       append_tokens: Chunk lengths that are compiled for `append`.
       mesh: Devices; one device if None.
       gather_parameters: Hold the parameters whole along the mesh axis "fsdp". Else each step of decoding gathers them
@@ -107,14 +107,16 @@ class Sampler:
                 f"context={context} exceeds the {config.max_positions} positions that the model was made for"
             )
         mesh = mesh or make_mesh(devices=jax.devices()[:1])
-        if slots % (mesh.shape["data"] * mesh.shape["fsdp"]):
+        self._shares = mesh.shape["data"] * mesh.shape["fsdp"]
+        self._share = slots // self._shares
+        if slots % self._shares:
             raise UserError(f"slots={slots} cannot be spread over the mesh {dict(mesh.shape)}: make it a multiple")
         self.slots, self.context = slots, context
         self._config, self._tokenizer, self._mesh, self._block = config, tokenizer, mesh, block
         self._gather_parameters = gather_parameters
         self._wanted = max(1, round(wanted * slots))
         self._windows = sorted({min(each, context) for each in windows} | {context})
-        self._append_rows = sorted({min(each, slots) for each in append_rows or (8, slots)})
+        self._append_rows = sorted({-(-min(each, slots) // self._shares) for each in append_rows or (8, slots)})
         self._append_tokens = sorted(set(append_tokens))
         self._programs = Programs(config, mesh, block)
         create = functools.partial(empty_slots, config, slots, context, mesh)
@@ -177,23 +179,35 @@ class Sampler:
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
             for size in self._append_tokens:  # long and short ones apart, so that padding stays small
                 slots = [slot for slot, ids in now.items() if _bucket(self._append_tokens, len(ids)) == size]
-                rows = min(self._append_rows, key=lambda rows: (-(-len(slots) // rows) * rows, -rows))
-                for first in range(0, len(slots), rows):
-                    self._append({slot: now[slot] for slot in slots[first : first + rows]})
+                shares = self._by_share(slots)
+                most = max(map(len, shares))
+                rows = min(self._append_rows, key=lambda rows: (-(-most // rows) * rows, -rows))
+                for first in range(0, most, rows):
+                    self._append({slot: now[slot] for share in shares for slot in share[first : first + rows]})
+
+    def _by_share(self, slots: Iterable[int]) -> list[list[int]]:
+        """The slots that each share of the devices holds."""
+        shares: list[list[int]] = [[] for _ in range(self._shares)]
+        for slot in slots:
+            shares[slot // self._share].append(slot)
+        return shares
 
     def _append(self, entries: Mapping[int, TokenIds]) -> None:
-        rows = _bucket(self._append_rows, len(entries))
+        shares = self._by_share(entries)
+        shape = self._shares, _bucket(self._append_rows, max(map(len, shares)))
         time = _bucket(self._append_tokens, max(map(len, entries.values())))
-        numbers, lengths = np.full(rows, self.slots, np.int32), np.zeros(rows, np.int32)
-        tokens, counts = np.zeros((rows, time), np.int32), np.ones(rows, np.int32)
-        for row, (slot, ids) in enumerate(entries.items()):
-            numbers[row], lengths[row], counts[row] = slot, self._lengths[slot], len(ids)
-            tokens[row, : len(ids)] = ids
-            self._lengths[slot] += len(ids)
-            self.statistics.appended_tokens += len(ids)
+        numbers, lengths = np.full(shape, self._share, np.int32), np.zeros(shape, np.int32)
+        tokens, counts = np.zeros((*shape, time), np.int32), np.ones(shape, np.int32)
+        for share, slots in enumerate(shares):
+            for row, slot in enumerate(slots):
+                ids = entries[slot]
+                numbers[share, row], lengths[share, row] = slot % self._share, self._lengths[slot]
+                tokens[share, row, : len(ids)], counts[share, row] = ids, len(ids)
+                self._lengths[slot] += len(ids)
+                self.statistics.appended_tokens += len(ids)
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
-            arrays = map(self._put, (numbers, lengths, tokens, counts))
+            arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts))
             self._state = self._programs.append(window, self._params, self._state, *arrays)
 
     def fork(self, source: int, targets: Sequence[int]) -> None:

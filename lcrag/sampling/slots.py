@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
 from lcrag.policy import DecoderConfig, KeyValueCache, empty_cache, forward, unembed
 from lcrag.sampling.choice import choose, streams, uniforms
@@ -103,35 +103,58 @@ def append(
     window: int,
     params,
     slots: Slots,
-    rows: Int[Array, "rows"],
-    lengths: Int[Array, "rows"],
-    tokens: Int[Array, "rows chunk"],
-    counts: Int[Array, "rows"],
+    rows: Int[Array, "shares rows"],
+    lengths: Int[Array, "shares rows"],
+    tokens: Int[Array, "shares rows chunk"],
+    counts: Int[Array, "shares rows"],
 ) -> Slots:
     """Puts environment tokens at the end of some slots' contexts (chunked prefill).
+
+    The slots are shared out evenly in order, and each share extends its own: on a mesh no cache leaves its device.
 
     Args:
       config: The decoder.
       window: Cache positions that are read; every row's new length must fit.
       params: The decoder's parameters.
       slots: All slots.
-      rows: The slots to extend; a row equal to the number of slots is padding.
+      rows: The slots to extend, counted from the first of their share; the size of a share is padding.
       lengths: Their present lengths; 0 begins a context afresh.
       tokens: New tokens, right-padded.
       counts: How many of them each row has.
     """
-    shifted = jnp.concatenate([slots.pending[rows][:, None], tokens[:, :-1]], axis=1)
-    fed = jnp.where(lengths[:, None] == 0, tokens, shifted)
-    positions = jnp.maximum(lengths - 1, 0)[:, None] + jnp.arange(tokens.shape[1])
-    mine = jax.tree.map(lambda x: x[:, rows, :, :window], slots.cache)
+    chunk = tokens.shape[-1]
+    pending = _rows_of(slots.pending[None], rows)[0]
+    new, present = tokens.reshape(-1, chunk), lengths.reshape(-1)
+    shifted = jnp.concatenate([pending[:, None], new[:, :-1]], axis=1)
+    fed = jnp.where(present[:, None] == 0, new, shifted)
+    positions = jnp.maximum(present - 1, 0)[:, None] + jnp.arange(chunk)
+    mine = jax.tree.map(lambda x: _rows_of(x[:, :, :, :window], rows), slots.cache)
     _, mine = forward(config, params, fed, positions, mine)
-    cache = jax.tree.map(lambda x, new: x.at[:, rows, :, :window].set(new, mode="drop"), slots.cache, mine)
-    last = jnp.take_along_axis(tokens, counts[:, None] - 1, axis=1)[:, 0]
+    cache = jax.tree.map(lambda x, new: _with_rows(x, rows, new), slots.cache, mine)
+    last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(1, -1)
     return slots._replace(
         cache=cache,
-        pending=slots.pending.at[rows].set(last, mode="drop"),
-        lengths=slots.lengths.at[rows].set(lengths + counts, mode="drop"),
+        pending=_with_rows(slots.pending[None], rows, last)[0],
+        lengths=_with_rows(slots.lengths[None], rows, (lengths + counts).reshape(1, -1))[0],
     )
+
+
+def _rows_of(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares rows"]) -> Array:
+    """Some slots of every share, share after share: [layers, shares x rows, ...]."""
+    shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
+    taken = jax.vmap(lambda mine, rows: mine[:, rows], in_axes=(1, 0), out_axes=1)(shared, rows)
+    return taken.reshape(x.shape[0], -1, *x.shape[2:])
+
+
+def _with_rows(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares rows"], new: Array) -> Array:
+    """The inverse of `_rows_of`: `new` in the places of these slots; where it has fewer positions, the first ones."""
+    shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
+    parts = new.reshape(x.shape[0], *rows.shape, *new.shape[2:])
+
+    def put(mine, rows, new):
+        return mine.at[:, rows, *(slice(size) for size in new.shape[2:])].set(new, mode="drop")
+
+    return jax.vmap(put, in_axes=(1, 0, 1), out_axes=1)(shared, rows, parts).reshape(x.shape)
 
 
 def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, "targets"]) -> Slots:

@@ -1,8 +1,10 @@
 """`lcrag compile`: what it says of the devices present, of TPUs that are not, and of mistakes."""
 
+import dataclasses
 import importlib.util
 import json
 import math
+import re
 
 import gin
 import jax
@@ -130,14 +132,24 @@ def test_abstract_slots_are_those_of_a_sampler(gather):
     assert described(lowering.sampling_parameters(plan)) == described(sampler._params)
 
 
+def test_appending_and_decoding_move_no_cache():
+    """Each device extends its own slots: nothing that crosses is as long as a context."""
+    plan = plan_of(make_mesh(data=2, fsdp=2, tensor=2))
+    plan = dataclasses.replace(plan, sampler=dataclasses.replace(plan.sampler, context=200))
+    for lower in (lowering.lower_append, lowering.lower_decode):
+        program = lower(plan).compile().as_text()
+        moved = re.findall(r" = (.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)(?:-start)?\(", program)
+        assert moved and not [shape for shape in moved if "200" in shape]
+
+
 def test_what_lies_beside_a_program():
     """All that a run holds is an argument of a program or beside it, and nothing is both."""
     plan = plan_of(make_mesh(fsdp=2, tensor=2), gather=True, kl=0.1)
     held = lowering.residents(plan)
     assert held["train state"] == pytest.approx(3 * held["reference policy"], abs=64)  # two moments; counters
-    arguments = lowering.device_bytes((lowering.sampling_parameters(plan), lowering.slots(plan)))
-    shared = lowering.device_bytes(lowering.sampling_parameters(plan)) - held["sampler's own parameters"]
-    assert lowering.beside(plan, "decode") == sum(held.values()) - arguments + shared - shared
+    sampling = lowering.device_bytes(lowering.sampling_parameters(plan))
+    shared = sampling - held["sampler's own parameters"]
+    assert lowering.beside(plan, "decode") == sum(held.values()) - sampling - held["slots"]
     assert lowering.beside(plan, "update") == sum(held.values()) - held["train state"]
     assert 0 < shared < held["sampler's own parameters"]  # the scales of norms, which stay float32
 
