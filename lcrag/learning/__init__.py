@@ -4,13 +4,16 @@ Checkpoints are in `lcrag.learning.checkpoints`, apart because importing Orbax t
 """
 
 from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
+from lcrag.learning.critic import ActorCriticState, Critic, estimated, token_rewards, value_loss
 from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
 from lcrag.learning.optimizers import Optimizer, adamw
 from lcrag.learning.packing import Batch, Layout, Trajectory, largest_batch, pack
 from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
 
 __all__ = [
+    "ActorCriticState",
     "Batch",
+    "Critic",
     "Layout",
     "Optimizer",
     "PolicyGradient",
@@ -19,6 +22,7 @@ __all__ = [
     "Trajectory",
     "adamw",
     "batch_shardings",
+    "estimated",
     "generalized_advantages",
     "group_advantages",
     "initial_state",
@@ -30,4 +34,6 @@ __all__ = [
     "policy_gradient_loss",
     "state_shardings",
     "supervised_loss",
+    "token_rewards",
+    "value_loss",
 ]

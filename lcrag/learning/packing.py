@@ -30,12 +30,14 @@ class Trajectory:
       by_policy: True on the tokens to learn from (sampled by the policy; in SFT the targets). Never the first.
       log_probabilities: Of those tokens under the policy that sampled them; not read elsewhere.
       advantage: Of the episode.
+      reward: Of the episode; what a critic's advantages are estimated from.
     """
 
     tokens: Int[np.ndarray, " n"]
     by_policy: Bool[np.ndarray, " n"]
     log_probabilities: Float[np.ndarray, " n"]
     advantage: float = 0.0
+    reward: float = 0.0
 
 
 class Batch(flax.struct.PyTreeNode):
@@ -55,9 +57,13 @@ class Batch(flax.struct.PyTreeNode):
         [rows, policy] of its micro-batch.
       mask: bool [micro, episodes, policy]. True where `index` names a policy token.
       sampling_log_probabilities: float32 [micro, episodes, policy]. Recorded when the tokens were sampled.
-      advantages: float32 [micro, episodes].
+      advantages: float32 [micro, episodes]; [micro, episodes, policy] once a critic has estimated them.
+      rewards: float32 [micro, episodes].
       reference_log_probabilities: float32 [micro, episodes, policy], or None. Of the reference policy, once
         scored (`lcrag.learning.make_score`).
+      old_log_probabilities: Likewise, of the policy before it learns from this rollout.
+      values: Likewise, what the critic expected before each token.
+      returns: Likewise, what it is to expect there (`lcrag.learning.critic.estimated`).
     """
 
     tokens: Any
@@ -69,7 +75,11 @@ class Batch(flax.struct.PyTreeNode):
     mask: Any
     sampling_log_probabilities: Any
     advantages: Any
+    rewards: Any
     reference_log_probabilities: Any = None
+    old_log_probabilities: Any = None
+    values: Any = None
+    returns: Any = None
 
 
 def _at_least(needed: int, smallest: int, growth: int) -> int:
@@ -154,6 +164,7 @@ def _empty(micro: int, rows: int, time: int, episodes: int, policy: int) -> Batc
         mask=np.zeros((micro, episodes, policy), bool),
         sampling_log_probabilities=np.zeros((micro, episodes, policy), np.float32),
         advantages=np.zeros((micro, episodes), np.float32),
+        rewards=np.zeros((micro, episodes), np.float32),
     )
 
 
@@ -181,6 +192,7 @@ def _fill_row(batch: Batch, micro: int, row: int, first_episode: int, members: S
         batch.mask[place] = True
         batch.sampling_log_probabilities[place] = member.log_probabilities[chosen]
         batch.advantages[micro, first_episode + number] = member.advantage
+        batch.rewards[micro, first_episode + number] = member.reward
         start, used = here.stop, used + len(chosen)
 
 

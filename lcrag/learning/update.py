@@ -3,13 +3,14 @@
 The architecture comes in as two functions, so that nothing here knows a layer:
   hidden(params, tokens, positions, segments) -> Float[rows, time, width]
   unembed(params, hidden[..., width], targets[...], temperature) -> (log-probabilities, entropies)
+A critic is learned alike: its second function gives (values, None) before the targets, and its objective fits them.
 Parameters that are read but not learned (the base of adapters) are given apart, as `frozen`: a nested dictionary that
 those functions get joined with the learned ones, and that has neither gradient nor optimizer state.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import flax.struct
 import jax
@@ -19,15 +20,23 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int32, PyTree
 
 from lcrag.errors import UserError
-from lcrag.learning.objectives import MAXIMA, Metrics, PolicyGradient, Supervised, aggregate
+from lcrag.learning.objectives import MAXIMA, Metrics, aggregate
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.packing import Batch
 from lcrag.policy import join
 
 BATCH_AXES = ("data", "fsdp")
 Hidden = Callable[[PyTree, Array, Array, Array], Array]
-Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array]]
-Objective = PolicyGradient | Supervised
+Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array | None]]
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A loss over micro-batches; `lcrag.learning.PolicyGradient` is one."""
+
+    def normaliser(self, mask: Array) -> Array: ...
+
+    def __call__(self, scores: Array, batch: Batch, normaliser: Array, /) -> tuple[Array, Metrics]: ...
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -120,8 +129,8 @@ def _whole(params: PyTree, frozen: PyTree) -> PyTree:
     return params if frozen is None else join(params, frozen)
 
 
-def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array]:
-    """Return log-probabilities and entropies [episodes, policy] of one micro-batch's policy tokens.
+def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array | None]:
+    """Return what `unembed` finds for one micro-batch's policy tokens, [episodes, policy].
 
     Only the places that predict a policy token are unembedded, gathered row by row (each device its own rows);
     what then crosses between devices are scalars.
@@ -129,7 +138,7 @@ def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) 
     states = hidden(params, batch.tokens, batch.positions, batch.segments)
     states = jnp.take_along_axis(states, batch.sources[..., None], axis=1)
     scores = unembed(params, states, batch.targets, temperature)
-    return tuple(score.reshape(-1)[batch.index] for score in scores)
+    return jax.tree.map(lambda score: score.reshape(-1)[batch.index], scores)
 
 
 def _micro_batches(batch: Batch) -> Int32[Array, ""]:
@@ -144,8 +153,8 @@ def _micro_batch(batch: Batch, number) -> Batch:
 def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
     """Build `score(params, batch)`: log-probabilities Float[micro, episodes, policy] of every policy token, jitted.
 
-    Attach a reference policy's to a batch with `batch.replace(reference_log_probabilities=...)`. Frozen parameters
-    follow the batch: `score(params, batch, frozen)`.
+    Attach a reference policy's to a batch with `batch.replace(reference_log_probabilities=...)`, and a critic's values
+    with `batch.replace(values=...)`. Frozen parameters follow the batch: `score(params, batch, frozen)`.
     """
 
     def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes policy"]:
@@ -185,7 +194,8 @@ def make_gradients(
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
         found, entropy = _score(hidden, unembed, _whole(params, frozen), part, temperature)
         loss, metrics = objective(found, part, normaliser)
-        metrics = metrics | {"entropy": aggregate(jax.lax.stop_gradient(entropy), part.mask, "token_mean")}
+        if entropy is not None:
+            metrics = metrics | {"entropy": aggregate(jax.lax.stop_gradient(entropy), part.mask, "token_mean")}
         share = jnp.sum(part.mask) / policy_tokens
         added = {name: value * share for name, value in metrics.items() if not name.startswith(("loss/", *MAXIMA))}
         return loss, metrics | added
@@ -237,8 +247,8 @@ def make_update(
     """Build `update(state, batch, frozen=None) -> (state, metrics)`, jitted, its state donated.
 
     An update whose loss or gradient is not finite changes neither parameters nor optimizer state; it is counted.
-    Metrics beside the objective's: "gradient_norm" (before the clip), "entropy" (nats per policy token),
-    "learning_rate", "update/non_finite_in_a_row" and "update/skipped". "sampling_training_gap" compares the two
+    Metrics beside the objective's: "gradient_norm" (before the clip), "entropy" (nats per policy token; a critic has
+    none), "learning_rate", "update/non_finite_in_a_row" and "update/skipped". "sampling_training_gap" compares the two
     programs as long as the policy has not been updated since it sampled the batch.
 
     Args:
