@@ -30,6 +30,7 @@ class Command:
       of_run: Whether the first word is a run's folder, whose config.gin is the configuration used when none is named.
       bindings: Statements added behind the files, which bindings of the command line override.
       options: Options that it alone has: the parameter of gin that takes the text of each.
+      switches: Options without a value that it alone has: the gin statement that each stands for.
       details: What else `lcrag COMMAND --help` says.
     """
 
@@ -40,20 +41,28 @@ class Command:
     of_run: bool = False
     bindings: tuple[str, ...] = ()
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
     details: str = ""
 
+
+# Of commands that read data files, where a row that cannot be used ends the command otherwise.
+SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
+ABOUT_BAD_ROWS = "--skip_bad_rows leaves out the rows of data files that cannot be used, and says how many there were."
 
 COMMANDS = {
     "train": Command(
         function="lcrag.experiments:train",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
-        "The same command continues an interrupted run from its last checkpoint.",
+        f"The same command continues an interrupted run from its last checkpoint.\n{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
     ),
     "evaluate": Command(
         function="lcrag.experiments:evaluate",
         summary="Metrics of a policy on held-out questions, by language",
-        details="Writes evaluation.json into --output_dir, and into its answers/ every answer and the configuration.",
+        details="Writes evaluation.json into --output_dir, and into its answers/ every answer and the configuration.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
     ),
     "sample": Command(
         function="lcrag.experiments:sample",
@@ -146,7 +155,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status: 0, 2 after a mistake, 130 when interrupted."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = split_arguments(argv, special_options())
+        arguments = split_arguments(argv, special_options(), special_switches())
         if arguments.show_help or arguments.command is None:
             print(_help_for(arguments), flush=True)
             return 0
@@ -166,8 +175,13 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def special_options() -> tuple[str, ...]:
-    """Every option that some command has for itself."""
+    """Every option with a value that some command has for itself."""
     return tuple(option for command in COMMANDS.values() for option in command.options)
+
+
+def special_switches() -> tuple[str, ...]:
+    """Every option without a value that some command has for itself."""
+    return tuple({switch for command in COMMANDS.values() for switch in command.switches})
 
 
 def _help_for(arguments: Arguments) -> str:
@@ -218,10 +232,11 @@ def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
 
 def _special_bindings(command: Command, arguments: Arguments) -> list[str]:
     """The options that the command alone has, as gin statements."""
-    for option, _ in arguments.others:
-        if option not in command.options:
+    for option in (*(option for option, _ in arguments.others), *arguments.switches):
+        if option not in (*command.options, *command.switches):
             raise UserError(f"lcrag {arguments.command} has no option {option}")
-    return [f"{command.options[option]} = {value!r}" for option, value in arguments.others]
+    options = [f"{command.options[option]} = {value!r}" for option, value in arguments.others]
+    return [*options, *(command.switches[switch] for switch in arguments.switches)]
 
 
 def _interrupted(arguments: Arguments) -> str:

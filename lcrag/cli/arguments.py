@@ -22,6 +22,7 @@ class Arguments:
       bindings: `--gin.Scope.param=value` as gin statements, `Scope.param = value`, in order.
       output_dir: Value of `--output_dir`.
       others: Options of single commands with their values, in order.
+      switches: Options of single commands that take no value.
       show_help: Whether `--help` was among them.
       traceback: Whether mistakes show where they were noticed.
     """
@@ -32,6 +33,7 @@ class Arguments:
     bindings: tuple[str, ...] = ()
     output_dir: Path | None = None
     others: tuple[tuple[str, str], ...] = ()
+    switches: tuple[str, ...] = ()
     show_help: bool = False
     traceback: bool = False
 
@@ -42,12 +44,13 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def split_arguments(argv: Sequence[str], others: Sequence[str] = ()) -> Arguments:
+def split_arguments(argv: Sequence[str], others: Sequence[str] = (), switches: Sequence[str] = ()) -> Arguments:
     """Splits the words after `lcrag`.
 
     Args:
       argv: The words.
       others: Options that single commands have beside OPTIONS; each takes a value.
+      switches: Options that single commands have beside FLAGS; none takes a value.
 
     Raises:
       UserError: An option that does not exist, lacks its value or, for a binding, its `=`.
@@ -61,14 +64,14 @@ def split_arguments(argv: Sequence[str], others: Sequence[str] = ()) -> Argument
         name, equals, value = word.partition("=")
         if word == "--":
             words.extend(rest)
-        elif word in ("-h", *FLAGS):
+        elif word in ("-h", *FLAGS, *switches):
             flags.add("--help" if word == "-h" else word)
         elif name in values:
             values[name].append(_value_of(name, value if equals else next(rest, "")))
         elif name.startswith("--gin."):
             bindings.append(_binding(word, name, equals, value))
         elif word.startswith("-") and len(word) > 1:
-            raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *values))}")
+            raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *switches, *values))}")
         else:
             words.append(word)
     return Arguments(
@@ -78,6 +81,7 @@ def split_arguments(argv: Sequence[str], others: Sequence[str] = ()) -> Argument
         bindings=tuple(bindings),
         output_dir=Path(values["--output_dir"][-1]) if values["--output_dir"] else None,
         others=tuple((option, value) for option in others for value in values[option]),
+        switches=tuple(switch for switch in switches if switch in flags),
         show_help="--help" in flags,
         traceback="--traceback" in flags,
     )

@@ -16,7 +16,6 @@ from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 
-
 _KNOWN = " ".join(LANGUAGES)
 
 

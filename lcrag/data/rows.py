@@ -46,7 +46,7 @@ class BadRows:
         Raises:
           UserError: bad rows are not skipped.
         """
-        place = ", ".join(filter(None, (str(path), line and f"line {line}", field and f"field {field}")))
+        place = f"{path}{f', line {line}' if line else ''}{f', field {field}' if field else ''}"
         if not self.skip:
             raise UserError(f"{place}: {problem}; mend the row, or leave bad rows out with --skip_bad_rows")
         self.problems.append(f"{place}: {problem}")

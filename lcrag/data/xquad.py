@@ -51,10 +51,11 @@ def xquad_questions(
     seed: int = 0,
     bad_rows: BadRows,
 ) -> list[Question]:
-    """The questions of a split, every language version of a question together; `extra["passage"]` is its paragraph's id.
+    """The questions of a split, every language version of a question together.
 
-    XQuAD is a test set without splits. These are ours: a quarter of the 48 articles is kept for testing, so that no
-    paragraph of a test question answers a training question. A question that some language lacks is dropped for all.
+    `extra["passage"]` is the id of its paragraph. XQuAD is a test set without splits; these are ours: a quarter
+    of the 48 articles is kept for testing, so that no paragraph of a test question answers a training question. A
+    question that some language lacks is dropped for all.
 
     Args:
       folder: Where the official files are.

@@ -191,7 +191,7 @@ def evaluate(
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
     runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program)
-    about = provenance(seed=seed, hashes=content_hashes(policy, collections))
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions))
     _claim_label(output_dir, label, gin.operative_config_str(), about)
     console = Console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)

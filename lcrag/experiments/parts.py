@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gin
@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from lcrag.data.atlas import World, build_world
 from lcrag.data.batches import Coupled, coupled
+from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
@@ -19,7 +20,15 @@ from lcrag.errors import UserError
 from lcrag.experiments.computation import DEFAULT_COMPUTATION, Computation, computation_of
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, add_lora, load_hugging_face, load_tokenizer, make_mesh
 from lcrag.policy.fingerprint import parameter_fingerprint
-from lcrag.retrieval import Collections, SearchableCollections, build_collection, load_collections, load_encoder
+from lcrag.retrieval import (
+    Collections,
+    Encoder,
+    Passage,
+    SearchableCollections,
+    build_collection,
+    load_collections,
+    load_encoder,
+)
 from lcrag.sampling import Sampler
 
 WEIGHTS = pathlib.Path(__file__).parents[1] / "data"
@@ -145,10 +154,20 @@ def atlas_collections(
     """
     atlas, opened = world(), configured_encoder(resolved_folder(encoder))
     root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
-    for language in LCRL_LANGUAGES:
+    return kept_collections(root, opened, LCRL_LANGUAGES, atlas.passages)
+
+
+def kept_collections(
+    root: pathlib.Path,
+    encoder: Encoder,
+    languages: Sequence[str],
+    passages: Callable[[str], Iterable[Passage]],
+) -> Collections:
+    """The collections in a folder, those that are not there yet built first."""
+    for language in languages:
         if not (root / language).exists():
-            build_collection(atlas.passages(language), opened, root, language=language)
-    return load_collections(root, opened)
+            build_collection(passages(language), encoder, root, language=language)
+    return load_collections(root, encoder)
 
 
 def cache_folder() -> pathlib.Path:
@@ -168,7 +187,11 @@ def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollect
     return configured_runner(**parts, chat=configured_chat(), seed=seed)
 
 
-def content_hashes(policy: Policy, collections: SearchableCollections) -> dict[str, str]:
+def content_hashes(policy: Policy, collections: SearchableCollections, questions: Iterable[Question]) -> dict[str, str]:
     """The hash of everything that a result depends on and that gin names only by its folder."""
-    own = {"policy": parameter_fingerprint(policy.params), "tokenizer": policy.tokenizer.fingerprint()}
+    own = {
+        "policy": parameter_fingerprint(policy.params),
+        "tokenizer": policy.tokenizer.fingerprint(),
+        "questions": records_fingerprint(questions),
+    }
     return own | collections.content_hashes()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import gin
 from rich.console import Console
 
-from lcrag.data.languages import LANGUAGES, known_languages
+from lcrag.data.languages import language_of
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.display import print_episode
 from lcrag.errors import UserError
@@ -45,7 +45,7 @@ def sample(
     """
     if not words:
         raise UserError('lcrag sample needs a question: lcrag sample "What is the currency code of France?"')
-    known_languages((language,))
+    name = language_of(language).name
     text = with_question_mark(" ".join(words))
     question = Question(id="typed", dataset="typed", language=language, text=text, answers=())
     runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
@@ -53,6 +53,6 @@ def sample(
     runner.temperature = temperature
     [record] = runner.run([(question, program(question), 0)])
     console = Console()
-    console.print(f"[dim]{LANGUAGES[language].name}[/dim]")
+    console.print(f"[dim]{name}[/dim]")
     print_episode([("environment", record.prompt), *((turn.by, turn.text) for turn in record.turns)], console)
     console.print(f"answer: {record.outcome.answer}", markup=False)

@@ -108,9 +108,9 @@ def train(
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_rows(layout, sampler.context, policy.mesh)
-    # a program once begun is also known to gin, and so to config.gin
-    check_questions([*questions, *(evaluation.questions if evaluation else ())], collections, runner, program)
-    about = provenance(seed=seed, hashes=content_hashes(policy, collections))
+    asked = [*questions, *(evaluation.questions if evaluation else ())]
+    check_questions(asked, collections, runner, program)  # a program once begun is known to gin, and so to config.gin
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections, asked))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = make_console()
         training = _Training(

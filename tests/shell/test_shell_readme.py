@@ -33,7 +33,7 @@ def test_commands_exist(command, capsys):
     if program == "bash":
         assert (ROOT / words[0]).is_file()
     elif program == "lcrag":
-        arguments = split_arguments(words)
+        arguments = split_arguments(words, main.special_options(), main.special_switches())
         if arguments.show_help:
             assert main.run(words) == 0
             return

@@ -12,8 +12,8 @@ from lcrag.errors import UserError
 
 KEY = "OPENAI_API_KEY"
 _PROMPT = (
-    "Translate the text from {source} to {target}. It is a question of a quiz or the answer to one. Keep names, numbers"
-    " and dates right, use the usual {target} form of a name, add nothing, and do not answer the question. Write only the"
+    "Translate the text from {source} to {target}. It is a question of a quiz or the answer to one. Keep numbers and"
+    " dates right, use the usual {target} form of a name, add nothing, and do not answer the question. Write only the"
     " translation, between <translation> and </translation>.\n\nText: {text}"
 )
 _ANSWER = re.compile(r"<translation>\s*(\S.*?)\s*</translation>", re.DOTALL)
@@ -71,8 +71,8 @@ class EndpointTranslator:
             if found := _ANSWER.search(said):
                 return found[1]
         raise UserError(
-            f"{self._model} at {self._url} does not translate {text!r} from {source} to {target} (it says {said[:200]!r}):"
-            " choose another model"
+            f"{self._model} at {self._url} does not translate {text!r} from {source} to {target}, it says"
+            f" {said[:200]!r}: choose another model"
         )
 
     def _said(self, prompt: str, temperature: float) -> str:
