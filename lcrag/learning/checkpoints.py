@@ -2,12 +2,14 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from jaxtyping import PyTree
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from lcrag.errors import UserError
 
@@ -63,6 +65,15 @@ def _one_error() -> Iterator[None]:
     sys.unraisablehook = hook
 
 
+def _loss_then_step(metrics: Mapping[str, Any]) -> tuple[float, int]:
+    return metrics["loss"], metrics["step"]
+
+
+def _latest_and_best(keep: int) -> AnyPreservationPolicy:
+    best = BestN(get_metric_fn=_loss_then_step, reverse=True, n=1, keep_checkpoints_without_metrics=False)
+    return AnyPreservationPolicy([LatestN(keep), best])
+
+
 class Checkpoints:
     """Checkpoints `<folder>/<step>/` of one run. Saving returns at once; a killed save leaves the one before it."""
 
@@ -76,16 +87,39 @@ class Checkpoints:
             themselves; None where nothing is frozen.
         """
         self.folder, self._base = Path(folder).absolute(), base
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True, create=True)
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=_latest_and_best(keep),
+            best_fn=lambda metrics: metrics["loss"],  # without one Orbax forgets the metrics when it closes
+            best_mode="min",
+            enable_async_checkpointing=True,
+            create=True,
+        )
         self._orbax = ocp.CheckpointManager(self.folder, options=options, item_handlers=ocp.StandardCheckpointHandler())
+        saved = {step: self._orbax.metrics(step) for step in self._orbax.all_steps()}
+        self._losses: dict[int, float] = {step: metrics["loss"] for step, metrics in saved.items() if metrics}
 
-    def save(self, step: int, state: PyTree) -> None:
-        """Copy the state off the devices, then write it in the background; waits for the save before this one."""
-        self._orbax.save(step, args=ocp.args.StandardSave(state), force=True, custom_metadata={"base": self._base})
+    def save(self, step: int, state: PyTree, validation_loss: float | None = None) -> None:
+        """Copy the state off the devices, then write it in the background; waits for the save before this one.
+
+        The checkpoint with the lowest validation loss, the first of several, is kept beside the latest ones.
+        """
+        if validation_loss is not None:
+            self._losses[step] = validation_loss
+        self._orbax.save(
+            step,
+            args=ocp.args.StandardSave(state),
+            metrics=None if validation_loss is None else {"loss": validation_loss, "step": step},
+            force=True,
+            custom_metadata={"base": self._base},
+        )
 
     def latest_step(self) -> int | None:
         """Return the step of the latest complete checkpoint, None where there is none."""
         return self._orbax.latest_step()
+
+    def best_step(self) -> int | None:
+        """Return the step with the lowest validation loss, None where none was saved with one."""
+        return min(self._losses, key=lambda step: (self._losses[step], step), default=None)
 
     def restore(self, abstract: PyTree, step: int | None = None) -> PyTree:
         """Read a checkpoint onto the shardings of `abstract` (see `abstract_state`).

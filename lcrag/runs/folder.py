@@ -41,7 +41,12 @@ class RunFolder:
 
 @contextlib.contextmanager
 def open_run(
-    path: Path, *, config: str, about: Mapping[str, Any], may_change: Collection[str] = ()
+    path: Path,
+    *,
+    config: str,
+    about: Mapping[str, Any],
+    may_change: Collection[str] = (),
+    same_hashes: Collection[str] = (),
 ) -> Iterator[RunFolder]:
     """Opens `path` for the run that `config` describes, and holds it until the block ends.
 
@@ -50,6 +55,7 @@ def open_run(
       config: gin's operative configuration, taken when everything is built. Always take it at the same point.
       about: What `provenance` returns. When a run is continued its own is kept, and this is added under "continued".
       may_change: Bindings that may differ when a run is continued, e.g. `train.steps`.
+      same_hashes: Names of hashes in `about` that may not differ.
 
     Raises:
       UserError: The folder cannot be written, holds another run or other files, or another process writes to it.
@@ -61,7 +67,7 @@ def open_run(
         raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
     with lock:
         _hold(lock, path)
-        continued = _check(path, config, about, may_change)
+        continued = _check(path, config, about, may_change, same_hashes)
         write_json(path / RUN, _about(path, about) if continued else dict(about))
         write_text(path / CONFIG, config)
         yield RunFolder(path, continued=continued)
@@ -74,7 +80,9 @@ def _hold(lock: Any, path: Path) -> None:
         raise UserError(f"another process is writing to {path}; wait for it or choose another --output_dir") from error
 
 
-def _check(path: Path, config: str, about: Mapping[str, Any], may_change: Collection[str]) -> bool:
+def _check(
+    path: Path, config: str, about: Mapping[str, Any], may_change: Collection[str], same_hashes: Collection[str]
+) -> bool:
     """Whether the folder holds this very run already."""
     if not (path / CONFIG).exists():
         strangers = [item.name for item in path.iterdir() if item.name not in (LOCK, RUN) and item.suffix != ".tmp"]
@@ -82,7 +90,7 @@ def _check(path: Path, config: str, about: Mapping[str, Any], may_change: Collec
             raise UserError(f"{path} holds {min(strangers)} but no run to continue; choose another --output_dir")
         return False
     difference = first_difference((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
-    difference = difference or _different_seed(path, about)
+    difference = difference or _different_seed(path, about) or _different_hash(path, about, same_hashes)
     if difference:
         raise UserError(f"{path} holds another run: {difference}; choose another --output_dir, or set it back")
     return True
@@ -91,6 +99,12 @@ def _check(path: Path, config: str, about: Mapping[str, Any], may_change: Collec
 def _different_seed(path: Path, about: Mapping[str, Any]) -> str | None:
     there, here = _read_about(path).get("seed"), about.get("seed")
     return None if there == here else f"the seed is {there} there and {here} here"
+
+
+def _different_hash(path: Path, about: Mapping[str, Any], names: Collection[str]) -> str | None:
+    there, here = _read_about(path).get("hashes", {}), about.get("hashes", {})
+    changed = [name for name in names if there.get(name) != here.get(name)]
+    return f"the content of its {changed[0]} is another one than here" if changed else None
 
 
 def _read_about(path: Path) -> dict[str, Any]:

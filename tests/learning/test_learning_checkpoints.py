@@ -50,6 +50,23 @@ def test_the_last_few_are_kept(tmp_path):
             checkpoints.restore(abstract_state(state), step=1)
 
 
+def test_the_lowest_validation_loss_is_kept_beside_the_last_few(tmp_path):
+    state = new_state()
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        assert checkpoints.best_step() is None
+        for step, loss in enumerate((3.0, 1.0, 1.0, 2.0, 4.0), start=1):
+            checkpoints.save(step, state, loss)
+            assert checkpoints.best_step() == min(step, 2)  # the first of equal ones
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        assert checkpoints.best_step() == 2
+        checkpoints.save(6, state)
+        assert checkpoints.best_step() == 2
+        checkpoints.save(7, state, 0.5)
+        assert checkpoints.best_step() == 7
+        checkpoints.wait()
+        assert sorted(int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()) == [6, 7]
+
+
 def test_wrong_folders(tmp_path):
     state = new_state()
     with Checkpoints(tmp_path) as checkpoints:

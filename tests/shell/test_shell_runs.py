@@ -48,6 +48,21 @@ def test_another_run_is_refused_and_left_alone(tmp_path, config, about, part):
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
+def test_content_that_must_not_change(tmp_path):
+    about = {**ABOUT, "hashes": {"rows": "a", "policy": "b"}}
+    with open_run(tmp_path, config=CONFIG, about=about, same_hashes=("rows",)):
+        pass
+    other_policy = {**about, "hashes": {"rows": "a", "policy": "c"}}
+    with open_run(tmp_path, config=CONFIG, about=other_policy, same_hashes=("rows",)) as run:
+        assert run.continued
+    other_rows = {**about, "hashes": {"rows": "c", "policy": "b"}}
+    with (
+        pytest.raises(UserError, match="the content of its rows is another one than here"),
+        open_run(tmp_path, config=CONFIG, about=other_rows, same_hashes=("rows",)),
+    ):
+        pass
+
+
 def test_a_folder_of_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match="thesis.tex"), open_run(tmp_path, config=CONFIG, about=ABOUT):

@@ -1,0 +1,101 @@
+"""Demonstrations as tokens: whoever wrote it, text is encoded as it would be in an episode."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from lcrag.data.demonstrations import Demonstration
+from lcrag.episodes import Chat, EpisodeRecord
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.policy import Tokenizer
+
+
+class UnusableRow(ValueError):
+    """A demonstration that cannot be learned from."""
+
+    def __init__(self, field: str, problem: str):
+        super().__init__(problem)
+        self.field, self.problem = field, problem
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedRow:
+    """A demonstration as learning sees it.
+
+    Attributes:
+      tokens: The whole context.
+      learned: True on the tokens to imitate.
+    """
+
+    tokens: Int32[np.ndarray, " n"]
+    learned: Bool[np.ndarray, " n"]
+
+
+class RowEncoder:
+    """Encodes demonstrations for one policy.
+
+    Args:
+      tokenizer: The policy's.
+      chat: How openings are put to a model with a chat template.
+      longest_tokens: Rows with more tokens are unusable.
+      end_of_sequence: Teach the end of sequence behind a dialogue that ends with the policy's words. Episodes end at
+        their stop strings without it; whoever generates without these needs it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, chat: Chat, longest_tokens: int, end_of_sequence: bool = True):
+        self.context_tokenizer = ContextTokenizer(tokenizer, chat)
+        self.longest_tokens = longest_tokens
+        self._end = [tokenizer.eos_ids[0]] if end_of_sequence else []
+        templated = chat.template and tokenizer.chat_template is not None
+        self._special_tokens = tuple(tokenizer.special_tokens) if templated else ()
+
+    def demonstration(self, demonstration: Demonstration) -> EncodedRow:
+        """A demonstration that was read; what the environment wrote behind the policy's last turn is left out.
+
+        Raises:
+          UnusableRow: it is too long, or begins in a chat template already.
+        """
+        self._check_opening(demonstration)
+        opening = self.context_tokenizer.opening(demonstration.opening)
+        pieces = [(list(opening.ids), False)]
+        pieces += [(list(self.context_tokenizer.encode(turn.text)), turn.learn) for turn in demonstration.turns]
+        while len(pieces) > 1 and not pieces[-1][1]:
+            pieces.pop()
+        tokens = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pieces])
+        learned = np.concatenate([np.full(len(ids), learned) for ids, learned in pieces])
+        return self._row(tokens, learned, ends=demonstration.turns[-1].learn)
+
+    def record(self, record: EpisodeRecord) -> EncodedRow:
+        """A played episode.
+
+        Raises:
+          UnusableRow: it is too long, or the policy wrote nothing in it.
+        """
+        if not record.by_policy.any():
+            raise UnusableRow("", "the policy wrote nothing in it")
+        last = int(np.flatnonzero(record.by_policy)[-1]) + 1
+        return self._row(record.tokens[:last], record.by_policy[:last], ends=bool(record.by_policy[-1]))
+
+    def _row(self, tokens: np.ndarray, learned: np.ndarray, *, ends: bool) -> EncodedRow:
+        """Adds the end of sequence where the policy has the last word, and checks the size."""
+        end = self._end if ends else []
+        tokens = np.concatenate([tokens, np.asarray(end, np.int32)])
+        learned = np.concatenate([learned, np.full(len(end), True)])
+        if learned[0]:
+            raise UnusableRow("prompt", "it has no tokens, so nothing stands before the policy's first word")
+        if not learned.any():
+            raise UnusableRow("turns", "the policy's text has no tokens to learn")
+        if len(tokens) > self.longest_tokens:
+            longest = f"the longest training row (Layout.row_lengths) holds {self.longest_tokens}"
+            raise UnusableRow("", f"it has {len(tokens)} tokens, but {longest}")
+        return EncodedRow(tokens, learned)
+
+    def _check_opening(self, demonstration: Demonstration) -> None:
+        spelled = [token for token in self._special_tokens if token in demonstration.opening]
+        if demonstration.in_template and spelled:
+            raise UnusableRow(
+                "prompt",
+                f"it holds the control token {spelled[0]}: if it stands in a chat template already, give the text"
+                ' without it as "opening": ["..."]',
+            )

@@ -1,0 +1,61 @@
+"""The teacher that only knows the answers: SFT's rows "question and passages -> answer" (LcRL, Section 4.1)."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Generate, Turn
+from lcrag.errors import UserError
+
+PLACE = "{answer}"
+
+
+@dataclasses.dataclass(frozen=True)
+class GoldenAnswers:
+    """Writes the first golden answer whenever the program lets the policy write; a `Teacher`.
+
+    In a program that retrieves by itself this is the SFT baseline, in one that lets the policy search it is answering
+    without a search.
+
+    Attributes:
+      template: What is written, with `{answer}` in the answer's place.
+    """
+
+    template: str = "<answer> {answer}</answer>"
+
+    def __post_init__(self):
+        if PLACE not in self.template:
+            raise UserError(f"the template {self.template!r} of golden answers has no place {PLACE} for the answer")
+
+    def __call__(self, question: Question, turns: Sequence[Turn], request: Generate) -> str:
+        return self.template.replace(PLACE, golden_answer(question))
+
+
+def golden_answer(question: Question) -> str:
+    """The answer that a demonstration gives.
+
+    Raises:
+      UserError: the question has none.
+    """
+    if not question.answers:
+        raise UserError(
+            f"question {question.dataset}/{question.id} ({question.language}) has no golden answer to learn"
+        )
+    return question.answers[0].strip()
+
+
+def well_answered(records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
+    """The records whose program has read the golden answer from what the teacher wrote.
+
+    Raises:
+      UserError: there is none, so that template and program do not belong together.
+    """
+    good = [record for record in records if record.finished and record.outcome.answer == golden_answer(record.question)]
+    if records and not good:
+        record = records[0]
+        written = "".join(turn.text for turn in record.turns if turn.by == "policy")
+        raise UserError(
+            f"the program read the answer {record.outcome.answer!r} from {written!r}, not the golden one: choose a"
+            " template of golden answers that the program understands, or a larger context"
+        )
+    return good

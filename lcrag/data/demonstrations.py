@@ -1,0 +1,172 @@
+"""Demonstrations: dialogues to be imitated, a JSON object a line, with who wrote what.
+
+{"prompt": "Where is Chad?\\n", "turns": [
+    {"by": "policy", "text": "<search> Chad</search>"},
+    {"by": "environment", "text": "<information>...</information>"},
+    {"by": "policy", "text": "<answer> in Africa</answer>"}]}
+
+The episodes that a run writes have this form, so they are demonstrations as they are. Only the policy's text is
+learned; a turn of the policy with `"learn": false` is read like the environment's.
+"""
+
+import dataclasses
+import glob
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import pydantic
+
+from lcrag.data.rows import BadRows, Row, read_rows
+from lcrag.data.seeded_order import seeded_order
+from lcrag.errors import UserError
+
+By = Literal["policy", "environment"]
+PARTS = ("all", "train", "validation")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemonstratedTurn:
+    """A stretch of a demonstration by one side.
+
+    Attributes:
+      by: Who wrote it.
+      text: What was written.
+      learn: Whether it is to be imitated; only the policy's can be.
+    """
+
+    by: By
+    text: str
+    learn: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    """A dialogue to be imitated.
+
+    Attributes:
+      opening: What the environment says first, as a program writes it: without a chat template.
+      turns: What follows it.
+      topic: What it is about; demonstrations of one topic stay on one side of a split.
+      path: Where it was read.
+      line: Its place there, from 1.
+      in_template: Whether the opening may be in a chat template already, because the row does not say.
+    """
+
+    opening: str
+    turns: tuple[DemonstratedTurn, ...]
+    topic: str
+    path: pathlib.Path
+    line: int
+    in_template: bool = False
+
+
+class _TurnRow(Row):
+    by: By
+    text: str
+    learn: bool | None = None
+
+
+class _DemonstrationRow(Row):
+    """One line; what else an episode's line holds is ignored.
+
+    `opening` is what stands in `prompt` before a chat template was put around it: the first text that the program
+    showed, then those that it showed before the policy's first turn.
+    """
+
+    prompt: Annotated[str, pydantic.Field(min_length=1)]
+    opening: Annotated[list[str], pydantic.Field(min_length=1)] | None = None
+    turns: Annotated[list[_TurnRow], pydantic.Field(min_length=1)]
+    dataset: str | None = None
+    question_id: str | int | None = None
+
+
+def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRows) -> list[Demonstration]:
+    """The demonstrations of some files, in order.
+
+    Args:
+      patterns: JSON lines, plain or gzipped; a name may hold `*`, as in `episodes/*.jsonl`.
+      bad_rows: What becomes of rows that cannot be used.
+
+    Raises:
+      UserError: a file is missing, or a row is not what it should be and bad rows are not skipped.
+    """
+    return [row for path in _files(patterns) for row in _read_file(path, bad_rows)]
+
+
+def _files(patterns: Sequence[str | pathlib.Path]) -> Iterator[pathlib.Path]:
+    if not patterns:
+        raise UserError("no file of demonstrations is named: give at least one")
+    for pattern in map(str, patterns):
+        found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+        if not found:
+            raise UserError(f"no file is called {pattern}")
+        yield from map(pathlib.Path, found)
+
+
+def _read_file(path: pathlib.Path, bad_rows: BadRows) -> Iterator[Demonstration]:
+    for line, row in read_rows(path, _DemonstrationRow, bad_rows):
+        if problem := _problem(row):
+            bad_rows.add(path, line, *problem)
+        else:
+            yield _demonstration(row, path, line)
+
+
+def _problem(row: _DemonstrationRow) -> tuple[str, str] | None:
+    """The first field that makes a row useless, and why."""
+    for number, turn in enumerate(row.turns):
+        if turn.learn and turn.by == "environment":
+            return f"turns.{number}.learn", "what the environment wrote is never learned"
+    if not any(_learned(turn) and turn.text for turn in row.turns):
+        return "turns", "no text of the policy is to be learned"
+    return None
+
+
+def _learned(turn: _TurnRow) -> bool:
+    return turn.by == "policy" and turn.learn is not False
+
+
+def _demonstration(row: _DemonstrationRow, path: pathlib.Path, line: int) -> Demonstration:
+    opening, *shown = row.opening or [row.prompt]
+    return Demonstration(
+        opening=opening,
+        turns=(
+            *(DemonstratedTurn(by="environment", text=text, learn=False) for text in shown),
+            *(DemonstratedTurn(by=turn.by, text=turn.text, learn=_learned(turn)) for turn in row.turns),
+        ),
+        topic=row.prompt if row.question_id is None else f"{row.dataset}/{row.question_id}",
+        path=path,
+        line=line,
+        in_template=row.opening is None,
+    )
+
+
+def take_part(
+    demonstrations: Sequence[Demonstration], part: str, validation_share: float, seed: int
+) -> list[Demonstration]:
+    """One side of a seeded split, in the order given; all demonstrations of a topic are on the same side.
+
+    Args:
+      demonstrations: All of them.
+      part: "train", "validation", or "all".
+      validation_share: Of the topics.
+      seed: Of the split.
+
+    Raises:
+      UserError: there is no such part, the share is not between 0 and 1, or a side would be empty.
+    """
+    if part not in PARTS or not 0 < validation_share < 1:
+        raise UserError(
+            f"there is no part {part!r} with a validation share of {validation_share}: choose a part of"
+            f" {', '.join(PARTS)}, and a share between 0 and 1"
+        )
+    if part == "all":
+        return list(demonstrations)
+    topics = seeded_order({each.topic for each in demonstrations}, seed)
+    held_out = set(topics[: max(1, round(validation_share * len(topics)))])
+    if len(held_out) == len(topics):
+        raise UserError(
+            f"the demonstrations are about {len(topics)} questions, too few to keep {validation_share:.0%} of them for"
+            " validation: add some, or give the validation rows a file of their own"
+        )
+    return [each for each in demonstrations if (each.topic in held_out) == (part == "validation")]
