@@ -8,14 +8,15 @@ import gin
 import jax
 
 from lcrag.artifacts.copying import TOKENS, copying_rows
-from lcrag.artifacts.demonstrations import Demonstrator, Search, remembered
 from lcrag.artifacts.fitting import Progress, fit
 from lcrag.artifacts.reading import judging_rows, reading_rows
+from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
 from lcrag.data.atlas import World
 from lcrag.data.atlas.oracle import Oracle
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
+from lcrag.episodes.batched_search import Search
 from lcrag.learning import Layout, Trajectory
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, save_hugging_face
 
@@ -113,7 +114,8 @@ class School:
             tokenizer=self.tokenizer,
             oracle=Oracle(budget=budget),
         )
-        return demonstrator.stream(self.seed)
+        for record in demonstrator.stream(self.seed):
+            yield Trajectory(record.tokens, record.by_policy, record.log_probabilities)
 
     def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
         """SFT of a copy of pretrained parameters."""

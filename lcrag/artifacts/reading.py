@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lcrag.artifacts.facts import FactSampler
 from lcrag.data.atlas import World, render_passage
+from lcrag.data.atlas.retelling import FactSampler
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer

@@ -18,7 +18,8 @@ class GoldenAnswers:
     without a search.
 
     Attributes:
-      template: What is written, with `{answer}` in the answer's place.
+      template: What is written, with `{answer}` in the answer's place; what the context ends with is not written again,
+        where the environment has opened the answer itself.
     """
 
     template: str = "<answer> {answer}</answer>"
@@ -28,7 +29,10 @@ class GoldenAnswers:
             raise UserError(f"the template {self.template!r} of golden answers has no place {PLACE} for the answer")
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate) -> str:
-        return self.template.replace(PLACE, golden_answer(question))
+        head, _, tail = self.template.partition(PLACE)
+        if head.strip() and turns[-1].text.endswith(head.rstrip()):
+            head = head[len(head.rstrip()) :]
+        return head + golden_answer(question) + tail
 
 
 def golden_answer(question: Question) -> str:

@@ -10,12 +10,21 @@ from lcrag.episodes import EpisodeRecord, Generate, Program, Retries, RetrievalF
 from lcrag.episodes.batched_search import Search, answer_batch
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.requests import Found
 from lcrag.errors import UserError
 from lcrag.sampling import Sampled
 
-# (question, the turns so far, what is asked) -> what the policy should write next, the stop string included
+# (question, the turns so far beginning with the prompt, what is asked) -> what the policy should write next, with its
+# stop string
 Teacher: TypeAlias = Callable[[Question, Sequence[Turn], Generate], str]
+# (number of the program, what its search found) -> what it is shown
+Edit: TypeAlias = Callable[[int, Found], Found]
 USUAL_RETRIES = Retries()
+
+
+def unedited(number: int, found: Found) -> Found:
+    """Shows what was found."""
+    return found
 
 
 def play(
@@ -26,6 +35,7 @@ def play(
     *,
     context: int,
     answer_room: int = 16,
+    edit: Edit = unedited,
     retries: Retries = USUAL_RETRIES,
 ) -> list[EpisodeRecord]:
     """Plays programs to their end, all side by side: the searches that they wait for go out as one batch.
@@ -37,6 +47,7 @@ def play(
       tokenizer: Writes texts into contexts.
       context: Tokens that a context holds.
       answer_room: Tokens kept free behind every observation.
+      edit: Changes what a search found before its program is shown it.
       retries: How a failing search is tried again.
 
     Returns:
@@ -58,14 +69,15 @@ def play(
         asked = [(episode, *search) for episode in playing for search in episode.take_searches()]
         answers = answer_batch(search, [request for *_, request in asked], retries)
         for (episode, exchange, part, request), answer in zip(asked, answers, strict=True):
-            episode.searched(exchange, part, _found(answer, episode, request))
+            episode.searched(exchange, part, edit(episode.number, _found(answer, episode, request)))
     return [episode.record(policy_version=0) for episode in episodes]
 
 
 def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) -> None:
     """Lets the teacher write as long as the program asks for nothing else."""
     while (request := episode.take_generation()) is not None:
-        text = teacher(episode.question, episode.transcript.turns, request)
+        transcript = episode.transcript
+        text = teacher(episode.question, [Turn("environment", transcript.prompt), *transcript.turns], request)
         tokens = np.asarray(tokenizer.encode(text), np.int32)
         episode.sampled(Sampled(tokens, np.zeros(len(tokens), np.float32), text, "stop"))
     if episode.take_asides():
@@ -75,7 +87,7 @@ def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) 
         )
 
 
-def _found(answer, episode: LiveEpisode, request: Retrieve):
+def _found(answer: Found | RetrievalFailure, episode: LiveEpisode, request: Retrieve) -> Found:
     if isinstance(answer, RetrievalFailure):
         raise UserError(
             f"the search of {episode.name} for {request.queries[0]!r} failed ({answer.reason}): a demonstration needs"

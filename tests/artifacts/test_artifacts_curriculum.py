@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from lcrag.artifacts.copying import TOKENS, copying_rows
-from lcrag.artifacts.demonstrations import Demonstrator
-from lcrag.artifacts.facts import FactSampler
 from lcrag.artifacts.fitting import fit
 from lcrag.artifacts.policy import atlas_decoder
 from lcrag.artifacts.reading import reading_rows
+from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.data.atlas import build_world
 from lcrag.data.atlas.oracle import Oracle
+from lcrag.data.atlas.retelling import FactSampler
 from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.episodes import hierarchical_search

@@ -22,7 +22,7 @@ ALLOWED = {
     "rewards": {"policy"},
     "learning": {"policy"},
     "data": {"policy", "retrieval", "episodes"},
-    "artifacts": {"data", "episodes", "learning", "policy", "retrieval", "rewards", "runs", "sampling"},
+    "artifacts": {"curation", "data", "episodes", "learning", "policy", "retrieval", "rewards", "runs", "sampling"},
     "evaluation": {"rewards", "data", "episodes", "runs"},
     "curation": {"data", "episodes", "policy", "retrieval", "rewards", "sampling"},
     "runs": {"cli"},

@@ -5,7 +5,8 @@ import dataclasses
 
 import numpy as np
 
-from lcrag.data.atlas import Fact, World
+from lcrag.data.atlas.facts import Fact
+from lcrag.data.atlas.world import World
 
 COUNTERFACTUAL_SHARE = 0.7
 

@@ -1,0 +1,107 @@
+"""Demonstrations of the atlas: its oracle plays the very program that reinforcement learning runs.
+
+Most are counterfactual: the passages about the asked fact, in every language, give another value of
+the same kind, so that reading pays and remembering does not. Only clean ones are kept: those whose
+answer is the value that the current passages give.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from lcrag.curation.playing import play
+from lcrag.data.atlas import Fact
+from lcrag.data.atlas.oracle import Oracle
+from lcrag.data.atlas.retelling import FactSampler
+from lcrag.data.atlas.world import World
+from lcrag.data.questions import Question
+from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Turn
+from lcrag.episodes.batched_search import Search
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.requests import Found
+from lcrag.policy import Tokenizer
+from lcrag.retrieval import Hit
+
+TOGETHER = 256
+
+
+def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
+    """A search that knows some queries' answers beforehand: one large batch instead of thousands of small ones."""
+    pairs = [(query, language) for query in dict.fromkeys(queries) for language in languages]
+    found = dict(zip(pairs, search([q for q, _ in pairs], [code for _, code in pairs], passages), strict=True))
+
+    def look_up(queries: list[str], languages: list[str], k: int):
+        asked = list(zip(queries, languages, strict=True))
+        if k != passages or any(pair not in found for pair in asked):
+            return search(queries, languages, k)
+        return [found[pair] for pair in asked]
+
+    return look_up
+
+
+@dataclasses.dataclass(frozen=True)
+class Demonstrator:
+    """Makes demonstrations of one program on the atlas's training questions.
+
+    Attributes:
+      world: The atlas.
+      questions: What is demonstrated.
+      program: Builds the episode program of a question.
+      search: Answers (query, language) pairs.
+      tokenizer: The policy's.
+      oracle: The teacher.
+      context: Tokens that a context holds.
+      chat: How openings are put to a model with a chat template.
+    """
+
+    world: World
+    questions: Sequence[Question]
+    program: Callable[[Question], Program]
+    search: Search
+    tokenizer: Tokenizer
+    oracle: Oracle
+    context: int = 512
+    chat: Chat = Chat()
+
+    def stream(self, seed: int) -> Iterator[EpisodeRecord]:
+        """Clean demonstrations without end; the same seed gives the same ones."""
+        generator, facts = np.random.default_rng(seed), FactSampler(self.world)
+        by_id = {fact.id: fact for fact in self.world.facts}
+        tokenizer = ContextTokenizer(self.tokenizer, self.chat)
+        while True:
+            drawn: list[tuple[Question, Fact, Fact]] = []
+            for _ in range(TOGETHER):
+                question = self.questions[int(generator.integers(len(self.questions)))]
+                fact = by_id[question.id]
+                drawn.append((question, fact, facts.told(generator, fact)))
+            yield from self._clean(drawn, tokenizer)
+
+    def _clean(
+        self, drawn: Sequence[tuple[Question, Fact, Fact]], tokenizer: ContextTokenizer
+    ) -> Iterator[EpisodeRecord]:
+        """Plays some questions, each in a world where its fact is as told, and yields what was answered rightly."""
+        records = play(
+            [(question, self.program(question)) for question, *_ in drawn],
+            self._write,
+            self.search,
+            tokenizer,
+            context=self.context,
+            edit=lambda number, found: self._retold(found, *drawn[number][1:]),
+        )
+        for (question, _, told), record in zip(drawn, records, strict=True):
+            if record.outcome.answer in self.world.values(told, question.language):
+                yield record
+
+    def _write(self, question: Question, turns: Sequence[Turn], request: Generate) -> str:
+        return self.oracle.next_text(question, [(turn.by, turn.text) for turn in turns])
+
+    def _retold(self, found: Found, fact: Fact, told: Fact) -> Found:
+        if told is fact:
+            return found
+        return [[[self._rewritten(hit, told) for hit in hits] for hits in languages] for languages in found]
+
+    def _rewritten(self, hit: Hit, told: Fact) -> Hit:
+        if hit.id != f"{hit.language}/{told.id}":
+            return hit
+        return dataclasses.replace(hit, text=self.world.passage(told, hit.language).text)
