@@ -19,6 +19,7 @@ REQUIREMENTS = [
     "jaxtyping==0.3.*",
     "jinja2>=3.1",
     "matplotlib",
+    "mwparserfromhell==0.7.*",
     "numpy>=2,<3",
     "optax==0.2.8",
     "orbax-checkpoint==0.12.8",
@@ -41,7 +42,21 @@ REQUIREMENTS = [
 ]
 
 EXTRAS = {
-    "test": ["beartype", "hypothesis", "mypy", "pytest", "pytest-xdist", "requests", "ruff", "torch==2.13.0"],
+    # libtpu, which compiles for TPUs that need not be there; its licence is that of Google Cloud.
+    "tpu": ["jax[tpu]==0.10.2"],
+    # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
+    "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
+    "test": [
+        "beartype",
+        "hypothesis",
+        "mypy",
+        "pytest",
+        "pytest-xdist",
+        "pytrec-eval-terrier",
+        "requests",
+        "ruff",
+        "torch==2.13.0",
+    ],
 }
 
 

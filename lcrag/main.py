@@ -81,6 +81,17 @@ COMMANDS = {
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
         "--gin.serve.collections=@atlas_collections().",
     ),
+    "index": Command(
+        function="lcrag.experiments:index",
+        summary="Builds a collection per language from dumps, articles or passages; run again to continue",
+        words="[LANGUAGE ...]",
+        gin_file="index.gin",
+        details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
+        "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
+        "what is embedded stays embedded. Judgements (judgements/*.gin) measure the retrieval once all is built.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+    ),
     "compile": Command(
         function="lcrag.experiments:compile_programs",
         summary="Whether training fits some devices, which need not be there: memory, collectives, work",

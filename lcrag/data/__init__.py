@@ -1,4 +1,5 @@
-"""Languages, questions, the batch of a step, seqio tasks; `atlas` is the embedded world.
+"""Languages, questions, the batch of a step, seqio tasks; `atlas` is the embedded world, `corpora` what collections are
+made from.
 
-Only `lcrag.data.tasks` and `lcrag.data.atlas.tasks` import TensorFlow.
+TensorFlow is imported by the modules of seqio tasks and, at first use, by `lcrag.data.corpora.chunking`.
 """

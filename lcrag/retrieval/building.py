@@ -8,7 +8,8 @@ import dataclasses
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -19,15 +20,11 @@ from lcrag.retrieval.encoder import Encoder
 from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
 from lcrag.retrieval.folders import file_checks, first_damaged, readable, replacing
 from lcrag.retrieval.index import VECTORS, write_index
-from lcrag.retrieval.passages import Passage
+from lcrag.retrieval.passages import Passage, passage_text
+from lcrag.retrieval.shards import Shards
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
 _PASSAGES_PER_CALL = 4096
-
-
-def passage_text(passage: Passage) -> str:
-    """What of a passage is encoded: the title in front of the text."""
-    return f"{passage.title} {passage.text}".strip()
 
 
 def build_collection(
@@ -53,36 +50,94 @@ def build_collection(
       UserError: there are no passages, or other languages there were built with another encoder.
     """
     root, language = _root_and_language(pathlib.Path(folder), language)
-    _keep_encoder(root / ENCODER, encoder)
+    keep_encoder(root, encoder)
     with replacing(root / language) as temporary:
-        count, fingerprint = write_passages(passages, temporary / FILE_NAME)
+        content = write_passages(passages, temporary / FILE_NAME)
         _write_vectors(temporary, encoder, progress)
-        meta = CollectionMeta(
-            language=language,
-            count=count,
-            fingerprint=fingerprint,
-            encoder_fingerprint=encoder.fingerprint(),
-            dimension=encoder.dimension,
-            index=write_index(temporary),
-            files=file_checks(temporary),
-        )
-        write_meta(temporary, meta)
+        return _finished(temporary, language, encoder, content)
+
+
+def build_from_shards(
+    shards: Shards,
+    encoder: Encoder,
+    root: pathlib.Path,
+    language: str,
+    source: str,
+    records: Mapping[str, str] = types.MappingProxyType({}),
+) -> CollectionMeta:
+    """Puts shards together, in the order of their names, and indexes them, into `<root>/<language>`.
+
+    A collection that is already there is replaced once the new one is complete. The shards stay.
+
+    Args:
+      shards: All of them finished.
+      encoder: That of the shards.
+      root: The collections' folder.
+      language: ISO 639-1 code.
+      source: Names what the shards were made from.
+      records: Files to keep in the collection's folder, name -> text.
+
+    Raises:
+      UserError: there are no passages.
+    """
+    with replacing(root / language) as temporary:
+        content = write_passages(shards.passages(), temporary / FILE_NAME)
+        shape = (content[0], encoder.dimension)
+        vectors = np.lib.format.open_memmap(temporary / VECTORS, mode="w+", dtype=np.float32, shape=shape)
+        start = 0
+        for part in shards.vectors():
+            vectors[start : start + len(part)] = part
+            start += len(part)
+        vectors.flush()
+        meta = _finished(temporary, language, encoder, content, source)
+        for name, text in records.items():
+            (temporary / name).write_text(text, encoding="utf-8")
+    return meta
+
+
+def _finished(
+    folder: pathlib.Path, language: str, encoder: Encoder, content: tuple[int, str], source: str = ""
+) -> CollectionMeta:
+    """Indexes what `folder` holds and writes its `meta.json`; `content` is what `write_passages` returned."""
+    count, fingerprint = content
+    meta = CollectionMeta(
+        language=language,
+        count=count,
+        fingerprint=fingerprint,
+        encoder_fingerprint=encoder.fingerprint(),
+        dimension=encoder.dimension,
+        index=write_index(folder),
+        files=file_checks(folder),
+        source=source,
+    )
+    write_meta(folder, meta)
     return meta
 
 
 def _root_and_language(folder: pathlib.Path, language: str | None) -> tuple[pathlib.Path, str]:
     root, language = (folder.absolute().parent, folder.absolute().name) if language is None else (folder, language)
-    if not _LANGUAGE.fullmatch(language):
+    if not is_language_code(language):
         raise UserError(f"{language!r} is not a language code: say language='en', say, when building in {folder}")
     return root, language
 
 
-def _keep_encoder(folder: pathlib.Path, encoder: Encoder) -> None:
+def is_language_code(name: str) -> bool:
+    """Whether a collection may have this name: "fi", "zh-yue", "pt_BR"."""
+    return _LANGUAGE.fullmatch(name) is not None
+
+
+def keep_encoder(root: pathlib.Path, encoder: Encoder) -> None:
+    """Writes the encoder beside the collections of `root`, unless it is there.
+
+    Raises:
+      UserError: the collections there are another encoder's.
+    """
+    folder = root / ENCODER
     if not readable(folder).exists():
         save_encoder(folder, encoder)
     elif load_encoder(folder).fingerprint() != encoder.fingerprint():
         raise UserError(
-            f"{folder.parent} holds collections of another encoder: build into a new folder, or delete this one first"
+            f"{root} holds collections of another encoder: build into a new folder, or delete this one first"
         )
 
 

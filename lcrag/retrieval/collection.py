@@ -19,7 +19,10 @@ ENCODER = "encoder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionMeta:
-    """What `meta.json` says of a collection: content and encoder fingerprints, the index, the sums of its files."""
+    """What `meta.json` says of a collection: content and encoder fingerprints, the index, the sums of its files.
+
+    `source` names what it was made from and how, if it was made from shards; empty otherwise.
+    """
 
     language: str
     count: int
@@ -28,6 +31,7 @@ class CollectionMeta:
     dimension: int
     index: IndexFacts
     files: dict[str, dict[str, int]]
+    source: str = ""
 
 
 def write_meta(folder: pathlib.Path, meta: CollectionMeta) -> None:

@@ -35,7 +35,7 @@ def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
     folder = pathlib.Path(folder).absolute()
     building = folder.with_name(f".{folder.name}.building")
     building.mkdir(parents=True, exist_ok=True)
-    with _exclusive(building, folder):
+    with exclusive(building, folder):
         _clear(building)
         try:
             yield building
@@ -69,8 +69,12 @@ def _previous(folder: pathlib.Path) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def _exclusive(building: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
-    """Holds a lock that the operating system drops with the process, so that a killed writer blocks nobody."""
+def exclusive(building: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
+    """Holds a lock on `building` that the operating system drops with the process: a killed writer blocks nobody.
+
+    Raises:
+      UserError: another process holds it; `folder` is what it is said to be writing.
+    """
     descriptor = os.open(building, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,3 +18,8 @@ class Hit(Passage):
 
     score: float
     language: str
+
+
+def passage_text(passage: Passage) -> str:
+    """What of a passage is encoded: the title in front of the text."""
+    return f"{passage.title} {passage.text}".strip()

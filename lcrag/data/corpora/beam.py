@@ -1,0 +1,114 @@
+"""The same shards made by Apache Beam: on a cluster, for dozens of languages (`pip install 'lcrag[beam]'`).
+
+An element is a block, so that what is shuffled is wikitext, and a shard is written by one worker, whole or not at all:
+a bundle that Beam tries again writes the same. Files, encoder and shards must lie where every worker sees them.
+"""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from lcrag.data.corpora.completeness import check_complete, finished_files, notes_of
+from lcrag.data.corpora.documents import Block
+from lcrag.data.corpora.plan import Plan, block_passages, cleaned, count_problems
+from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
+from lcrag.retrieval import Encoder, load_encoder
+from lcrag.retrieval.shards import Shards
+
+NAMESPACE = "lcrag"
+
+
+def make_shards(
+    plan: Plan,
+    shards: Shards,
+    encoder_folder: pathlib.Path,
+    *,
+    skip_bad_rows: bool = False,
+    options: Sequence[str] = (),
+) -> dict[str, int]:
+    """Makes every shard that is not there yet, and waits until it has.
+
+    Args:
+      plan: What of.
+      shards: Where to.
+      encoder_folder: The encoder that embeds the passages; each worker opens it.
+      skip_bad_rows: Leave out rows that cannot be used.
+      options: Beam's, as its command line takes them: `--runner=FlinkRunner`, ...
+
+    Returns:
+      How many `passages` were embedded and `bad_rows` left out, this time.
+
+    Raises:
+      UserError: a file is damaged; or a row is bad, and bad rows are not skipped.
+    """
+    done = finished_files(plan.source, shards.finished())
+    files = [number for number in range(len(plan.source.files)) if number not in done]
+    pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
+    _ = (
+        pipeline
+        | "Files" >> beam.Create(files)
+        | "SpreadFiles" >> beam.Reshuffle()
+        | "Read" >> beam.ParDo(ReadBlocks(plan, shards.folder, skip_bad_rows))
+        | "SpreadBlocks" >> beam.Reshuffle()
+        | "Shard" >> beam.ParDo(WriteShard(plan, shards.folder, encoder_folder, skip_bad_rows))
+    )
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except (UserError, RuntimeError) as error:
+        raise _own_mistake(error) or error from error
+    check_complete(plan.source, shards.finished())
+    counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
+    counts = {counter.key.metric.name: 0 for counter in counters} | {"passages": 0, "bad_rows": 0}
+    for counter in counters:
+        counts[counter.key.metric.name] += counter.result
+    return counts
+
+
+class ReadBlocks(beam.DoFn):
+    """A file's number to those of its blocks that have no shard."""
+
+    def __init__(self, plan: Plan, folder: pathlib.Path, skip_bad_rows: bool):
+        self._plan, self._shards, self._skip_bad_rows = plan, Shards(folder), skip_bad_rows
+        self._bad_rows = beam.metrics.Metrics.counter(NAMESPACE, "bad_rows")
+
+    def process(self, element: int) -> Iterator[Block]:
+        bad_rows = BadRows(skip=self._skip_bad_rows)
+        yield from self._plan.source.blocks(element, self._shards.finished(), bad_rows)
+        self._bad_rows.inc(len(bad_rows.problems))
+
+
+class WriteShard(beam.DoFn):
+    """A block to its shard; the encoder is opened once a worker."""
+
+    def __init__(self, plan: Plan, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
+        self._plan, self._shards, self._skip_bad_rows = plan, Shards(folder), skip_bad_rows
+        self._encoder_folder = encoder_folder
+        self._encoder: Encoder | None = None
+        self._passages = beam.metrics.Metrics.counter(NAMESPACE, "passages")
+        self._bad_rows = beam.metrics.Metrics.counter(NAMESPACE, "bad_rows")
+
+    def setup(self) -> None:
+        self._encoder = load_encoder(self._encoder_folder)
+
+    def process(self, element: Block) -> None:
+        assert self._encoder is not None, "Beam calls setup before it calls process"
+        bad_rows = BadRows(skip=self._skip_bad_rows)
+        block, problems = cleaned(element)
+        count_problems(block, problems, bad_rows)
+        passages = block_passages(self._plan, block)
+        self._shards.write(block.name, passages, self._encoder, notes_of(block))
+        self._passages.inc(len(passages))
+        self._bad_rows.inc(len(bad_rows.problems))
+
+
+def _own_mistake(error: Exception) -> UserError | None:
+    """What a worker raised for a user's mistake; Beam hands it on as the last line of a traceback."""
+    marker = f"{UserError.__module__}.{UserError.__qualname__}: "
+    for line in str(error).splitlines():
+        if line.startswith(marker):
+            return UserError(line.removeprefix(marker).partition(" [while running")[0])
+    return error if isinstance(error, UserError) else None

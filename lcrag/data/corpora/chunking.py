@@ -1,0 +1,109 @@
+"""Texts cut into passages of 100 words, or of 100 characters where a script puts no spaces between words.
+
+As in LcRL (Appendix A.2): the title is not counted and stands in front of every passage. tensorflow-text finds the
+words and characters.
+"""
+
+import functools
+import types
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from babel.core import get_global
+
+from lcrag.data.corpora.documents import Article
+from lcrag.errors import UserError
+from lcrag.retrieval.passages import Passage
+
+Unit = Literal["words", "characters"]
+
+PASSAGE_LENGTH = 100
+# ISO 15924 codes of the scripts that put no spaces between words.
+_UNSPACED_SCRIPTS = frozenset("Hans Hant Hani Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Yiii".split())
+
+
+def unit_of(language: str) -> Unit:
+    """What passages of a language are counted in, by the script that CLDR says it is usually written in.
+
+    Args:
+      language: A code as Wikipedia's: "fi", "zh", "zh-yue"; the part before a hyphen or underscore decides.
+    """
+    code = language.replace("_", "-").partition("-")[0]
+    likely = get_global("likely_subtags").get(code, "")
+    return "characters" if _UNSPACED_SCRIPTS.intersection(likely.split("_")) else "words"
+
+
+def passages_of(articles: Sequence[Article], unit: Unit, length: int = PASSAGE_LENGTH) -> Iterator[Passage]:
+    """Every passage of some articles, in order; `<article>#<number>` is its id, numbers beginning at 0 as in MIRACL.
+
+    Args:
+      articles: In plain text.
+      unit: What a passage is counted in.
+      length: Units in a passage; an article's last one may have fewer.
+
+    Raises:
+      UserError: passages would have no length.
+    """
+    for article, texts in zip(articles, chunks([each.text for each in articles], unit, length), strict=True):
+        for number, text in enumerate(texts):
+            yield Passage(id=f"{article.id}#{number}", title=article.title, text=text)
+
+
+def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:
+    """Each text in consecutive pieces of `length` words or characters, white space being single spaces.
+
+    No piece begins with a mark that belongs to the character before it, a Thai vowel say: it stays with its character.
+
+    Raises:
+      UserError: pieces would have no length.
+    """
+    if length < 1:
+        raise UserError(f"passages of {length} {unit} cannot be made: let them have at least one")
+    normalised = [" ".join(text.split()) for text in texts]
+    if not normalised:
+        return []
+    tokenizer = _tensorflow_text().WhitespaceTokenizer if unit == "words" else _tensorflow_text().UnicodeCharTokenizer
+    tokens, starts, ends = tokenizer().tokenize_with_offsets(normalised)
+    characters = tokens.values.numpy() if unit == "characters" else None
+    cut = [_pieces_starts(row, length, characters) for row in _rows(starts.row_splits.numpy())]
+    first_bytes, last_bytes = starts.values.numpy(), ends.values.numpy()
+    return [_sliced(text.encode(), begin, first_bytes, last_bytes) for text, begin in zip(normalised, cut, strict=True)]
+
+
+def _rows(splits: np.ndarray) -> Iterator[tuple[int, int]]:
+    yield from zip(splits[:-1].tolist(), splits[1:].tolist(), strict=True)
+
+
+def _pieces_starts(row: tuple[int, int], length: int, characters: np.ndarray | None) -> list[int]:
+    """Numbers of the tokens with which the pieces of a text begin, and behind them that of its end."""
+    first, end = row
+    if characters is None:
+        return [*range(first, end, length), end]
+    starts = [first]
+    while (start := starts[-1] + length) < end:
+        while start < end and unicodedata.category(chr(characters[start])).startswith("M"):
+            start += 1
+        starts.append(start)
+    return starts if starts[-1] == end else [*starts, end]
+
+
+def _sliced(text: bytes, starts: list[int], first_bytes: np.ndarray, last_bytes: np.ndarray) -> list[str]:
+    """The pieces of a text between neighbouring starts; none of a text without tokens."""
+    pieces = [
+        text[first_bytes[start] : last_bytes[end - 1]].decode().strip()
+        for start, end in zip(starts[:-1], starts[1:], strict=True)
+        if start < end
+    ]
+    return [piece for piece in pieces if piece]
+
+
+@functools.cache
+def _tensorflow_text() -> types.ModuleType:
+    """tensorflow-text, with the accelerators left to JAX: TensorFlow would take all of their memory."""
+    import tensorflow
+    import tensorflow_text
+
+    tensorflow.config.set_visible_devices([], "GPU")
+    return tensorflow_text

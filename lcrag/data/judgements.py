@@ -1,0 +1,91 @@
+"""Queries with the passages that people judged relevant to them: TREC's files, and questions with a gold passage."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows, read_text
+from lcrag.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedQuery:
+    """One query.
+
+    Attributes:
+      id: Its id in its data set and language.
+      language: ISO 639-1 code, also that of the collection whose passages were judged.
+      text: The query.
+      grades: Passage id -> grade; relevant are those above 0.
+    """
+
+    id: str
+    language: str
+    text: str
+    grades: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgements:
+    """The judged queries of a split of a data set."""
+
+    dataset: str
+    split: str
+    queries: tuple[JudgedQuery, ...]
+
+
+def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows: BadRows) -> list[JudgedQuery]:
+    """The judged queries of a language, from MIRACL's or Mr. TyDi's files, plain or gzipped.
+
+    Args:
+      topics: Lines `query id<TAB>query`.
+      qrels: Lines `query id, Q0, passage id, grade`, between white space.
+      language: Of both.
+      bad_rows: What becomes of lines that cannot be used.
+
+    Raises:
+      UserError: a file is missing, or a line is wrong and bad rows are not skipped.
+    """
+    texts: dict[str, str] = {}
+    for number, line in _lines(topics):
+        key, tab, text = line.partition("\t")
+        if not tab or not key.strip() or not text.strip():
+            bad_rows.add(topics, number, "query", "expected a query's id, a tab and the query")
+        else:
+            texts[key.strip()] = text.strip()
+    grades: dict[str, dict[str, int]] = {key: {} for key in texts}
+    for number, line in _lines(qrels):
+        match line.split():
+            case [key, _, _, _] if key not in texts:
+                bad_rows.add(qrels, number, "query id", f"{topics.name} has no query {key}")
+            case [key, _, passage, grade] if grade.lstrip("-").isdecimal():
+                grades[key][passage] = int(grade)
+            case _:
+                bad_rows.add(qrels, number, "", "expected a query's id, Q0, a passage's id and a whole number")
+    return [JudgedQuery(id=key, language=language, text=text, grades=grades[key]) for key, text in texts.items()]
+
+
+def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
+    """Questions of which each has one gold passage, as XQuAD's do.
+
+    Raises:
+      UserError: one has none.
+    """
+    if not questions:
+        raise UserError("retrieval cannot be judged by no questions: name another split or other languages")
+    for question in questions:
+        if "passage" not in question.extra:
+            raise UserError(
+                f"question {question.id} of {question.dataset} names no gold passage: judge retrieval by questions"
+                " that do, XQuAD's for one"
+            )
+    queries = (
+        JudgedQuery(id=each.id, language=each.language, text=each.text, grades={each.extra["passage"]: 1})
+        for each in questions
+    )
+    return Judgements(dataset=questions[0].dataset, split=split, queries=tuple(queries))
+
+
+def _lines(path: pathlib.Path) -> Iterable[tuple[int, str]]:
+    return ((number, line) for number, line in enumerate(read_text(path).split("\n"), start=1) if line.strip())
