@@ -27,7 +27,7 @@ def dataset_folder(dataset: str, folder: str | pathlib.Path | None = None) -> pa
 
 
 def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
-    """The first of some files that is there, as it is or gzipped.
+    """The first of some files that is there, as it is published, gzipped or unpacked.
 
     Args:
       folder: Where to look.
@@ -38,7 +38,7 @@ def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathli
       UserError: none is there.
     """
     for name in names:
-        for path in (folder / name, folder / f"{name}.gz"):
+        for path in (folder / name, folder / f"{name}.gz", folder / name.removesuffix(".gz")):
             if path.is_file():
                 return path
     raise UserError(f"there is no {names[0]} in {folder}: download {source}")

@@ -95,12 +95,14 @@ def mkqa_questions(
     """
     for language in languages:
         language_of(language)
-    rows = read_mkqa(path, list(dict.fromkeys((*answered_in, *languages))), bad_rows)
-    usable = [key for key, row in rows.items() if all(_texts(row, language) for language in answered_in)]
+    wanted = tuple(dict.fromkeys((*answered_in, *languages)))
+    rows = read_mkqa(path, wanted, bad_rows)
+    texts = {key: {language: _texts(row, language) for language in wanted} for key, row in rows.items()}
+    usable = [key for key, of_row in texts.items() if all(of_row[language] for language in answered_in)]
     sizes = {"test": test, "validation": validation, "train": train}
     chosen = take_split(usable, split, sizes, seed=seed, what="questions of mkqa")
-    asked = [key for key in chosen if all(_texts(rows[key], language) for language in languages)]
-    return [_question(rows[key], language) for key in asked for language in languages]
+    asked = [key for key in chosen if all(texts[key][language] for language in languages)]
+    return [_question(rows[key], language, texts[key][language]) for key in asked for language in languages]
 
 
 def _missing_field(row: MkqaRow, languages: Sequence[str]) -> str:
@@ -125,13 +127,13 @@ def _texts(row: MkqaRow, language: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, texts)))
 
 
-def _question(row: MkqaRow, language: str) -> Question:
+def _question(row: MkqaRow, language: str, answers: tuple[str, ...]) -> Question:
     code = _own_code(language)
     return Question(
         id=str(row.example_id),
         dataset=DATASET,
         language=language,
         text=with_question_mark(row.queries[code]),
-        answers=_texts(row, language),
+        answers=answers,
         extra={"answer_type": row.answers[code][0].type},
     )

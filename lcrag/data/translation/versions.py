@@ -3,12 +3,13 @@
 import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question, with_question_mark
 
 
+@runtime_checkable
 class Translator(Protocol):
     """Translates texts.
 

@@ -1,0 +1,175 @@
+"""Parallel versions by translation: what is asked, what is remembered, and what a kill leaves behind."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from lcrag.data.batches import coupled
+from lcrag.data.questions import Question
+from lcrag.data.translation import EndpointTranslator, TranslationCache, parallel_versions
+from lcrag.errors import UserError
+from lcrag.testing.local_server import served
+
+
+def question(number, language, *answers, text="who?"):
+    return Question(id=str(number), dataset="asked", language=language, text=text, answers=answers)
+
+
+class Marking:
+    """Translates by marking, and keeps what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, texts, source, target):
+        self.asked.append((tuple(texts), source, target))
+        return [f"{text}>{target}" for text in texts]
+
+
+def test_every_question_gets_all_languages():
+    translator = Marking()
+    questions = [question(1, "fi", "Ruotsi", "1995"), question(2, "ja", "1995年"), question(2, "en", "1995")]
+    versions = parallel_versions(questions, ("en", "fi", "ja"), translator)
+    assert [(each.id, each.language) for each in versions] == [(n, code) for n in "12" for code in ("en", "fi", "ja")]
+    assert [len(group) for group in coupled(versions)] == [3, 3]
+    english, finnish, japanese = versions[:3]
+    assert finnish == questions[0] and versions[3] == questions[2]  # what is there is kept
+    assert (english.text, english.answers) == ("who?>en?", ("Ruotsi>en", "1995"))  # a number is no word
+    assert japanese.extra == {"translated_from": "fi"}
+    assert versions[4].extra == {"translated_from": "ja"} and versions[4].answers == ("1995年>fi",)
+
+
+def test_a_text_is_asked_once_for_each_direction():
+    translator = Marking()
+    parallel_versions([question(n, "fi", "Ruotsi", "ruotsi") for n in range(3)], ("en", "ru"), translator)
+    assert sorted(translator.asked) == [(("who?", "Ruotsi", "ruotsi"), "fi", code) for code in ("en", "ru")]
+    with pytest.raises(UserError, match="unknown language 'xx'"):
+        parallel_versions([], ("xx",), translator)
+
+
+def test_the_cache_asks_for_what_it_lacks(tmp_path):
+    path, translator = tmp_path / "made" / "translations.jsonl", Marking()
+    cache = TranslationCache(path, translator, batch=2)
+    assert cache(["a", "b", "a", "c"], "fi", "en") == ["a>en", "b>en", "a>en", "c>en"]
+    assert [texts for texts, *_ in translator.asked] == [("a", "b"), ("c",)]
+    again = TranslationCache(path, translator)
+    assert again(["c", "d"], "fi", "en") == ["c>en", "d>en"] and translator.asked[-1] == (("d",), "fi", "en")
+    assert TranslationCache(path)(["d", "a"], "fi", "en") == ["d>en", "a>en"]
+    with pytest.raises(UserError, match=r"lacks 1 translations from en to fi, the first of 'a': name a translator"):
+        TranslationCache(path)(["a"], "en", "fi")
+    assert json.loads(path.read_text().splitlines()[0]) == {
+        "source": "fi", "target": "en", "text": "a", "translation": "a>en"
+    }  # fmt: skip
+
+
+def test_what_was_translated_before_a_failure_is_kept(tmp_path):
+    def failing(texts, source, target):
+        if "d" in texts:
+            raise UserError("away")
+        return [f"{text}!" for text in texts]
+
+    path = tmp_path / "translations.jsonl"
+    with pytest.raises(UserError, match="away"):
+        TranslationCache(path, failing, batch=1)(["a", "b", "d"], "fi", "en")
+    assert TranslationCache(path)(["a", "b"], "fi", "en") == ["a!", "b!"]
+
+
+KILLED = """
+    import os, signal, sys
+    from lcrag.data.translation import TranslationCache
+
+    def translator(texts, source, target):
+        if texts == ["c"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [f"{text}>en" for text in texts]
+
+    TranslationCache(sys.argv[1], translator, batch=1)(["a", "b", "c", "d"], "fi", "en")
+"""
+
+
+def test_a_killed_process_loses_nothing_it_had_paid_for(tmp_path):
+    path, root = tmp_path / "translations.jsonl", Path(__file__).parents[2]
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), path], cwd=root, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with path.open("ab") as file:
+        file.write(b'{"source": "fi", "target": "en", "text": "c", "transl')  # half a line
+    translator = Marking()
+    assert TranslationCache(path, translator)(["a", "b", "c", "d"], "fi", "en") == ["a>en", "b>en", "c>en", "d>en"]
+    assert translator.asked == [(("c", "d"), "fi", "en")]
+    assert [json.loads(line)["text"] for line in path.read_text().splitlines()] == list("abcd")
+
+
+def test_two_processes_do_not_write_one_file(tmp_path):
+    path = tmp_path / "translations.jsonl"
+
+    def meddling(texts, source, target):
+        return TranslationCache(path, Marking())(texts, source, target)
+
+    with pytest.raises(UserError, match="another process is adding to .*translations.jsonl"):
+        TranslationCache(path, meddling)(["a"], "fi", "en")
+
+
+def test_bad_lines_empty_translations_and_batches(tmp_path):
+    path = tmp_path / "translations.jsonl"
+    with pytest.raises(UserError, match="the translator says nothing for 'a' from fi to en"):
+        TranslationCache(path, lambda texts, source, target: [" "] * len(texts))(["a"], "fi", "en")
+    path.write_text('{"source": "fi"}\n')
+    with pytest.raises(UserError, match="translations.jsonl, line 1, field target: field required"):
+        TranslationCache(path)
+    with pytest.raises(UserError, match="TranslationCache.batch is 0"):
+        TranslationCache(path, batch=0)
+
+
+@pytest.fixture
+def endpoint():
+    """A chat endpoint that is away for a moment, then leaves the tags out, then translates."""
+    application, seen = FastAPI(), []
+
+    @application.post("/v1/chat/completions")
+    def complete(body: dict):
+        seen.append(body)
+        text = body["messages"][0]["content"].split("Text: ")[1]
+        if body["model"] == "none":
+            return JSONResponse({"error": {"message": "no such model"}}, 404)
+        if len(seen) == 1:
+            return JSONResponse({"error": {"message": "starting"}}, 503)
+        translated = (
+            "Sure!" if len(seen) == 2 or body["model"] == "chatty" else f"<translation> {text}-en </translation>"
+        )
+        message = {"role": "assistant", "content": translated}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+
+    with served(application) as url:
+        yield f"{url}/v1", seen
+
+
+def test_an_endpoint_translates(endpoint, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    url, seen = endpoint
+    translator = EndpointTranslator("good", url, concurrency=1)
+    assert translator(["Ruotsi", "Suomi"], "fi", "en") == ["Ruotsi-en", "Suomi-en"]
+    prompt = seen[0]["messages"][0]["content"]
+    assert "from Finnish to English" in prompt and seen[0]["model"] == "good" and len(seen) == 4
+    with pytest.raises(UserError, match=r"chatty at .*/v1 does not translate 'Ruotsi' from fi to en, it says 'Sure!'"):
+        EndpointTranslator("chatty", url)(["Ruotsi"], "fi", "en")
+    with pytest.raises(
+        UserError, match="does not answer .*no such model.*: mend its address, its key or its model"
+    ) as caught:
+        EndpointTranslator("none", url)(["Ruotsi"], "fi", "en")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_endpoint_that_is_away_and_a_client_that_is_not_installed(monkeypatch):
+    with pytest.raises(UserError, match="127.0.0.1:9/v1 does not answer"):
+        EndpointTranslator("model", "http://127.0.0.1:9/v1", attempts=1)(["a"], "fi", "en")
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(UserError, match=r"pip install 'lcrag\[endpoint\]'"):
+        EndpointTranslator("model")
