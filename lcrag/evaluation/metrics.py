@@ -44,7 +44,7 @@ def evaluate(
     method: str,
     model: str,
     split: str,
-    seed: int,
+    seed: int | str,
     seen_languages: Collection[str],
     languages: Collection[str] = (),
 ) -> list[Row]:
@@ -55,7 +55,7 @@ def evaluate(
       method: What produced them, e.g. "LcRL".
       model: The policy, e.g. "atlas-tiny".
       split: e.g. "held_out"; a subset's rows have the split "held_out/native_missing".
-      seed: The seed of this inference run.
+      seed: The seed of this inference run, or what tells it from others.
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages of the run.
 

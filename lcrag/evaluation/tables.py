@@ -121,7 +121,7 @@ def method_table(
     header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
     counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
     asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    note = f"{place_name(place)}; {asked} questions a line; ± is one standard error."
+    note = f"{place_name(place)}; {asked} answers a line; ± is one standard error."
     return Table(title=title, header=header, sections=(lines,), note=note)
 
 

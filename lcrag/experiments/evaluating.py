@@ -1,6 +1,7 @@
 """`lcrag evaluate`: a policy on held-out questions, by language, sampled and greedy."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from lcrag.episodes import EpisodeRecord, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
-from lcrag.experiments.checking import check_questions
+from lcrag.experiments.checking import check_counts, check_questions
 from lcrag.experiments.method import Method, ProgramOf
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler, policy_parameters
 from lcrag.retrieval import SearchableCollections
@@ -27,7 +28,7 @@ from lcrag.sampling import Sampler
 
 EVALUATION = "evaluation.json"
 ANSWERS = "answers"
-# Added to the run's seed, so that evaluation never draws a training rollout's random numbers.
+# Added to the run's seed once for each inference run, so that evaluation never draws a training rollout's numbers.
 SEED_OFFSET = 1_000_000
 
 
@@ -40,6 +41,7 @@ class Evaluation:
       questions: Held-out questions.
       split: What to call them in the rows.
       temperatures: Name of a way of decoding -> its temperature; 0 is greedy.
+      runs: Inference runs of each way that samples, each with random numbers of its own; greedy decoding needs one.
       references: Name of another policy of the same shape, shown beside the trained one -> its folder.
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages, among which an answer's language is identified.
@@ -49,10 +51,14 @@ class Evaluation:
     questions: Sequence[Question]
     split: str = "held_out"
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
+    runs: int = 1
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seen_languages: Sequence[str] = LCRL_TRAINING
     languages: Sequence[str] = LCRL_LANGUAGES
     reading: str = "One run on one machine; compare methods only over several seeds."
+
+    def __post_init__(self):
+        check_counts("Evaluation", runs=self.runs)
 
     def run(
         self,
@@ -67,24 +73,26 @@ class Evaluation:
     ) -> list[Row]:
         """Asks every question in every way of decoding, with the parameters that the runner's sampler has.
 
-        Writes `answers/<label>_<decoding>.jsonl` and adds the rows to `evaluation.json`.
+        Writes `answers/<label>_<decoding>.jsonl` (a later inference run's with `_run_2`, ... behind it) and adds the
+        rows to `evaluation.json`; the seed of a later run's rows is the text "<seed>, run 2", ...
         """
         rows: list[Row] = []
         for decoding, temperature in self.temperatures.items():
-            decoder = dataclasses.replace(runner, temperature=temperature, seed=seed + SEED_OFFSET)
-            answered = self._ask(decoder, program, f"{label}, {decoding}", console or Console())
-            path = answers_path(folder, label, decoding)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json_lines(path, map(dataclasses.asdict, answered))
-            rows += evaluate_answers(
-                answered,
-                method=f"{label}, {decoding}",
-                model=policy.name,
-                split=self.split,
-                seed=seed,
-                seen_languages=self.seen_languages,
-                languages=self.languages,
-            )
+            for number in range(1, (self.runs if temperature else 1) + 1):
+                decoder = dataclasses.replace(runner, temperature=temperature, seed=seed + number * SEED_OFFSET)
+                answered = self._ask(decoder, program, f"{label}, {decoding}", console or Console())
+                path = answers_path(folder, label, decoding, number)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json_lines(path, map(dataclasses.asdict, answered))
+                rows += evaluate_answers(
+                    answered,
+                    method=f"{label}, {decoding}",
+                    model=policy.name,
+                    split=self.split,
+                    seed=seed if number == 1 else f"{seed}, run {number}",
+                    seen_languages=self.seen_languages,
+                    languages=self.languages,
+                )
         _add_rows(folder / EVALUATION, rows)
         return rows
 
@@ -126,9 +134,16 @@ def _answered(record: EpisodeRecord) -> Answered:
     )
 
 
-def answers_path(folder: pathlib.Path, label: str, decoding: str) -> pathlib.Path:
-    """Where the answers of one way of decoding are kept."""
-    return folder / ANSWERS / f"{label.replace(' ', '_')}_{decoding}.jsonl"
+def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
+    """Where the answers of one way of decoding are kept, those of inference run `number`."""
+    run = f"_run_{number}" if number > 1 else ""
+    return folder / ANSWERS / f"{label.replace(' ', '_')}_{decoding}{run}.jsonl"
+
+
+def inference_runs(folder: pathlib.Path, label: str, decoding: str) -> list[pathlib.Path]:
+    """The answers of every inference run of one way of decoding that there is."""
+    paths = (answers_path(folder, label, decoding, number) for number in itertools.count(1))
+    return list(itertools.takewhile(pathlib.Path.is_file, paths))
 
 
 def read_answers(path: pathlib.Path) -> list[Answered]:

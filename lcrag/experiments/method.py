@@ -13,6 +13,7 @@ from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
+from lcrag.episodes.collection_choice import CollectionChoice, every_collection
 from lcrag.episodes.prompts import answer_language
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
@@ -30,6 +31,7 @@ class Method:
       name: As it is called in tables.
       program: Builds a question's episode program from (question, languages of the collection set).
       reward: Scores a batch of finished episodes.
+      collections: Which languages of the collection set a question's program is given.
       coupling: Which episodes share a baseline, and so enter a step together. "parallel": a question in all its
         languages, each answered in its own; "pivot": a question's native, English and related versions, all answered
         in the native language; "independent": the samples of one prompt in one language, as in plain GRPO.
@@ -40,13 +42,14 @@ class Method:
     name: str
     program: Callable[[Question, Sequence[str]], Program]
     reward: Reward
+    collections: CollectionChoice = every_collection
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     samples: int = 1
     normalise_std: bool = True
 
     def on(self, languages: Sequence[str]) -> ProgramOf:
         """The method's program over one collection set."""
-        return lambda question: self.program(question, languages)
+        return lambda question: self.program(question, self.collections(question, languages))
 
     def table(self, questions: Sequence[Question]) -> list[Coupled]:
         """The questions as reinforcement learning draws them: those that enter a step together.

@@ -10,18 +10,19 @@ from rich.console import Console
 from lcrag.display import make_console
 from lcrag.errors import UserError
 from lcrag.evaluation import (
+    Answered,
     Comparison,
     Report,
     Table,
     compare,
     comparison_table,
+    evaluate,
     method_table,
-    read_rows,
     read_training_log,
     to_rich,
     write_report,
 )
-from lcrag.experiments.evaluating import EVALUATION, Evaluation, answers_path, read_answers
+from lcrag.experiments.evaluating import Evaluation, answers_path, inference_runs, read_answers
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
@@ -30,29 +31,34 @@ BEFORE, AFTER = "before", "after"
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
     """For each way of decoding a before/after table by language and subset, then every policy in one table."""
-    rows, split = read_rows(folder / EVALUATION), evaluation.split
+    split, rows = evaluation.split, []
     groups = [
         [(split, name) for name in ("all", "seen", "zero_shot")],
         [(split, code) for code in evaluation.languages],
     ]
     groups.append([(f"{split}/{subset}", "all") for subset in SUBSETS])
     found = []
+    settings = {"split": split, "seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
     for decoding in evaluation.temperatures:
-        sides = [read_answers(answers_path(folder, side, decoding)) for side in (BEFORE, AFTER)]
-        differences = compare(
-            *sides, split=split, seen_languages=evaluation.seen_languages, languages=evaluation.languages, seed=seed
-        )
+        answers = {label: _answers(folder, label, decoding) for label in _labels(evaluation)}
+        for label, answered in answers.items():
+            rows += evaluate(answered, method=f"{label}, {decoding}", model="", seed=seed, **settings)
         comparison = Comparison(
             rows=rows,
             before=f"{BEFORE}, {decoding}",
             after=f"{AFTER}, {decoding}",
             references=tuple(f"{label}, {decoding}" for label in evaluation.references),
-            differences=differences,
+            differences=compare(answers[BEFORE], answers[AFTER], seed=seed, **settings),
         )
         found.append(comparison_table(comparison, f"Held-out questions, {decoding}", groups, METRICS))
     labels = [f"{label}, {decoding}" for decoding in evaluation.temperatures for label in _labels(evaluation)]
     found.append(method_table(rows, "Every policy, all languages", labels, METRICS, (split, "all")))
     return found
+
+
+def _answers(folder: pathlib.Path, label: str, decoding: str) -> list[Answered]:
+    """The answers of all inference runs together."""
+    return [answer for path in inference_runs(folder, label, decoding) for answer in read_answers(path)]
 
 
 def _labels(evaluation: Evaluation) -> Sequence[str]:

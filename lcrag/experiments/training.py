@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from lcrag.data.questions import Question
+from lcrag.data.shares import share_of
 from lcrag.display import TrainingDisplay, make_console, training_display
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
@@ -61,6 +62,7 @@ def train(
     couplings: int,
     policy: Policy,
     questions: Sequence[Question],
+    question_share: float = 1.0,
     collections: SearchableCollections,
     method: Method,
     objective: PolicyGradient,
@@ -83,6 +85,8 @@ def train(
       couplings: Coupled questions in a rollout (each in all its languages, `method.samples` times).
       policy: Where to start.
       questions: To train on.
+      question_share: Share of them that is used, in all their languages; with one seed, smaller shares are parts of
+        larger ones.
       collections: To search in.
       method: Program, reward and coupling.
       objective: Policy-gradient loss.
@@ -103,6 +107,7 @@ def train(
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
     check_counts("train", steps=steps, checkpoint_every=checkpoint_every, episodes_every=episodes_every)
     check_counts("train", updates_per_rollout=updates_per_rollout, most_skipped_in_a_row=most_skipped_in_a_row)
+    questions = share_of(questions, question_share, seed=seed)
     table, program = method.table(questions), method.on(collections.languages)
     method.questions(table, seed=seed, step=0, couplings=couplings)  # enough of them?
     sampler = make_sampler(policy)

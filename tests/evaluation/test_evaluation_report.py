@@ -69,7 +69,7 @@ def test_terminal_and_markdown_say_the_same():
     console = rich.console.Console(width=120, record=True, file=open("/dev/null", "w"))
     console.print(to_rich(table))
     printed, markdown = console.export_text(), to_markdown(table)
-    for cell in (".500 ±.020", "1.60 ±.020", "500 questions", "–"):
+    for cell in (".500 ±.020", "1.60 ±.020", "500 answers", "–"):
         assert cell in printed and cell in markdown
     assert markdown.splitlines()[2:4] == ["|  | c3 recall | searches |", "| --- | ---: | ---: |"]
 
