@@ -95,7 +95,7 @@ COMMANDS = {
     "compile": Command(
         function="lcrag.experiments:compile_programs",
         summary="Whether training fits some devices, which need not be there: memory, collectives, work",
-        words="[update] [append] [decode] [--topology=v5e:4x4]",
+        words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"

@@ -18,7 +18,7 @@ def coupled(questions: Iterable[Question]) -> list[Coupled]:
     return [tuple(group) for group in groups.values()]
 
 
-def questions_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Question]:
+def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Coupled]:
     """The questions of one step: `couplings` questions, each in all the language versions of the table.
 
     Every epoch goes once through the table in its own random order. No question comes twice in one step, not
@@ -34,7 +34,7 @@ def questions_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplin
       UserError: a step would need more questions than the table has.
     """
     rows = rows_of_step(len(table), seed=seed, step=step, size=couplings)
-    return [question for row in rows for question in table[row]]
+    return [table[row] for row in rows]
 
 
 def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.experiments.method import ProgramOf
-from lcrag.learning import Layout
+from lcrag.learning import Critic, Layout
 from lcrag.retrieval import SearchableCollections
 
 
@@ -24,6 +24,19 @@ def check_counts(name: str, **counts: int) -> None:
     for parameter, count in counts.items():
         if count < 1:
             raise UserError(f"{name}.{parameter} is {count}: give it a value of 1 or more")
+
+
+def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
+    """Refuses to drop groups without variance where no group is a baseline.
+
+    Raises:
+      UserError: they would be dropped, and there is a critic.
+    """
+    if most_rollouts > 1 and critic is not None:
+        raise UserError(
+            f"train.most_rollouts is {most_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
+            " learns from them: set it to 1, or train.critic to None"
+        )
 
 
 def check_questions(

@@ -44,7 +44,7 @@ class Compilation:
     """One compiled program.
 
     Attributes:
-      program: "update", "append" or "decode".
+      program: "update", "critic", "append" or "decode".
       seconds: That compiling took; little where a persistent cache held it.
       memory: None if the compiler found no way to fit it.
       collectives: By kind.

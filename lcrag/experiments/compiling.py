@@ -15,10 +15,10 @@ from lcrag.experiments.compilation import compiled
 from lcrag.experiments.compile_report import Finding, check_fits, findings_json, print_findings, size_text
 from lcrag.experiments.computation import Computation
 from lcrag.experiments.costs import cost_of
-from lcrag.experiments.lowering import LOWER, Plan, SamplerSizes, beside, residents
+from lcrag.experiments.lowering import LOWER, Plan, SamplerSizes, beside, programs_of, residents
 from lcrag.experiments.parts import resolved_folder
 from lcrag.experiments.topologies import Target, target_of
-from lcrag.learning import Layout, Optimizer, PolicyGradient
+from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.policy import DecoderConfig, RopeScaling, parameter_count, read_config
 from lcrag.policy.accelerators import GIB
 from lcrag.runs.atomic import write_json
@@ -45,20 +45,22 @@ def compile_programs(
     objective: PolicyGradient,
     optimizer: Optimizer,
     layout: Layout,
+    critic: Critic | None = None,
     topology: str = "",
     memory_gib: float | None = None,
 ) -> None:
-    """Compiles a configuration's update, append and decode for devices that need not be there.
+    """Compiles a configuration's updates, append and decode for devices that need not be there.
 
     Args:
       output_dir: Where `compile.json` is written; None: nowhere.
-      words: Programs to compile; none: all three.
+      words: Programs to compile; none: all that a run has.
       decoder: The policy's shape, from `DecoderConfig` or `shape_of`.
       computation: How it is computed.
       mesh: Makes a mesh of given devices.
       objective: Of the update.
       optimizer: Of the update.
       layout: Shapes of training rows.
+      critic: Of PPO; None: no critic.
       topology: As in "v5e:4x4" or "h100:8"; empty: the devices present.
       memory_gib: Of one device; None: as the compiler, the driver or the maker says.
 
@@ -75,11 +77,12 @@ def compile_programs(
         optimizer=optimizer,
         layout=layout,
         sampler=sampler_sizes(),
+        critic=critic,
     )
     console = make_console()
     _introduce(plan, target, console)
     findings = []
-    for program in words or LOWER:
+    for program in words or programs_of(plan):
         with console.status(f"compiling the {program}"):
             findings.append(_finding(plan, program, target, memory_gib))
     print_findings(findings, target, console)

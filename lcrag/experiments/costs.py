@@ -30,17 +30,21 @@ class Cost:
 
 
 def cost_of(plan: Plan, program: str) -> Cost:
-    """The cost of "update", "append" or "decode", at the largest shapes."""
-    return {"update": _update, "append": _append, "decode": _decode}[program](plan)
+    """The cost of "update", "critic", "append" or "decode", at the largest shapes."""
+    return {"update": _update, "critic": _critic, "append": _append, "decode": _decode}[program](plan)
 
 
 def _update(plan: Plan) -> Cost:
+    return _learning(plan, unembedded=plan.layout.rows * max(plan.layout.policy_lengths(max(plan.layout.row_lengths))))
+
+
+def _critic(plan: Plan) -> Cost:
+    return _learning(plan, unembedded=0)
+
+
+def _learning(plan: Plan, unembedded: int) -> Cost:
     time = max(plan.layout.row_lengths)
-    work = {
-        "tokens": plan.layout.rows * time,
-        "attended": causal_mean(time),
-        "unembedded": plan.layout.rows * max(plan.layout.policy_lengths(time)),
-    }
+    work = {"tokens": plan.layout.rows * time, "attended": causal_mean(time), "unembedded": unembedded}
     flops, repeated = update_flops(plan.config, **work), recomputed_flops(plan.config, **work)
     return Cost(unit="micro-batch", flops=flops / plan.mesh.size, recomputed_flops=repeated / plan.mesh.size)
 

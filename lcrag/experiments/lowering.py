@@ -10,8 +10,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.stages import Lowered
 
-from lcrag.experiments.learner import policy_update
+from lcrag.errors import UserError
+from lcrag.experiments.learner import needs_reference, policy_update
+from lcrag.experiments.value_learner import value_update
 from lcrag.learning import (
+    Batch,
+    Critic,
     Layout,
     Optimizer,
     PolicyGradient,
@@ -32,6 +36,7 @@ from lcrag.policy import (
     replicated,
     split_trainable,
 )
+from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.sampling.programs import Programs, slot_shardings
 from lcrag.sampling.slots import Slots, empty_slots
 
@@ -62,6 +67,7 @@ class Plan:
       optimizer: Of the update.
       layout: Shapes of training rows.
       sampler: Shapes of sampling.
+      critic: Of PPO; None: no critic.
     """
 
     config: DecoderConfig
@@ -70,16 +76,34 @@ class Plan:
     optimizer: Optimizer
     layout: Layout
     sampler: SamplerSizes
+    critic: Critic | None = None
 
 
 def lower_update(plan: Plan) -> Lowered:
     """One update of the largest micro-batches that the layout allows; of these it runs as many as there are."""
     update = policy_update(plan.config, plan.mesh, plan.objective, plan.optimizer, temperature=1.0)
-    batch = largest_batch(plan.layout)
-    if plan.objective.kl_coefficient:
-        batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
     _, frozen = split_trainable(plan.config, parameters(plan))
-    return update.lower(train_state(plan), _placed(batch, batch_shardings(batch, plan.mesh)), frozen)
+    return update.lower(train_state(plan), _batch(plan), frozen)
+
+
+def lower_critic(plan: Plan) -> Lowered:
+    """One update of the critic, of micro-batches as large as the policy's."""
+    state = critic_state(plan)
+    if plan.critic is None or state is None:
+        raise UserError("there is no critic to compile: name one with --gin_file=ablation/ppo.gin")
+    _, frozen = split_value(plan.config, value_parameters(plan))
+    return value_update(plan.config, plan.mesh, plan.critic).lower(state, _batch(plan), frozen)
+
+
+def _batch(plan: Plan) -> Batch:
+    """The largest batch, as learning has it when the updates begin."""
+    batch = largest_batch(plan.layout)
+    scores = batch.sampling_log_probabilities
+    if needs_reference(plan.objective, plan.critic):
+        batch = batch.replace(reference_log_probabilities=scores)
+    if plan.critic is not None:
+        batch = batch.replace(advantages=scores, values=scores, returns=scores)
+    return _placed(batch, batch_shardings(batch, plan.mesh))
 
 
 def lower_append(plan: Plan) -> Lowered:
@@ -102,7 +126,12 @@ def lower_decode(plan: Plan) -> Lowered:
     return _programs(plan).lower_decode(plan.sampler.context, *parts)
 
 
-LOWER = {"update": lower_update, "append": lower_append, "decode": lower_decode}
+LOWER = {"update": lower_update, "critic": lower_critic, "append": lower_append, "decode": lower_decode}
+
+
+def programs_of(plan: Plan) -> list[str]:
+    """The names of the programs that a run of the plan compiles."""
+    return [name for name in LOWER if name != "critic" or plan.critic is not None]
 
 
 def _programs(plan: Plan) -> Programs:
@@ -116,12 +145,31 @@ def parameters(plan: Plan) -> Any:
     return join(trained, jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), frozen))
 
 
+def value_parameters(plan: Plan) -> Any:
+    """The abstract parameters of the value model."""
+    shapes = _placed(abstract_value_parameters(plan.config), value_shardings(plan.config, plan.mesh))
+    trained, frozen = split_value(plan.config, shapes)
+    return join(trained, jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), frozen))
+
+
 def train_state(plan: Plan) -> TrainState:
-    """The abstract train state."""
+    """The abstract train state of the policy."""
     trained, _ = split_trainable(plan.config, parameters(plan))
-    shapes = jax.eval_shape(lambda params: initial_state(params, plan.optimizer), trained)
+    return _state(trained, plan.optimizer, plan.mesh)
+
+
+def critic_state(plan: Plan) -> TrainState | None:
+    """The abstract train state of the critic, if there is one."""
+    if plan.critic is None:
+        return None
+    trained, _ = split_value(plan.config, value_parameters(plan))
+    return _state(trained, plan.critic.optimizer, plan.mesh)
+
+
+def _state(trained: Any, optimizer: Optimizer, mesh: Mesh) -> TrainState:
+    shapes = jax.eval_shape(lambda params: initial_state(params, optimizer), trained)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, trained)
-    return _placed(shapes, state_shardings(plan.optimizer, trained, shardings, plan.mesh))
+    return _placed(shapes, state_shardings(optimizer, trained, shardings, mesh))
 
 
 def sampling_parameters(plan: Plan) -> Any:
@@ -142,8 +190,9 @@ def residents(plan: Plan) -> dict[str, float]:
     trained, frozen = split_trainable(plan.config, parameters(plan))
     return {
         "train state": device_bytes(train_state(plan)),
+        "critic's train state": device_bytes(critic_state(plan)),
         "frozen parameters": device_bytes(frozen),
-        "reference policy": device_bytes(trained) if plan.objective.kl_coefficient else 0.0,
+        "reference policy": device_bytes(trained) if needs_reference(plan.objective, plan.critic) else 0.0,
         "sampler's own parameters": device_bytes(sampling_parameters(plan)) - _shared_bytes(plan),
         "slots": device_bytes(slots(plan)),
     }
@@ -152,9 +201,10 @@ def residents(plan: Plan) -> dict[str, float]:
 def beside(plan: Plan, program: str) -> float:
     """Bytes on one device that are not arguments of a program, yet there while it runs."""
     everything = sum(residents(plan).values())
-    if program == "update":
+    if program in ("update", "critic"):
         _, frozen = split_trainable(plan.config, parameters(plan))
-        return everything - device_bytes(train_state(plan)) - device_bytes(frozen)
+        state = train_state(plan) if program == "update" else critic_state(plan)
+        return everything - device_bytes(state) - device_bytes(frozen)
     return everything - device_bytes(sampling_parameters(plan)) - device_bytes(slots(plan))
 
 

@@ -8,7 +8,7 @@ import gin
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lcrag.data.batches import Coupled, questions_of_step
+from lcrag.data.batches import Coupled
 from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
@@ -51,16 +51,20 @@ class Method:
         """The method's program over one collection set."""
         return lambda question: self.program(question, self.collections(question, languages))
 
-    def table(self, questions: Sequence[Question]) -> list[Coupled]:
+    def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
         """The questions as reinforcement learning draws them: those that enter a step together.
 
+        Args:
+          questions: All of them.
+          group_baseline: Whether advantages come from a group's rewards, and not from a critic.
+
         Raises:
-          UserError: every group would have a single member, so that nothing could be learned.
+          UserError: every group would have a single member, so that without a critic nothing could be learned.
         """
         table = self._coupled(questions)
         if not table:
             raise UserError("there is no question to train on: choose another split or other languages")
-        if self.samples * max(map(len, table)) < 2:
+        if group_baseline and self.samples * max(map(len, table)) < 2:
             raise UserError(
                 f"groups of one have no baseline to learn from (coupling {self.coupling}, {self.samples} sample a"
                 " prompt): set Method.samples to 2 or more, or couple several languages"
@@ -75,10 +79,9 @@ class Method:
             return pivot(questions, [code for code in LANGUAGES if code in asked])
         return parallel(questions)
 
-    def questions(self, table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Question]:
-        """The prompts of one step, each as often as it is sampled; a function of (seed, step) only."""
-        drawn = questions_of_step(table, seed=seed, step=step, couplings=couplings)
-        return [question for question in drawn for _ in range(self.samples)]
+    def prompts(self, groups: Sequence[Coupled]) -> list[Question]:
+        """The questions of some groups, each as often as it is sampled."""
+        return [question for group in groups for question in group for _ in range(self.samples)]
 
     def group_of(self, question: Question) -> str:
         """Names the group whose baseline the question's episodes share."""
@@ -115,10 +118,11 @@ class Scored:
     advantages: Float[np.ndarray, "episodes"]
 
     def trajectories(self) -> list[Trajectory]:
-        """What learning sees of the episodes; groups without variance are left in, their advantage is 0."""
+        """What learning sees of the episodes."""
+        earned = zip(self.records, self.advantages, self.rewards["total"], strict=True)
         return [
-            Trajectory(record.tokens, record.by_policy, record.log_probabilities, float(advantage))
-            for record, advantage in zip(self.records, self.advantages, strict=True)
+            Trajectory(each.tokens, each.by_policy, each.log_probabilities, float(advantage), float(reward))
+            for each, advantage, reward in earned
         ]
 
     @property
@@ -142,3 +146,17 @@ class Scored:
             "episode/tokens": float(np.mean(lengths)),
             "groups/without_variance": float(np.mean(self.without_variance[firsts])),
         }
+
+
+def joined(parts: Sequence[Scored]) -> Scored:
+    """Several rollouts of one step as one; their groups stay apart."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = np.cumsum([0, *(part.group_ids.max() + 1 for part in parts[:-1])]).astype(np.int32)
+    return Scored(
+        records=tuple(record for part in parts for record in part.records),
+        groups=tuple(group for part in parts for group in part.groups),
+        group_ids=np.concatenate([part.group_ids + first for part, first in zip(parts, firsts, strict=True)]),
+        rewards={name: np.concatenate([part.rewards[name] for part in parts]) for name in parts[0].rewards},
+        advantages=np.concatenate([part.advantages for part in parts]),
+    )

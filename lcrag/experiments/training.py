@@ -1,39 +1,31 @@
 """`lcrag train`: reinforcement learning, from rollouts to a held-out table. Reads top to bottom."""
 
 import functools
+import itertools
 import pathlib
 import time
 from collections.abc import Sequence
 
 import gin
-import jax
 import numpy as np
 
+from lcrag.data.batches import Coupled, groups_of_step
 from lcrag.data.questions import Question
 from lcrag.data.shares import share_of
 from lcrag.display import TrainingDisplay, make_console, training_display
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
-from lcrag.experiments.checking import check_counts, check_questions, check_rows
+from lcrag.experiments.checking import check_counts, check_dynamic_sampling, check_questions, check_rows
+from lcrag.experiments.collecting import collect
 from lcrag.experiments.evaluating import Evaluation
-from lcrag.experiments.learner import decoder_functions, policy_update
+from lcrag.experiments.learner import Learner
 from lcrag.experiments.method import Method, ProgramOf, Scored
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
 from lcrag.experiments.saving import save_policy
 from lcrag.experiments.sentinels import NO_LIMITS, Guard, Sentinels
-from lcrag.learning import (
-    Layout,
-    Optimizer,
-    PolicyGradient,
-    TrainState,
-    initial_state,
-    make_score,
-    pack,
-)
-from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import join, param_shardings, split_trainable
-from lcrag.policy.fingerprint import parameter_fingerprint
+from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
+from lcrag.learning.checkpoints import Checkpoints
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import RunFolder, open_run, provenance
 from lcrag.sampling import Sampler
@@ -68,7 +60,10 @@ def train(
     objective: PolicyGradient,
     optimizer: Optimizer,
     layout: Layout,
+    critic: Critic | None = None,
     updates_per_rollout: int = 1,
+    passes_per_rollout: int = 1,
+    most_rollouts: int = 1,
     checkpoint_every: int = 50,
     episodes_every: int = 10,
     most_skipped_in_a_row: int = 5,
@@ -81,8 +76,8 @@ def train(
       output_dir: The run's folder.
       words: Not used.
       seed: Of question order and sampling.
-      steps: Rollouts, each followed by its updates.
-      couplings: Coupled questions in a rollout (each in all its languages, `method.samples` times).
+      steps: Of a rollout and its updates.
+      couplings: Coupled questions in a step (each in all its languages, `method.samples` times).
       policy: Where to start.
       questions: To train on.
       question_share: Share of them that is used, in all their languages; with one seed, smaller shares are parts of
@@ -92,7 +87,11 @@ def train(
       objective: Policy-gradient loss.
       optimizer: Its `steps` count updates.
       layout: Shapes of training rows.
+      critic: With it, PPO: advantages are a value model's, not a group's; None: no value model.
       updates_per_rollout: Mini-batches that a rollout is cut into, one update each.
+      passes_per_rollout: How often a rollout is learned from.
+      most_rollouts: Rollouts of a step at most: groups whose rewards are all equal are dropped, and others sampled in
+        their place (DAPO's dynamic sampling); 1: nothing is dropped.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between written episodes.
       most_skipped_in_a_row: Non-finite updates in a row after which the run stops with a dump.
@@ -106,10 +105,13 @@ def train(
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
     check_counts("train", steps=steps, checkpoint_every=checkpoint_every, episodes_every=episodes_every)
-    check_counts("train", updates_per_rollout=updates_per_rollout, most_skipped_in_a_row=most_skipped_in_a_row)
+    check_counts("train", updates_per_rollout=updates_per_rollout, passes_per_rollout=passes_per_rollout)
+    check_counts("train", most_rollouts=most_rollouts, most_skipped_in_a_row=most_skipped_in_a_row)
+    check_dynamic_sampling(most_rollouts, critic)
     questions = share_of(questions, question_share, seed=seed)
-    table, program = method.table(questions), method.on(collections.languages)
-    method.questions(table, seed=seed, step=0, couplings=couplings)  # enough of them?
+    table, program = method.table(questions, group_baseline=critic is None), method.on(collections.languages)
+    groups = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
+    groups(step=0)  # enough of them?
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_rows(layout, sampler.context, policy.mesh)
@@ -118,28 +120,27 @@ def train(
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, asked))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = make_console()
+        counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
+        learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
         training = _Training(
             sampler=sampler,
             runner=runner,
             method=method,
             program=program,
-            policy=policy,
-            objective=objective,
-            optimizer=optimizer,
-            layout=layout,
-            parts=updates_per_rollout,
+            learner=learner,
+            most_rollouts=most_rollouts,
+            episodes=couplings * most_rollouts * method.samples * max(map(len, table)),
         )
-        with Checkpoints(run.checkpoints, base=training.base) as checkpoints:
-            first = training.restore(checkpoints)
+        with Checkpoints(run.checkpoints, base=learner.base) as checkpoints:
+            first = learner.restore(checkpoints)
             if evaluation is not None and first == 0:
                 evaluation.run(run.path, BEFORE, runner, program, policy, seed=seed, console=console)
                 evaluation.run_references(run.path, sampler, runner, program, policy, seed=seed, console=console)
-                sampler.set_params(training.params)
+            sampler.set_params(learner.params)
             with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
                 guard = Guard(run.path, sentinels, collections.languages, most_skipped_in_a_row)
                 for step in range(first, steps):
-                    drawn = method.questions(table, seed=seed, step=step, couplings=couplings)
-                    scored, metrics = training.step(step, drawn, display)
+                    scored, metrics = training.step(step, groups(step=step), display)
                     metrics |= guard.measure(scored)
                     log.write(step, metrics)
                     display.update(step + 1, metrics)
@@ -149,15 +150,15 @@ def train(
                     if reason_to_stop:
                         raise UserError(reason_to_stop)
                     if (step + 1) % checkpoint_every == 0 or step == steps - 1:
-                        checkpoints.save(step + 1, training.state)
+                        checkpoints.save(step + 1, learner.state)
         if evaluation is not None:
             evaluation.run(run.path, AFTER, runner, program, policy, seed=seed, console=console)
-        save_policy(run.path / "policy", policy, training.params)
+        save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
 
 
 class _Training:
-    """The train state and the functions of a step."""
+    """What a step needs: slots and programs to sample episodes, a method to score them, and a learner."""
 
     def __init__(
         self,
@@ -166,91 +167,62 @@ class _Training:
         runner: Runner,
         method: Method,
         program: ProgramOf,
-        policy: Policy,
-        objective: PolicyGradient,
-        optimizer: Optimizer,
-        layout: Layout,
-        parts: int,
+        learner: Learner,
+        most_rollouts: int,
+        episodes: int,
     ):
         self._sampler, self._runner, self._method, self._program = sampler, runner, method, program
-        self._layout, self._parts = layout, parts
-        shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
-        params, self._frozen = split_trainable(policy.config, policy.params)
-        self.base = parameter_fingerprint(self._frozen) if self._frozen else None
-        self._update = policy_update(policy.config, policy.mesh, objective, optimizer, runner.temperature)
-        self._reference = None
-        if objective.kl_coefficient:
-            score = make_score(*decoder_functions(policy.config, policy.mesh), policy.mesh, runner.temperature)
-            self._reference = functools.partial(score, params, frozen=self._frozen)
-            # the update gives its state's memory away, and the reference's parameters are still wanted
-            copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
-            params = copy(params)
-        self.state: TrainState = initial_state(params, optimizer, policy.mesh, shardings)
+        self._learner, self._most_rollouts = learner, most_rollouts
+        self._episodes = episodes  # numbers that a step's episodes may have
 
-    def restore(self, checkpoints: Checkpoints) -> int:
-        """Continues from the latest checkpoint if there is one; returns the first step to do."""
-        step = checkpoints.latest_step()
-        if step is None:
-            return 0
-        wanted = abstract_state(self.state)
-        jax.tree.map(lambda leaf: leaf.delete(), self.state)  # one state has room, two may not
-        self.state = checkpoints.restore(wanted)
-        self._sampler.set_params(self.params)
-        return step
-
-    @property
-    def params(self):
-        """All parameters as they are now, frozen ones included."""
-        return join(self.state.params, self._frozen)
-
-    def step(self, step: int, questions: Sequence[Question], display: TrainingDisplay):
-        """One rollout and its updates: (scored episodes, metrics)."""
-        started = time.monotonic()
+    def step(
+        self, step: int, drawn: Sequence[Coupled], display: TrainingDisplay
+    ) -> tuple[Scored, dict[str, float | int]]:
+        """The rollouts of one step and its updates: (scored episodes, metrics)."""
         sampled_before, slot_steps_before = self._sampler_counts()
-        programs = [
-            (question, self._program(question), step * len(questions) + number)
-            for number, question in enumerate(questions)
-        ]
-        records = self._runner.run(
-            programs, policy_version=step, progress=lambda done, total: display.phase("rollout", done, total)
-        )
-        rolled_out = time.monotonic()
-        scored = self._method.score(records, step)
-        rewarded = time.monotonic()
+        seconds: dict[str, float] = dict.fromkeys(("rollout", "retrieval_wait", "rewards"), 0.0)
+        collected = collect(drawn, self._most_rollouts, self._sampling(step, drawn, display, seconds))
         display.phase("update")
-        measured = self._learn(scored)
-        updated = time.monotonic()
+        started, scored = time.monotonic(), collected.scored
+        measured = self._learner.learn(list(itertools.compress(scored.trajectories(), collected.kept)))
+        self._sampler.set_params(self._learner.params)
+        seconds["update"] = time.monotonic() - started
         sampled, slot_steps = np.subtract(self._sampler_counts(), (sampled_before, slot_steps_before))
-        timing = {
-            "seconds/rollout": rolled_out - started,
-            "seconds/retrieval_wait": self._runner.statistics.retrieval_wait_seconds,
-            "seconds/rewards": rewarded - rolled_out,
-            "seconds/update": updated - rewarded,
-            "tokens_per_second/sampled": float(sampled) / (rolled_out - started),
+        timing = {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
+            "tokens_per_second/sampled": float(sampled) / seconds["rollout"],
             "slots/occupancy": float(sampled) / max(1.0, float(slot_steps)),
             "compiled_shapes": self._sampler.statistics.compiled_shapes,
         }
-        return scored, scored.measurements() | measured | timing
+        account = collected.measurements() if self._most_rollouts > 1 else {}
+        return scored, scored.measurements() | account | measured | timing
+
+    def _sampling(self, step: int, drawn: Sequence[Coupled], display: TrainingDisplay, seconds: dict[str, float]):
+        """The function that samples and scores some of a step's groups, adding up how long that takes.
+
+        An episode's number, and so its random stream, is that of its place in all that the step may draw.
+        """
+        firsts = np.cumsum([0, *(len(self._method.prompts([group])) for group in drawn)])
+
+        def sample(place: int, groups: Sequence[Coupled]) -> Scored:
+            started, first = time.monotonic(), step * self._episodes + int(firsts[place])
+            questions = enumerate(self._method.prompts(groups), start=first)
+            records = self._runner.run(
+                [(question, self._program(question), number) for number, question in questions],
+                policy_version=step,
+                progress=lambda done, total: display.phase("rollout", done, total),
+            )
+            rolled_out = time.monotonic()
+            scored = self._method.score(records, step)
+            seconds["rollout"] += rolled_out - started
+            seconds["retrieval_wait"] += self._runner.statistics.retrieval_wait_seconds
+            seconds["rewards"] += time.monotonic() - rolled_out
+            return scored
+
+        return sample
 
     def _sampler_counts(self) -> tuple[int, int]:
         statistics = self._sampler.statistics
         return statistics.sampled_tokens, statistics.slot_steps
-
-    def _learn(self, scored: Scored) -> dict[str, float]:
-        trajectories = scored.trajectories()
-        measured: list[dict[str, float]] = []
-        for part in range(self._parts):
-            batch = pack(trajectories[part :: self._parts], self._layout)
-            if self._reference is not None:
-                batch = batch.replace(reference_log_probabilities=jax.device_get(self._reference(batch)))
-            with jax.transfer_guard("disallow"):
-                self.state, metrics = self._update(self.state, batch, self._frozen)
-                measured.append({name: float(value) for name, value in jax.device_get(metrics).items()})
-        self._sampler.set_params(self.params)
-        means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
-        counts = {name: value for name, value in measured[-1].items() if name.startswith("update/")}
-        # later mini-batches are off-policy by design: only the first compares the two programs
-        return means | counts | {"sampling_training_gap": measured[0]["sampling_training_gap"]}
 
 
 def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:

@@ -33,6 +33,16 @@ class ActorCriticState(TrainState):
 
     critic: Any
 
+    @classmethod
+    def of(cls, policy: TrainState, critic: TrainState) -> "ActorCriticState":
+        """Put the two side by side."""
+        return cls(**vars(policy), critic=critic)
+
+    @property
+    def policy(self) -> TrainState:
+        """The policy's alone."""
+        return TrainState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TrainState)})
+
 
 def token_rewards(
     rewards: Float[ArrayLike, "*batch"],

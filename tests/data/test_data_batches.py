@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.data.batches import coupled, questions_of_step, rows_of_step
+from lcrag.data.batches import coupled, groups_of_step, rows_of_step
 from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
@@ -40,24 +40,24 @@ def test_no_row_comes_twice_in_a_step(size_of_table_and_step, seed, step):
 
 def test_resuming_at_any_step_gives_the_same_questions():
     table = coupled(TABLE)
-    straight = [questions_of_step(table, seed=5, step=step, couplings=3) for step in range(8)]
+    straight = [groups_of_step(table, seed=5, step=step, couplings=3) for step in range(8)]
     for start in (0, 3, 7):
-        assert questions_of_step(table, seed=5, step=start, couplings=3) == straight[start]
-    other = [questions_of_step(table, seed=6, step=step, couplings=3) for step in range(8)]
+        assert groups_of_step(table, seed=5, step=start, couplings=3) == straight[start]
+    other = [groups_of_step(table, seed=6, step=step, couplings=3) for step in range(8)]
     assert other != straight
 
 
 def test_a_step_holds_all_versions_of_its_questions():
     for step in range(5):
-        chosen = questions_of_step(parallel(TABLE), seed=0, step=step, couplings=2)
-        assert len(chosen) == 2 * len(LCRL_TRAINING)
-        assert len({row.coupling for row in chosen}) == 2
+        chosen = groups_of_step(parallel(TABLE), seed=0, step=step, couplings=2)
+        assert [len(group) for group in chosen] == 2 * [len(LCRL_TRAINING)]
+        assert len({row.coupling for group in chosen for row in group}) == 2
 
 
 @pytest.mark.parametrize("size", [0, 12])
 def test_a_step_larger_than_the_table_is_refused(size):
     with pytest.raises(UserError, match="choose between 1 and 11"):
-        questions_of_step(coupled(TABLE), seed=0, step=0, couplings=size)
+        groups_of_step(coupled(TABLE), seed=0, step=0, couplings=size)
 
 
 def test_pivot_groups_answer_in_the_native_language():
