@@ -1,10 +1,11 @@
 """Episodes: methods written as programs, and the runner that drives many of them over the sampler's slots.
 
 Public: the requests a program yields and the `Outcome` it returns, `hierarchical_search` with its routes and
-prompts, and `Runner`, which turns programs into `EpisodeRecord`s.
+prompts, the baselines, and `Runner`, which turns programs into `EpisodeRecord`s.
 """
 
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.baselines import d_rag, direct_inference, ircot, rag, search_o1, search_r1
 from lcrag.episodes.batched_search import Retries
 from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
@@ -59,13 +60,19 @@ __all__ = [
     "Turn",
     "all_at_once",
     "answer_in",
+    "d_rag",
+    "direct_inference",
     "english_only",
     "episode_json",
     "hierarchical_search",
     "information",
+    "ircot",
     "local_first",
     "native_only",
     "neutralise",
     "opening_prompt",
     "parse_action",
+    "rag",
+    "search_o1",
+    "search_r1",
 ]

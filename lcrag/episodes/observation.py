@@ -81,6 +81,47 @@ class Information:
         return self.style.before + neutralise(body) + self.style.after  # two halves of a tag may meet at a cut
 
 
+@dataclasses.dataclass(frozen=True)
+class Framed:
+    """A block of passages inside a longer text; a `FittedText` of which only the block is ever cut.
+
+    Attributes:
+      before: Text in front of the block.
+      block: The passages.
+      after: Text behind it.
+    """
+
+    before: str
+    block: Information
+    after: str
+
+    def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
+        """The text in at most `room_tokens`; None if the block would not have a token a language."""
+        block_room = room_tokens - len(tokenizer.encode(self.before)) - len(tokenizer.encode(self.after))
+        while (block := self.block.fit(tokenizer, block_room)) is not None:
+            text = self.before + block + self.after
+            excess = len(tokenizer.encode(text)) - room_tokens  # tokens of the whole are not quite the sum of the parts
+            if excess <= 0:
+                return text
+            block_room -= excess
+        return None
+
+
+def statements(texts: Sequence[str], style: str = "atlas", budget_tokens: int = 600) -> Information:
+    """What models wrote elsewhere, shown in the way passages are: none of it can be taken for a tag.
+
+    Args:
+      texts: Each is a section of its own.
+      style: Name in `STYLES`.
+      budget_tokens: At most this many tokens for the block, tags included.
+
+    Raises:
+      UserError: there is no such style.
+    """
+    sections = tuple(neutralise(text) for text in texts)
+    return Information(sections or (NOTHING_FOUND,), known_style(style), budget_tokens)
+
+
 def information(found: Found | RetrievalFailure, style: str = "atlas", budget_tokens: int = 600) -> Information:
     """What a search found, as the environment shows it.
 
@@ -93,11 +134,21 @@ def information(found: Found | RetrievalFailure, style: str = "atlas", budget_to
     Raises:
       UserError: there is no such style.
     """
-    if style not in STYLES:
-        raise UserError(f"there is no passage style {style!r}: choose one of {', '.join(STYLES)}")
+    chosen = known_style(style)
     if isinstance(found, RetrievalFailure):
-        return Information((SEARCH_FAILED,), STYLES[style], budget_tokens)
-    return Information(_sections(found, STYLES[style]) or (NOTHING_FOUND,), STYLES[style], budget_tokens)
+        return Information((SEARCH_FAILED,), chosen, budget_tokens)
+    return Information(_sections(found, chosen) or (NOTHING_FOUND,), chosen, budget_tokens)
+
+
+def known_style(name: str) -> Style:
+    """The passage style of a name.
+
+    Raises:
+      UserError: there is no such style.
+    """
+    if name not in STYLES:
+        raise UserError(f"there is no passage style {name!r}: choose one of {', '.join(STYLES)}")
+    return STYLES[name]
 
 
 def _sections(found: Found, style: Style) -> tuple[str, ...]:

@@ -20,6 +20,15 @@ _LCRL = (
     "answer must be in {wanted}. For example: <answer> {example} </answer>. Question: {question}\n"
 )
 
+_SEARCH_R1 = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> "
+    "query </search>, and it will return the top searched results between <information> and </information>. You can "
+    "search as many times as you want. If you find no further external knowledge needed, you can directly provide the "
+    "answer inside <answer> and </answer> without detailed illustrations. Note: The answer must be in {wanted}. For "
+    "example, <answer> {example} </answer>. Question: {question}\n"
+)
+
 
 def answer_language(question: Question) -> str:
     """The language the answer is wanted in: the question's own, or in pivot coupling the native one.
@@ -45,6 +54,16 @@ def lcrl(question: Question) -> str:
     )
 
 
+def search_r1(question: Question) -> str:
+    """Search-R1 (Jin et al., 2025), table 1, with the wanted language as LcRL names it.
+
+    Raises:
+      UserError: a language that `lcrag.data.languages` does not know.
+    """
+    wanted = language_of(answer_language(question))
+    return _SEARCH_R1.format(wanted=wanted.name, example=wanted.example, question=neutralise(question.text))
+
+
 def atlas(question: Question) -> str:
     """The tiny policy's prompt: the question on a line; the wanted language's code behind it where it is another."""
     wanted = answer_language(question)
@@ -52,7 +71,7 @@ def atlas(question: Question) -> str:
     return f"{neutralise(question.text)}{mark}\n"
 
 
-PROMPTS: dict[str, Callable[[Question], str]] = {"lcrl": lcrl, "atlas": atlas}
+PROMPTS: dict[str, Callable[[Question], str]] = {"lcrl": lcrl, "search_r1": search_r1, "atlas": atlas}
 
 
 def opening_prompt(name: str, question: Question) -> str:
