@@ -46,10 +46,13 @@ EXTRAS = {
     "tpu": ["jax[tpu]==0.10.2"],
     # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
     "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
+    # The client of endpoints that translate.
+    "endpoint": ["openai==3.*"],
     "test": [
         "beartype",
         "hypothesis",
         "mypy",
+        "openai==3.*",
         "pytest",
         "pytest-xdist",
         "pytrec-eval-terrier",
