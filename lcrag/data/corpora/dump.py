@@ -3,10 +3,10 @@
 The format: https://www.mediawiki.org/wiki/Help:Export. A dump is never held in memory, whatever its size.
 """
 
+import io
 import pathlib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from lcrag.data.corpora.documents import WikiPage
 from lcrag.errors import UserError
@@ -16,7 +16,7 @@ _HIDDEN_KEYS = ("-2", "6", "14")
 _HIDDEN_EVERYWHERE = ("media", "file", "image", "category")
 
 
-def read_pages(file: BinaryIO, path: pathlib.Path) -> Iterator[WikiPage]:
+def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage]:
     """The articles of a dump: pages of the main namespace that are wikitext and no redirects, in their order.
 
     Args:
@@ -42,7 +42,7 @@ def read_pages(file: BinaryIO, path: pathlib.Path) -> Iterator[WikiPage]:
                 yield page
 
 
-def _events(file: BinaryIO, path: pathlib.Path) -> Iterator[tuple[str, ElementTree.Element]]:
+def _events(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[tuple[str, ElementTree.Element]]:
     try:
         yield from ElementTree.iterparse(file, events=("start", "end"))
     except ElementTree.ParseError as error:

@@ -4,7 +4,7 @@ import csv
 import io
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -16,7 +16,7 @@ from lcrag.errors import UserError
 _ROWS_PER_READ = 256
 
 
-def json_rows(file: BinaryIO, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[Schema]:
+def json_rows(file: io.BufferedIOBase, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[Schema]:
     """The rows of JSON lines.
 
     Raises:
@@ -32,7 +32,9 @@ def json_rows(file: BinaryIO, path: pathlib.Path, schema: type[Schema], bad_rows
             yield row
 
 
-def parquet_rows(file: BinaryIO, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[Schema]:
+def parquet_rows(
+    file: io.BufferedIOBase, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows
+) -> Iterator[Schema]:
     """The rows of a Parquet file, read a group of rows at a time; its lines are its rows.
 
     Raises:
@@ -47,14 +49,16 @@ def parquet_rows(file: BinaryIO, path: pathlib.Path, schema: type[Schema], bad_r
         yield row
 
 
-def tab_separated_rows(file: BinaryIO, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[Schema]:
+def tab_separated_rows(
+    file: io.BufferedIOBase, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows
+) -> Iterator[Schema]:
     """The rows of a file whose first line names its columns, quoted as spreadsheets quote.
 
     Raises:
       UserError: a row has not the schema, and bad rows are not skipped.
     """
     csv.field_size_limit(1 << 27)
-    lines = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""), delimiter="\t")
+    lines = csv.DictReader((line.decode() for line in file), delimiter="\t")
     for values in lines:
         try:
             row = schema.model_validate(values)
@@ -64,7 +68,7 @@ def tab_separated_rows(file: BinaryIO, path: pathlib.Path, schema: type[Schema],
         yield row
 
 
-def first_row(file: BinaryIO, path: pathlib.Path, is_parquet: bool) -> Mapping[str, Any]:
+def first_row(file: io.BufferedIOBase, path: pathlib.Path, is_parquet: bool) -> Mapping[str, Any]:
     """The first row of a Parquet file or of JSON lines as it is; empty where there is none.
 
     Raises:
@@ -80,7 +84,7 @@ def first_row(file: BinaryIO, path: pathlib.Path, is_parquet: bool) -> Mapping[s
     return values
 
 
-def _parquet_dictionaries(file: BinaryIO, path: pathlib.Path) -> Iterator[dict[str, Any]]:
+def _parquet_dictionaries(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[dict[str, Any]]:
     try:
         for batch in parquet.ParquetFile(file, pre_buffer=False).iter_batches(_ROWS_PER_READ):
             yield from batch.to_pylist()

@@ -4,11 +4,12 @@ import bz2
 import contextlib
 import dataclasses
 import gzip
+import io
 import pathlib
 import re
 import zlib
 from collections.abc import Callable, Container, Iterator
-from typing import BinaryIO, Literal, get_args
+from typing import Literal, get_args
 
 from lcrag.data.corpora.articles import FIELDS as ARTICLE_FIELDS
 from lcrag.data.corpora.articles import ArticleRow, articles_of
@@ -26,9 +27,9 @@ KINDS: tuple[str, ...] = get_args(Kind)
 # About as many passages has an article.
 PASSAGES_PER_DOCUMENT = 8
 
-_OPENERS: dict[str, Callable[[BinaryIO], BinaryIO]] = {
-    ".bz2": lambda file: bz2.open(file),  # type: ignore[dict-item, return-value]
-    ".gz": lambda file: gzip.open(file),  # type: ignore[dict-item, return-value]
+_OPENERS: dict[str, Callable[[io.BufferedIOBase], io.BufferedIOBase]] = {
+    ".bz2": lambda file: bz2.open(file),
+    ".gz": lambda file: gzip.open(file),
 }
 # By the file's name without .bz2 or .gz: how its rows are read.
 _ROW_READERS = {".parquet": parquet_rows, ".jsonl": json_rows, ".tsv": tab_separated_rows}
@@ -168,7 +169,7 @@ def _kind(path: pathlib.Path) -> Kind:
     )
 
 
-def _documents(content: BinaryIO, path: pathlib.Path, kind: Kind, bad_rows: BadRows) -> Iterator[Document]:
+def _documents(content: io.BufferedIOBase, path: pathlib.Path, kind: Kind, bad_rows: BadRows) -> Iterator[Document]:
     read = _ROW_READERS.get(_format(path), json_rows)
     match kind:
         case "dump":
@@ -182,7 +183,7 @@ def _documents(content: BinaryIO, path: pathlib.Path, kind: Kind, bad_rows: BadR
 
 
 @contextlib.contextmanager
-def _opened(path: pathlib.Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def _opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
     """A file as it is stored, and decompressed.
 
     Raises:

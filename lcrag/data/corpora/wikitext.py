@@ -21,7 +21,7 @@ _HIDDEN_TAGS = frozenset(
 _BREAKING_TAGS = frozenset("br p div li dd dt hr center blockquote poem".split())
 # Links to the same article in another language, as dumps had them before Wikidata.
 _INTERLANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?!\s)")
-_MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{3,}__")
+_MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{2,}__")
 _QUOTES = re.compile(r"'{5}|'''|''")
 # Chinese: -{zh-hans:计算机; zh-hant:電腦}- and -{word}-.
 _VARIANTS = re.compile(r"-\{(?:[^{}|]*\|)?([^{}]*)\}-")

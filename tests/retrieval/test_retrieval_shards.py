@@ -1,0 +1,89 @@
+"""Shards: written whole or not at all, and put together to the collection that a build at one go makes."""
+
+import numpy as np
+import pytest
+
+from lcrag.errors import UserError
+from lcrag.retrieval import Passage, build_collection, load_collections
+from lcrag.retrieval.building import build_from_shards, keep_encoder
+from lcrag.retrieval.collection import read_meta
+from lcrag.retrieval.shards import PLAN, open_shards, remove_shards
+
+PLAN_A = {"source": "a", "länge": 100}
+
+
+def test_shards_make_the_collection_of_one_go(tmp_path, encoder, passages):
+    with open_shards(tmp_path, "fi", PLAN_A) as shards:
+        shards.write("b", passages[6:], encoder, {"is_last": True})
+        shards.write("a", passages[:6], encoder, {})
+        shards.write("ab", [], encoder, {})
+        assert {name: record.passages for name, record in shards.finished().items()} == {"a": 6, "ab": 0, "b": 14}
+        assert shards.finished()["b"].notes == {"is_last": True}
+        keep_encoder(tmp_path, encoder)
+        meta = build_from_shards(shards, encoder, tmp_path, "fi", "source", {"note.txt": "how"})
+    whole = build_collection(passages, encoder, tmp_path, language="en")
+    assert (meta.fingerprint, meta.count, meta.source) == (whole.fingerprint, 20, "source")
+    assert read_meta(tmp_path / "fi") == meta and (tmp_path / "fi" / "note.txt").read_text() == "how"
+    vectors = [np.load(tmp_path / language / "vectors.npy") for language in ("fi", "en")]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+    collections = load_collections(tmp_path)
+    assert collections.languages == ("en", "fi")  # the shards are no collection
+    found, wanted = collections.search(["Text of number 7919"] * 2, ["fi", "en"], 3)
+    assert [hit.id for hit in found] == [hit.id for hit in wanted]
+
+
+def test_shards_are_found_again_and_removed(tmp_path, encoder, passages):
+    with open_shards(tmp_path, "fi", PLAN_A) as shards:
+        shards.write("a", passages, encoder, {})
+    with open_shards(tmp_path, "fi", PLAN_A) as shards:
+        assert list(shards.finished()) == ["a"]
+        assert list(shards.passages()) == passages
+    remove_shards(tmp_path, "fi")
+    assert not list(tmp_path.iterdir())
+    remove_shards(tmp_path, "fi")
+
+
+def test_shards_of_something_else_are_refused(tmp_path):
+    with open_shards(tmp_path, "fi", PLAN_A):
+        pass
+    with pytest.raises(UserError, match=f".fi.shards is the unfinished work.*{PLAN}"):
+        with open_shards(tmp_path, "fi", PLAN_A | {"source": "b"}):
+            pass
+
+
+def test_two_builders_at_once_are_refused(tmp_path):
+    with open_shards(tmp_path, "fi", PLAN_A):
+        with pytest.raises(UserError, match="another process"), open_shards(tmp_path, "fi", PLAN_A):
+            pass
+
+
+@pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "shard.json"])
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_shards_that_did_not_reach_the_disk_are_made_again(tmp_path, encoder, passages, name, damage):
+    with open_shards(tmp_path, "fi", PLAN_A) as shards:
+        for shard in ("a", "b"):
+            shards.write(shard, passages, encoder, {})
+        path = shards.folder / "a" / name
+        content = path.read_bytes()
+        path.unlink()
+        if damage == "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        assert list(shards.finished()) == ["b"]
+        shards.write("a", passages, encoder, {})
+        assert list(shards.finished()) == ["a", "b"]
+
+
+def test_a_failed_shard_leaves_nothing(tmp_path, encoder, passages):
+    broken = [*passages, Passage(id="x", title="", text="\ud800")]
+    with open_shards(tmp_path, "fi", PLAN_A) as shards:
+        with pytest.raises(UserError, match="not valid Unicode"):
+            shards.write("a", broken, encoder, {})
+        assert not shards.finished()
+
+
+def test_no_passages_in_any_shard(tmp_path, encoder):
+    with open_shards(tmp_path, "fi", PLAN_A) as shards:
+        shards.write("a", [], encoder, {})
+        with pytest.raises(UserError, match="at least one passage"):
+            build_from_shards(shards, encoder, tmp_path, "fi", "source")
+    assert not (tmp_path / "fi").exists()
