@@ -43,7 +43,9 @@ class DecoderConfig:
       norm_epsilon: Added to the mean square in RMS norms.
       tie_embeddings: Whether the unembedding is the embedding transposed.
       compute_dtype: Dtype of activations; parameters stay float32 masters.
-      remat: What the backward pass recomputes: "none", "dots" (keeps matrix products) or "full".
+      remat: What the backward pass recomputes: nothing ("none"), all but what linear layers and attention kernels give
+        ("dots"), or whole blocks ("full"). Shaped like Qwen2.5-3B, 16,384 tokens at a time and everything learned, an
+        update needs 181, 99 and 83 GiB on one TPU v5p chip by the compiler's count; adapters 111, 46 and 15 GiB.
       attention: What attends over whole rows: "auto" (the platform's own kernel), "xla", "cudnn" or "splash".
       lora: Adapters beside the linear layers, or None; with them, nothing else is learned.
       unroll_layers: Unroll the scan over layers (quicker at tiny depth on CPU, slower to compile at real depth).

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
@@ -20,11 +21,11 @@ from lcrag.policy.rotary import rotate, rotation
 from lcrag.policy.sharding import constrain, spread_kv_heads
 
 ADAPTERS = ("lora_a", "lora_b")
+# The name of what a linear layer gives: adapters included, where keeping every product would keep theirs beside it.
+LINEAR_NAME = "linear"
 REMAT_POLICIES = {
-    "dots": jax.checkpoint_policies.save_from_both_policies(
-        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-        jax.checkpoint_policies.save_only_these_names(SAVED_NAME),  # else splash's forward kernel runs twice
-    ),
+    # without the kernels' own residuals splash's forward kernel would run twice
+    "dots": jax.checkpoint_policies.save_only_these_names(LINEAR_NAME, SAVED_NAME),
     "full": None,
 }
 
@@ -69,6 +70,7 @@ class Linear(nn.Module):
             y = y + self.param("bias", zeros, (self.features,)).astype(x.dtype)
         if self.lora is not None and "/".join(self.path[-2:]) in self.lora.targets:
             y = y + self._adapted(flat, self.lora)
+        y = checkpoint_name(y, LINEAR_NAME)
         return y.reshape(*x.shape[:-1], self.features)
 
     def _adapted(self, x: Float[Array, "tokens inputs"], lora: Lora) -> Float[Array, "tokens features"]:

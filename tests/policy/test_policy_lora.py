@@ -196,6 +196,19 @@ def test_remat_changes_no_gradient_of_the_adapters(adapted):
     jax.tree.map(same, gradient("full"), gradient("none"))
 
 
+def test_dots_keeps_one_array_for_an_adapted_layer(adapted):
+    """Not the adapters' product beside the kernel's."""
+    config, params = adapted
+    adapters, base = split_trainable(config, params)
+    chosen = dataclasses.replace(config, remat="dots")
+
+    def backward(adapters):
+        return jax.vjp(lambda a: hidden_states(chosen, join(a, base), TOKENS), adapters)[1]
+
+    kept = [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(backward, adapters))]
+    assert kept.count((config.layers, TOKENS.size, config.mlp_width)) == len(("gate", "up"))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
