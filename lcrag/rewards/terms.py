@@ -96,6 +96,19 @@ def answer_term(name: str, **options: Any) -> Term:
 
 
 @gin.configurable(module="lcrag.rewards")
+def answer_only(answer: str = "exact_match") -> Reward:
+    """The answer reward alone, as in Search-R1 (Jin et al., 2025, section 3.4: exact match).
+
+    Args:
+      answer: Its name, a key of `ANSWER_TERMS`.
+
+    Raises:
+      UserError: there is no such answer reward.
+    """
+    return TermSum(terms=(answer_term(answer),))
+
+
+@gin.configurable(module="lcrag.rewards")
 def language_coupled(
     answer: str = "c3_recall",
     weight: float = 0.02,
