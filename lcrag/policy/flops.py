@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.functions import parameter_count
+from lcrag.policy.lora import LINEAR_LAYERS
 
 
 def linear_parameters(config: DecoderConfig) -> int:
@@ -17,8 +18,23 @@ def linear_parameters(config: DecoderConfig) -> int:
     return config.layers * (attention + 3 * config.width * config.mlp_width)
 
 
+def adapter_parameters(config: DecoderConfig) -> int:
+    """Parameters of the adapters, 0 where there are none."""
+    if config.lora is None:
+        return 0
+    queries, keys = config.heads * config.head_width, config.kv_heads * config.head_width
+    inner = {"query": queries, "key": keys, "value": keys, "output": queries}
+    sizes = {target: config.width + inner.get(target.split("/")[1], config.mlp_width) for target in LINEAR_LAYERS}
+    return config.layers * config.lora.rank * sum(sizes[target] for target in config.lora.targets)
+
+
+def adapter_flops(config: DecoderConfig, tokens: float) -> float:
+    """Operations of the adapters' products for `tokens` tokens, forward."""
+    return 2.0 * adapter_parameters(config) * tokens
+
+
 def linear_flops(config: DecoderConfig, tokens: float) -> float:
-    """Operations of the layers' matrix products for `tokens` tokens, forward."""
+    """Operations of the layers' matrix products for `tokens` tokens, forward, adapters aside."""
     return 2.0 * linear_parameters(config) * tokens
 
 
@@ -54,15 +70,21 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
       unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
     """
     logits = unembedding_flops(config, tokens if unembedded is None else unembedded)
-    return linear_flops(config, tokens) + attention_flops(config, tokens, attended) + logits
+    attention = attention_flops(config, tokens, attended)
+    return linear_flops(config, tokens) + adapter_flops(config, tokens) + attention + logits
 
 
 def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
-    """Operations that a forward and backward pass needs: thrice the forward's, nothing recomputed.
+    """Operations that a forward and backward pass needs, nothing recomputed.
 
-    This is the numerator of model FLOPs utilisation (Chowdhery et al., 2022); arguments as in `forward_flops`.
+    Each product has two in the backward pass, for the gradients of its two operands; a frozen matrix has one. This is
+    the numerator of model FLOPs utilisation (Chowdhery et al., 2022); arguments as in `forward_flops`.
     """
-    return 3.0 * forward_flops(config, tokens, attended=attended, unembedded=unembedded)
+    frozen = 0.0
+    if config.lora is not None:
+        logits = unembedding_flops(config, tokens if unembedded is None else unembedded)
+        frozen = linear_flops(config, tokens) + logits
+    return 3.0 * forward_flops(config, tokens, attended=attended, unembedded=unembedded) - frozen
 
 
 def recomputed_flops(
@@ -70,14 +92,14 @@ def recomputed_flops(
 ) -> float:
     """Operations that the backward pass repeats under `config.remat` to save memory; arguments as in `forward_flops`.
 
-    The unembedding is always repeated, chunk by chunk; "dots" repeats attention too (its products have batch axes,
-    which the policy does not keep), "full" everything. With `update_flops` it is what the hardware executes.
+    The unembedding is always repeated, block by block; "dots" repeats attention too, whose scores it does not keep,
+    "full" everything. With `update_flops` it is what the hardware executes.
     """
     repeated = unembedding_flops(config, tokens if unembedded is None else unembedded)
     if config.remat != "none":
         repeated += attention_flops(config, tokens, attended)
     if config.remat == "full":
-        repeated += linear_flops(config, tokens)
+        repeated += linear_flops(config, tokens) + adapter_flops(config, tokens)
     return repeated
 
 

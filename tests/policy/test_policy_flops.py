@@ -8,9 +8,9 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from lcrag.policy import abstract_parameters, empty_cache
-from lcrag.policy.config import config_from_hugging_face
+from lcrag.policy import Lora, abstract_parameters, empty_cache, split_trainable
 from lcrag.policy.flops import (
+    adapter_parameters,
     cache_bytes,
     causal_mean,
     decode_bytes,
@@ -20,6 +20,7 @@ from lcrag.policy.flops import (
     recomputed_flops,
     update_flops,
 )
+from lcrag.policy.hugging_face_config import config_from_hugging_face
 from lcrag.testing import tiny_config
 
 TIME = 16
@@ -75,6 +76,22 @@ def test_only_the_policys_tokens_are_unembedded():
     whole = forward_flops(config, 10, attended=5)
     assert whole - forward_flops(config, 10, attended=5, unembedded=4) == 6 * 2 * 32 * 384
     assert update_flops(config, 10, attended=5, unembedded=4) == 3 * forward_flops(config, 10, attended=5, unembedded=4)
+
+
+def test_frozen_weights_have_no_gradient_of_their_own():
+    """Against PyTorch's counter with a frozen model, and against the arrays of the adapters."""
+    model, config = peer("qwen3")
+    inputs = torch.zeros((2, TIME, config.width), requires_grad=True)
+    model.requires_grad_(False)
+    with FlopCounterMode(display=False) as counter:
+        model(inputs_embeds=inputs, use_cache=False).logits.sum().backward()
+    lora = Lora(rank=3, targets=("attention/query", "attention/value", "mlp/down"))
+    adapted = dataclasses.replace(config, lora=lora)
+    adapters, _ = split_trainable(adapted, abstract_parameters(adapted))
+    count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
+    assert adapter_parameters(adapted) == count and adapter_parameters(config) == 0
+    expected = counter.get_total_flops() + 3 * 2 * count * 2 * TIME
+    assert update_flops(adapted, 2 * TIME, attended=TIME) == expected
 
 
 def test_full_remat_repeats_the_forward_pass():
