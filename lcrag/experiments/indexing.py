@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -165,8 +166,9 @@ def _make_by_beam(plan: Plan, shards: Shards, encoder: pathlib.Path, bad_rows: B
     except ModuleNotFoundError as error:
         raise UserError("index.beam needs Apache Beam: pip install 'lcrag[beam]', or leave it None") from error
     counts = beam.make_shards(plan, shards, encoder.absolute(), skip_bad_rows=bad_rows.skip, options=options)
-    if counts["bad_rows"]:
-        Console(stderr=True).print(f"lcrag: {counts['bad_rows']} bad rows were left out", highlight=False)
+    if count := counts["bad_rows"]:
+        rows = "1 bad row was" if count == 1 else f"{count} bad rows were"
+        print(f"lcrag: {rows} left out", file=sys.stderr)
 
 
 @contextlib.contextmanager
