@@ -10,7 +10,6 @@ from experiment_parts import json_lines, run
 from prepared_data import prepared
 
 from lcrag.data.questions import Question
-from lcrag.data.translation import TranslationCache
 from lcrag.experiments.datasets import (
     mkqa_questions,
     parallel_questions,
@@ -104,6 +103,11 @@ def xor_files(folder):
     shutil.copy(prepared("tydiqa/goldp.en.json"), folder / "xor_tydi" / "tydiqa-goldp-v1.1-train.json")
 
 
+def marked(texts, source, target):
+    """A translator that marks."""
+    return [f"{target} {text}" for text in texts]
+
+
 def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_path, files, capsys):
     xor_files(files)
     languages = "TRAINING_LANGUAGES=('fi', 'ja')"
@@ -117,8 +121,7 @@ def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_pa
     assert "translations.jsonl lacks" in capsys.readouterr().err
     gin.clear_config()
     questions = xor_tydi_questions("train", ("fi", "ja"), train=4)
-    cache = TranslationCache(translations, lambda texts, source, target: [f"{target} {text}" for text in texts])
-    expected = parallel_questions(questions, ("fi", "ja"), str(translations), cache)
+    expected = parallel_questions(questions, ("fi", "ja"), str(translations), marked)
     assert len(expected) == 16 and all(question.id == expected[0].id for question in expected[:2])
     assert run("train", tiny, *parallel, gin_files=("data/xor_tydi_parallel.gin",), **options) == 0
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")

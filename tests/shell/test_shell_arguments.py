@@ -19,6 +19,14 @@ def test_every_part_is_found():
     assert arguments.output_dir == Path("o")
 
 
+def test_options_of_single_commands():
+    words = ["train", "--skip", "--shape=4x4"]
+    arguments = split_arguments(words, others=("--shape",), switches=("--skip", "--keep"))
+    assert (arguments.others, arguments.switches) == ((("--shape", "4x4"),), ("--skip",))
+    with pytest.raises(UserError, match="there is no option --skp; did you mean --skip"):
+        split_arguments(["train", "--skp"], switches=("--skip",))
+
+
 def test_after_two_dashes_everything_is_a_word():
     assert split_arguments(["sample", "--", "--help", "-1"]).words == ("--help", "-1")
 
