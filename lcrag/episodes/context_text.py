@@ -62,10 +62,17 @@ class Chat:
 
 @dataclasses.dataclass(frozen=True)
 class PlacedText:
-    """Environment text as it stands in a context, and its tokens."""
+    """Environment text as it stands in a context.
+
+    Attributes:
+      text: The text, in the chat template where it opens the context of a chat model.
+      tokens: Its tokens.
+      written: The text as the program wrote it.
+    """
 
     text: str
     tokens: Sequence[int]
+    written: str
 
 
 class ContextTokenizer:
@@ -90,9 +97,9 @@ class ContextTokenizer:
     def place(self, text: str, *, opens: bool) -> PlacedText:
         """A text as it stands in a context, which it opens or continues."""
         if not opens:
-            return PlacedText(text, self.encode(text))
+            return PlacedText(text, self.encode(text), text)
         opening = self.opening(text)
-        return PlacedText(opening.text, opening.ids)
+        return PlacedText(opening.text, opening.ids, text)
 
     def fit(self, text: FittedText, room_tokens: int, *, opens: bool) -> PlacedText | None:
         """A text made so small that with its markup it takes at most `room_tokens`; None if that cannot be."""

@@ -150,6 +150,7 @@ class LiveEpisode:
         return EpisodeRecord(
             question=self.question,
             prompt=self.transcript.prompt,
+            opening=tuple(self.transcript.opening),
             turns=tuple(self.transcript.turns),
             **self.transcript.arrays(),
             policy_version=policy_version,
@@ -201,7 +202,7 @@ class LiveEpisode:
         if placed is None:
             return False
         if len(placed.tokens) <= room:
-            self.transcript.observe(placed.text, placed.tokens)
+            self.transcript.observe(placed)
             self.unsent.extend(placed.tokens)
             return True
         if not self.transcript.turns:
@@ -268,7 +269,7 @@ class LiveEpisode:
         if request.model is not None:
             if not isinstance(request.prompt, str):
                 raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
-            return PlacedText(request.prompt, ())
+            return PlacedText(request.prompt, (), request.prompt)
         room = self._context - self._answer_room
         placed = self._placed(request.prompt, room, opens=True)
         if placed is not None and not placed.tokens:

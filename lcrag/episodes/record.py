@@ -60,6 +60,7 @@ class EpisodeRecord:
       finished: Whether the program ran to its own end; False: the context was full.
       episode: The number that names its random stream.
       completions: What was completed beside the dialogue, in the order asked; never trained on.
+      opening: The texts of the prompt as the program wrote them, without a chat template.
     """
 
     question: Question
@@ -75,6 +76,7 @@ class EpisodeRecord:
     finished: bool
     episode: int
     completions: tuple[SideCompletion, ...] = ()
+    opening: tuple[str, ...] = ()
 
     def __post_init__(self):
         lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
@@ -93,6 +95,7 @@ def episode_json(
       rewards: Its reward by term.
     """
     outcome = dataclasses.asdict(record.outcome)
+    opening = {"opening": list(record.opening)} if "".join(record.opening) not in ("", record.prompt) else {}
     beside = {"completions": [dataclasses.asdict(each) for each in record.completions]} if record.completions else {}
     return {
         "question_id": record.question.id,
@@ -101,6 +104,7 @@ def episode_json(
         "group": record.question.coupling if group is None else group,
         "episode": record.episode,
         "prompt": record.prompt,
+        **opening,
         "turns": [dataclasses.asdict(turn) for turn in record.turns],
         **beside,
         "answer": record.outcome.answer,

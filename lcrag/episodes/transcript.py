@@ -1,9 +1,8 @@
 """The dialogue of an episode while it grows: texts by turn and everything known of each token."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from lcrag.episodes.context_text import PlacedText
 from lcrag.episodes.record import PROMPT_TURN, Turn
 from lcrag.sampling.generation import Sampled
 
@@ -13,18 +12,19 @@ class Transcript:
 
     def __init__(self):
         self.prompt = ""
+        self.opening: list[str] = []
         self.turns: list[Turn] = []
         self.length = 0
         self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []
 
-    def observe(self, text: str, tokens: Sequence[int]) -> None:
-        """The environment wrote `text`, as `tokens`; before the policy's first turn it belongs to the prompt."""
-        if not self.turns:
-            self.prompt += text
-            self._add(np.asarray(tokens, np.int32), None, PROMPT_TURN)
+    def observe(self, placed: PlacedText) -> None:
+        """The environment wrote a text; before the policy's first turn it belongs to the prompt."""
+        if self.turns:
+            self.turns.append(Turn("environment", placed.text))
         else:
-            self.turns.append(Turn("environment", text))
-            self._add(np.asarray(tokens, np.int32), None, len(self.turns) - 1)
+            self.prompt += placed.text
+            self.opening.append(placed.written)
+        self._add(np.asarray(placed.tokens, np.int32), None, len(self.turns) - 1 if self.turns else PROMPT_TURN)
 
     def generate(self, sampled: Sampled) -> None:
         """The policy sampled a turn."""
