@@ -39,16 +39,23 @@ def summary(metrics: Mapping[str, float]) -> dict[str, str]:
     phases = group_of(metrics, "seconds")
     rows = {
         "reward": _number(rewards.pop("total", None)),
+        "loss": _number(metrics.get("loss/supervised")),
+        "validation loss": _number(metrics.get("validation/loss")),
         "by term": "  ".join(f"{name} {value:.3f}" for name, value in rewards.items()),
         "searches per episode": _number(metrics.get("episode/searches")),
         "episodes finished": _number(metrics.get("episode/finished")),
-        "tokens per second": _number(metrics.get("tokens_per_second/sampled"), digits=0),
+        "tokens per second": _number(_tokens_per_second(metrics), digits=0),
         "slot occupancy": _number(metrics.get("slots/occupancy")),
         "seconds by phase": "  ".join(f"{name} {value:.2f}" for name, value in phases.items()),
         "retrieval failures": _number(metrics.get("episode/retrieval_failures") or None),
         "skipped updates": _number(metrics.get("update/skipped") or None, digits=0),
     }
     return {label: text for label, text in rows.items() if text}
+
+
+def _tokens_per_second(metrics: Mapping[str, float]) -> float | None:
+    """Of reinforcement learning those sampled, of fine-tuning those trained."""
+    return metrics.get("tokens_per_second/sampled", metrics.get("tokens_per_second/trained"))
 
 
 def _number(value: float | None, digits: int = 3) -> str:

@@ -57,6 +57,16 @@ COMMANDS = {
         f"The same command continues an interrupted run from its last checkpoint.\n{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
     ),
+    "sft": Command(
+        function="lcrag.experiments:sft",
+        summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
+        details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir, beside config.gin,\n"
+        "run.json, metrics.jsonl and checkpoints/. Rows of one's own:\n"
+        "  lcrag sft --gin_file=sft.gin --gin_file=data/demonstrations.gin \\\n"
+        "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+    ),
     "evaluate": Command(
         function="lcrag.experiments:evaluate",
         summary="Metrics of a policy on held-out questions, by language",

@@ -45,6 +45,7 @@ class RowEncoder:
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, longest_tokens: int, end_of_sequence: bool = True):
         self.context_tokenizer = ContextTokenizer(tokenizer, chat)
+        self._tokenizer, self._chat = tokenizer, chat  # files hold more texts than are worth remembering
         self.longest_tokens = longest_tokens
         self._end = [tokenizer.eos_ids[0]] if end_of_sequence else []
         templated = chat.template and tokenizer.chat_template is not None
@@ -57,9 +58,10 @@ class RowEncoder:
           UnusableRow: it is too long, or begins in a chat template already.
         """
         self._check_opening(demonstration)
-        opening = self.context_tokenizer.opening(demonstration.opening)
-        pieces = [(list(opening.ids), False)]
-        pieces += [(list(self.context_tokenizer.encode(turn.text)), turn.learn) for turn in demonstration.turns]
+        pieces = [(self._chat.opening(self._tokenizer, demonstration.opening).ids, False)]
+        pieces += [
+            (self._tokenizer.encode_ordinary(turn.text, continues=True), turn.learn) for turn in demonstration.turns
+        ]
         while len(pieces) > 1 and not pieces[-1][1]:
             pieces.pop()
         tokens = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pieces])

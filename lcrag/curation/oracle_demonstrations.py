@@ -19,7 +19,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Turn
 from lcrag.episodes.batched_search import Search
 from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.requests import Found
+from lcrag.episodes.requests import Found, FoundPassage
 from lcrag.policy import Tokenizer
 from lcrag.retrieval import Hit
 
@@ -101,7 +101,7 @@ class Demonstrator:
             return found
         return [[[self._rewritten(hit, told) for hit in hits] for hits in languages] for languages in found]
 
-    def _rewritten(self, hit: Hit, told: Fact) -> Hit:
-        if hit.id != f"{hit.language}/{told.id}":
+    def _rewritten(self, hit: FoundPassage, told: Fact) -> FoundPassage:
+        if not isinstance(hit, Hit) or hit.id != f"{hit.language}/{told.id}":
             return hit
         return dataclasses.replace(hit, text=self.world.passage(told, hit.language).text)

@@ -14,12 +14,13 @@ from lcrag.evaluation.training_log import Curve
 
 TOTAL = "reward/total"
 SEARCHES = "episode/searches"
+LOSSES = {"loss/supervised": "training", "validation/loss": "validation"}
 
 INK, MUTED, GRID = "#1b1f24", "#6b7480", "#e6e8eb"
 COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599")
 PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
 
-_STYLE = {
+STYLE = {
     "font.size": 10,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
@@ -35,18 +36,19 @@ _STYLE = {
 
 
 def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> None:
-    """Draws rewards, penalties and searches per episode over the steps into a PNG.
+    """Draws rewards, penalties and searches per episode, or the losses of fine-tuning, over the steps into a PNG.
 
     The thin line is every step's own value, the thick one a centred moving average over about a tenth of
     the run. Terms that are never positive (penalties) get a panel of their own, because of their scale.
 
     Raises:
-      UserError: the log has no rewards.
+      UserError: the log has neither rewards nor losses of fine-tuning.
     """
-    if TOTAL not in curves:
-        raise UserError(f"the training log has no {TOTAL!r}: draw the log of a reinforcement learning run")
-    panels = list(_panels(curves))
-    with matplotlib.rc_context(_STYLE):
+    losses = {label: name for name, label in LOSSES.items() if name in curves}
+    if TOTAL not in curves and not losses:
+        raise UserError(f"the training log has neither {TOTAL!r} nor {min(LOSSES)!r}: draw the log of a training run")
+    panels = list(_panels(curves)) if TOTAL in curves else [_loss_panel(curves, losses)]
+    with matplotlib.rc_context(STYLE):
         figure = matplotlib.figure.Figure(figsize=(4.3 * len(panels), 3.6), dpi=150, layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
         for axes, (name, lines) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
@@ -74,6 +76,12 @@ def _panels(curves: Mapping[str, Curve]) -> Iterator[tuple[str, dict[str, tuple[
         yield "Penalty", {_label(name): (curves[name], colours[i % len(colours)]) for i, name in enumerate(penalties)}
     if SEARCHES in curves:
         yield "Searches per episode", {"searches": (curves[SEARCHES], SEARCHES_COLOUR)}
+
+
+def _loss_panel(curves: Mapping[str, Curve], losses: Mapping[str, str]) -> tuple[str, dict[str, tuple[Curve, str]]]:
+    """The one panel of a fine-tuning run."""
+    lines = zip(losses.items(), COLOURS, strict=False)
+    return "Loss, nats per token", {label: (curves[name], colour) for (label, name), colour in lines}
 
 
 def _label(name: str) -> str:

@@ -8,6 +8,7 @@ from lcrag.experiments.building import build
 from lcrag.experiments.compiling import compile_programs
 from lcrag.experiments.evaluating import evaluate
 from lcrag.experiments.exporting import export
+from lcrag.experiments.fine_tuning import sft
 from lcrag.experiments.indexing import index
 from lcrag.experiments.reporting import report
 from lcrag.experiments.serving import serve
@@ -16,4 +17,16 @@ from lcrag.experiments.training import train
 
 SCOPES = ("train", "evaluate", "sample")
 
-__all__ = ["SCOPES", "build", "compile_programs", "evaluate", "export", "index", "report", "sample", "serve", "train"]
+__all__ = [
+    "SCOPES",
+    "build",
+    "compile_programs",
+    "evaluate",
+    "export",
+    "index",
+    "report",
+    "sample",
+    "serve",
+    "sft",
+    "train",
+]

@@ -187,11 +187,13 @@ def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollect
     return configured_runner(**parts, chat=configured_chat(), seed=seed)
 
 
-def content_hashes(policy: Policy, collections: SearchableCollections, questions: Iterable[Question]) -> dict[str, str]:
+def content_hashes(
+    policy: Policy, collections: SearchableCollections | None, questions: Iterable[Question]
+) -> dict[str, str]:
     """The hash of everything that a result depends on and that gin names only by its folder."""
     own = {
         "policy": parameter_fingerprint(policy.params),
         "tokenizer": policy.tokenizer.fingerprint(),
         "questions": records_fingerprint(questions),
     }
-    return own | collections.content_hashes()
+    return own | (collections.content_hashes() if collections is not None else {})

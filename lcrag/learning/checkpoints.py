@@ -135,6 +135,18 @@ class Checkpoints:
             abstract, step, lambda step: self._orbax.restore(step, args=ocp.args.StandardRestore(abstract))
         )
 
+    def continue_from(self, state: PyTree) -> tuple[int, PyTree]:
+        """Return the latest step and what was saved then, in the place of `state`, whose memory is given away.
+
+        Without a checkpoint: 0 and `state` itself.
+        """
+        step = self.latest_step()
+        if step is None:
+            return 0, state
+        wanted = abstract_state(state)
+        jax.tree.map(lambda leaf: leaf.delete(), state)  # one state has room, two may not
+        return step, self.restore(wanted, step)
+
     def restore_params(self, abstract: PyTree, step: int | None = None) -> PyTree:
         """Read only `params` of a checkpoint, onto the shardings of `abstract`; see `restore`."""
         wanted = {"params": abstract}
