@@ -55,4 +55,7 @@ def sample(
     console = Console()
     console.print(f"[dim]{name}[/dim]")
     print_episode([("environment", record.prompt), *((turn.by, turn.text) for turn in record.turns)], console)
+    for beside in record.completions:
+        console.print(f"[dim]beside the dialogue, by {beside.model or 'the policy'}[/dim]")
+        print_episode([("environment", beside.prompt), ("policy", beside.text)], console)
     console.print(f"answer: {record.outcome.answer}", markup=False)

@@ -95,3 +95,10 @@ def test_a_methods_file_leaves_the_programs_settings_to_the_experiment(method):
     bound = {binding.key.partition(".")[0] for binding in read_file(f"method/{method}.gin")}
     assert not bound & PROGRAMS
     assert any(binding.key == "Method.name" for binding in read_file(f"method/{method}.gin"))
+
+
+def test_what_is_completed_beside_a_dialogue_is_printed(tiny, capsys):
+    bindings = ("d_rag.observation_tokens=40", "sample.language='fi'")
+    assert run("sample", tiny, *bindings, gin_files=("method/d_rag.gin",), words=("Missä?",)) == 0
+    out = capsys.readouterr().out
+    assert out.count("beside the dialogue, by the policy") == 13 and out.index("beside") < out.index("\nanswer: ")
