@@ -126,6 +126,8 @@ def _introduce(plan: Plan, target: Target, console: Console) -> None:
         " slots at once",
         highlight=False,
     )
+    if target.estimate:
+        console.print("compiled for CPUs, which widen bfloat16: the temporaries of GPUs are smaller", highlight=False)
     held = ", ".join(f"{name} {size_text(size)}" for name, size in residents(plan).items() if size)
     console.print(f"on each device all the time: {held}", highlight=False)
 
