@@ -66,7 +66,7 @@ def token_rewards(
     given = jnp.where(last, jnp.asarray(rewards)[..., None], 0.0)
     if log_ratio is None:
         return given
-    return given - kl_coefficient * jnp.where(mask, kl_estimate(log_ratio, "k1"), 0.0)
+    return given - kl_coefficient * jnp.where(mask, kl_estimate(jnp.asarray(log_ratio), "k1"), 0.0)
 
 
 def value_loss(

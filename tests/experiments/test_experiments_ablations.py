@@ -12,6 +12,7 @@ from lcrag.experiments.method import Method
 from lcrag.retrieval import Collections
 
 ABLATIONS = ("independent_groups", "no_penalty", "exact_match", "native_only", "pivot_coupling")
+OBJECTIVES = ("ppo", "dapo", "dr_grpo", "importance_correction")
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def value_of(key, *names):
     return values[value.name] if isinstance(value, Macro) else value
 
 
-@pytest.mark.parametrize("ablation", ABLATIONS)
+@pytest.mark.parametrize("ablation", ABLATIONS + OBJECTIVES)
 def test_a_step_has_as_many_episodes_as_without(ablation):
     names = ("quickstart.gin", f"ablation/{ablation}.gin")
     languages = len(value_of("train/atlas_questions.languages", *names))

@@ -1,0 +1,197 @@
+"""PPO's critic against TRL's formulas in PyTorch, hand numbers, and what an update must leave alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
+
+from lcrag.errors import UserError
+from lcrag.learning import Critic, Layout, estimated, initial_state, make_score, make_update, pack
+from lcrag.learning.critic import ActorCriticState, token_rewards, value_loss
+from lcrag.learning.update import make_gradients
+
+
+def critic_params(seed=0):
+    return new_params(seed) | {"value_head": {"kernel": jnp.full((WIDTH, 1), 0.3), "bias": jnp.ones(1)}}
+
+
+def read_values(params, states, targets, temperature):
+    head = params["value_head"]
+    return (states @ head["kernel"] + head["bias"])[..., 0], None
+
+
+def critic(**settings):
+    return Critic(optimizer=optimizer(), **settings)
+
+
+def rollout(seed=0, parts=2):
+    """Two batches of unequal shapes, with everything that advantages are estimated from."""
+    random = np.random.default_rng(seed)
+    episodes = trajectories(seed=seed, count=11)
+    for number, episode in enumerate(episodes):
+        object.__setattr__(episode, "reward", number / 10)
+    layout = Layout(rows=2, row_lengths=(16, 32))
+    batches = [pack(episodes[part::parts], layout) for part in range(parts)]
+
+    def noise(batch):
+        return random.normal(0, 0.5, batch.mask.shape).astype(np.float32)
+
+    return [
+        batch.replace(values=noise(batch), reference_log_probabilities=batch.sampling_log_probabilities + noise(batch))
+        for batch in batches
+    ]
+
+
+def trl_estimates(batches, discount, trace, kl_coefficient):
+    """TRL's PPOTrainer, episode by episode without padding: {(batch, place of the episode): (advantages, returns)}."""
+    found = {}
+    for number, batch in enumerate(batches):
+        for place in np.argwhere(batch.mask.any(axis=-1)):
+            where = (*place, batch.mask[tuple(place)])
+            values = torch.tensor(batch.values[where])
+            log_ratio = torch.tensor(batch.reference_log_probabilities[where] - batch.sampling_log_probabilities[where])
+            rewards = -kl_coefficient * -log_ratio
+            rewards[-1] += torch.tensor(batch.rewards[tuple(place)])
+            last, reversed_advantages = 0.0, []
+            for t in reversed(range(len(values))):
+                following = values[t + 1] if t < len(values) - 1 else 0.0
+                delta = rewards[t] + discount * following - values[t]
+                last = delta + discount * trace * last
+                reversed_advantages.append(last)
+            advantages = torch.stack(reversed_advantages[::-1])
+            found[number, *place] = advantages, advantages + values
+    everything = torch.cat([advantages for advantages, _ in found.values()])
+    mean, variance = everything.mean(), everything.var(unbiased=True)
+    return {key: ((a - mean) * torch.rsqrt(variance + 1e-8), r) for key, (a, r) in found.items()}, everything
+
+
+@pytest.mark.parametrize(("discount", "trace", "kl"), [(1.0, 1.0, 0.05), (0.9, 0.5, 0.0)])
+def test_advantages_and_returns_of_a_rollout_are_those_of_trl(discount, trace, kl):
+    batches = rollout()
+    assert batches[0].mask.shape != batches[1].mask.shape
+    expected, unwhitened = trl_estimates(batches, discount, trace, kl)
+    found, measured = estimated(batches, critic(discount=discount, trace=trace, kl_in_reward=kl))
+    for (number, *place), (advantages, returns) in expected.items():
+        where = (*place, batches[number].mask[tuple(place)])
+        np.testing.assert_allclose(found[number].advantages[where], advantages, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[number].returns[where], returns, rtol=1e-4, atol=1e-5)
+    assert all(not np.any(batch.advantages[~batch.mask]) for batch in found)
+    np.testing.assert_allclose(measured["advantage/mean"], unwhitened.mean(), atol=1e-5)
+    targets = torch.cat([returns for _, returns in expected.values()])
+    values = torch.cat([torch.tensor(b.values[b.mask]) for b in batches])
+    explained = 1 - (targets - values).var() / targets.var()
+    np.testing.assert_allclose(measured["value/explained_variance"], explained, rtol=1e-4)
+    if kl:
+        taken = sum((b.reference_log_probabilities - b.sampling_log_probabilities)[b.mask].sum() for b in batches)
+        np.testing.assert_allclose(measured["reward/kl_penalty"], kl * taken / len(expected), rtol=1e-4)
+    else:
+        assert "reward/kl_penalty" not in measured
+
+
+def test_without_whitening_advantages_are_returns_less_values():
+    found, _ = estimated(rollout(), critic(whiten=False, trace=1.0))
+    for batch in found:
+        expected = np.where(batch.mask, batch.returns - batch.values, 0)
+        np.testing.assert_allclose(batch.advantages, expected, atol=1e-5)
+        reward = np.where(batch.mask, batch.rewards[..., None], 0)
+        np.testing.assert_allclose(batch.returns, reward, atol=1e-5)  # gamma = lambda = 1: every token's return is R
+
+
+def test_hand_numbers_of_the_token_rewards():
+    mask = np.array([[True, True, False], [False, False, False]])
+    log_ratio = np.array([[-0.5, 0.25, np.nan], [np.nan] * 3])
+    found = token_rewards(np.array([2.0, 7.0]), mask, log_ratio, 0.1)
+    np.testing.assert_allclose(found, [[-0.05, 2.025, 0], [0, 0, 0]], atol=1e-6)
+    np.testing.assert_array_equal(token_rewards(np.array([2.0, 7.0]), mask), [[0, 2, 0], [0, 0, 0]])
+
+
+def random_values(seed=0, shape=(4, 6)):
+    random = np.random.default_rng(seed)
+    values, old, returns = random.normal(0, 0.4, (3, *shape)).astype(np.float32)
+    mask = random.random(shape) < 0.7
+    mask[:, 0] = True
+    return values, old, returns, mask
+
+
+@pytest.mark.parametrize("clip", [0.2, None])
+def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
+    values, old, returns, mask = random_values()
+    (loss, metrics), gradient = jax.value_and_grad(value_loss, has_aux=True)(values, old, returns, mask, clip)
+    leaf = torch.tensor(values, requires_grad=True)
+    old, returns, chosen = (torch.tensor(each) for each in (old, returns, mask.astype(np.float32)))
+    first = second = torch.square(leaf - returns)
+    if clip is not None:
+        second = torch.square(torch.clamp(leaf, old - clip, old + clip) - returns)
+    expected = 0.5 * (torch.max(first, second) * chosen).sum() / chosen.sum()
+    expected.backward()
+    np.testing.assert_allclose(loss, expected.item(), rtol=1e-5)
+    np.testing.assert_allclose(gradient, leaf.grad, atol=1e-6)
+    np.testing.assert_allclose(metrics["value/clipped"], ((second > first) * chosen).sum() / chosen.sum(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["value/mean"], (leaf.detach() * chosen).sum() / chosen.sum(), rtol=1e-5)
+
+
+def test_hand_numbers_of_the_value_clip():
+    # From 0 to 1 with a clip of 0.5: towards a return of 2 the clipped error (1.5) counts, and nothing is gained;
+    # away from a return of -1 the plain error (2) does.
+    values, returns = jnp.array([[1.0, 1.0]]), jnp.array([[2.0, -1.0]])
+    arguments = jnp.zeros((1, 2)), returns, jnp.ones((1, 2), bool), 0.5
+    (loss, metrics), gradient = jax.value_and_grad(value_loss, has_aux=True)(values, *arguments)
+    np.testing.assert_allclose(loss, 0.5 * (1.5**2 + 2**2) / 2)
+    np.testing.assert_allclose(gradient, [[0, 1]])
+    np.testing.assert_allclose(metrics["value/clipped"], 0.5)
+
+
+def test_padding_is_never_read():
+    values, old, returns, mask = random_values()
+
+    def found(outside):
+        arrays = [np.where(mask, each, outside) for each in (values, old, returns)]
+        return jax.value_and_grad(lambda v: value_loss(v, *arrays[1:], mask, 0.2)[0])(arrays[0])
+
+    jax.tree.map(np.testing.assert_array_equal, found(0.0), found(np.nan))
+
+
+def filled(layout):
+    """One rollout with values and returns that depend on the episode and the token only, however it is packed."""
+    batch = pack(trajectories(count=8, shortest=9, longest=16), layout)
+    score = make_score(hidden, read_values)
+    return batch.replace(values=score(critic_params(1), batch), returns=score(critic_params(2), batch))
+
+
+def test_packing_and_accumulation_are_only_a_layout():
+    gradients = jax.jit(make_gradients(hidden, read_values, critic().objective))
+    alone, packed = (filled(Layout(rows=rows, row_lengths=(length,))) for rows, length in ((8, 16), (1, 32)))
+    assert len(alone.tokens) == 1 and len(packed.tokens) > 1
+    found, expected = (gradients(critic_params(), batch) for batch in (packed, alone))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+    assert "entropy" not in found[2] and found[2].keys() == {"loss/value", "value/mean", "value/clipped"}
+
+
+def test_a_critic_learns_the_returns_by_itself():
+    batch = filled(Layout(rows=2, row_lengths=(16,)))
+    update = make_update(hidden, read_values, critic(value_clip=None).objective, optimizer())
+    state, losses = initial_state(critic_params(), optimizer()), []
+    for _ in range(20):
+        state, metrics = update(state, batch)
+        losses.append(float(metrics["loss/value"]))
+    assert losses[-1] < losses[0] / 2 and metrics["update/skipped"] == 0
+
+
+def test_two_states_side_by_side():
+    policy, value_model = (initial_state(params, optimizer()) for params in (new_params(), critic_params()))
+    both = ActorCriticState.of(policy, value_model)
+    assert both.params is policy.params and both.critic is value_model
+    jax.tree.map(np.testing.assert_array_equal, both.policy, policy)
+    assert type(both.policy) is type(policy)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"discount": 1.1}, {"trace": -0.1}, {"value_clip": 0.0}, {"kl_in_reward": -1e-3}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_user_errors(settings):
+    with pytest.raises(UserError, match=f"Critic.{next(iter(settings))} is|and Critic.{next(iter(settings))} "):
+        critic(**settings)
