@@ -81,7 +81,14 @@ COMMANDS = {
     ),
     "report": Command(
         function="lcrag.experiments:report",
-        summary="Writes report.md and its plots for a run's folder",
+        summary="The tables and plots of several runs, or report.md again for one",
+        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
+        gin_file="report.gin",
+        options={"--against": "compare_runs.against", "--axis": "compare_runs.axis"},
+        details="RUN is the folder of a run or of evaluations, or one that holds some. Runs of one method are\n"
+        "averaged, and report.md, tables.tex and plots written into --output_dir. --against names the method that\n"
+        "all others are tested against, --axis the binding that a study varies. Without RUN the report of the run\n"
+        "in --output_dir is written again; --gin_file is then the configuration that it was evaluated with.",
     ),
     "serve": Command(
         function="lcrag.experiments:serve",

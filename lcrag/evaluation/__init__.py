@@ -7,7 +7,8 @@ from lcrag.evaluation.metrics import evaluate, question_metrics
 from lcrag.evaluation.report import Report, write_report
 from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
 from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
-from lcrag.evaluation.tables import Comparison, Table, comparison_table, method_table, to_markdown, to_rich
+from lcrag.evaluation.table import Table, to_markdown, to_rich
+from lcrag.evaluation.tables import Comparison, comparison_table, method_table
 from lcrag.evaluation.training_log import read_training_log
 
 __all__ = [

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 
 from lcrag.evaluation.plots import draw_training_curves
-from lcrag.evaluation.tables import Table, to_markdown
+from lcrag.evaluation.table import Table, to_markdown
 from lcrag.evaluation.training_log import Curve
 
 FIGURE = "training.png"

@@ -72,18 +72,38 @@ def paired_difference(
     draws = np.random.default_rng(seed).integers(len(differences), size=(resamples, len(differences)))
     low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
     spread = differences.std(ddof=1)
-    constant = spread <= 1e-12 * np.abs(differences).max()
-    p_value = float(not differences.any()) if constant else scipy.stats.ttest_1samp(differences, 0.0).pvalue
     return PairedDifference(
         difference=float(differences.mean()),
         standard_error=float(spread / np.sqrt(len(differences))),
-        p_value=float(p_value),
+        p_value=_p_value(differences),
         interval=(float(low), float(high)),
         clusters=len(differences),
     )
 
 
-def _by_cluster(values: Float[np.ndarray, " questions"], clusters: Sequence[str] | None) -> np.ndarray:
+def paired_t_test(
+    first: ArrayLike, second: ArrayLike, clusters: Shaped[np.ndarray, " questions"] | None = None
+) -> float:
+    """The p-value of the two-sided paired t-test over clusters, as in `paired_difference`, without its bootstrap.
+
+    Raises:
+      ValueError: there are fewer than two clusters.
+    """
+    differences = _by_cluster(np.asarray(first, float) - np.asarray(second, float), clusters)
+    if len(differences) < 2:
+        raise ValueError("a paired comparison needs two questions or more")
+    return _p_value(differences)
+
+
+def _p_value(differences: np.ndarray) -> float:
+    """Of the one-sample t-test of mean 0; where all differences are the same, 0, or 1 if they are 0."""
+    constant = differences.std(ddof=1) <= 1e-12 * np.abs(differences).max()
+    return float(not differences.any()) if constant else float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def _by_cluster(
+    values: Float[np.ndarray, " questions"], clusters: Sequence[str] | Shaped[np.ndarray, " questions"] | None
+) -> np.ndarray:
     if clusters is None:
         return values
     index = np.unique(np.asarray(clusters), return_inverse=True)[1]

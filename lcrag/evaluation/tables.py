@@ -1,19 +1,13 @@
-"""Tables of results: built once, printed in the terminal by rich and written as Markdown."""
+"""Tables of one run: before and after by place, and several policies at one place."""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
-
-import rich.box
-import rich.table
-import rich.text
 
 from lcrag.evaluation.comparison import Place
 from lcrag.evaluation.rows import Row
 from lcrag.evaluation.significance import PairedDifference
-
-Tone = Literal["", "better", "worse", "level"]
+from lcrag.evaluation.table import Cell, Table, Tone
 
 METRIC_NAMES = {
     "c3_recall": "c3 recall",
@@ -25,33 +19,6 @@ METRIC_NAMES = {
     "answered": "answered",
 }
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
-
-_STYLES = {"": "", "better": "bold green", "worse": "bold red", "level": "dim"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A cell; `tone` says how a difference is to be seen."""
-
-    text: str
-    tone: Tone = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
-    """A finished table.
-
-    Attributes:
-      title: Its title.
-      header: Names of the columns; the first one names the rows.
-      sections: Rows, in groups that a line separates.
-      note: What a reader must know to read the numbers.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    sections: tuple[tuple[tuple[Cell, ...], ...], ...]
-    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,35 +92,6 @@ def method_table(
     return Table(title=title, header=header, sections=(lines,), note=note)
 
 
-def to_rich(table: Table) -> rich.table.Table:
-    """The table for a terminal."""
-    out = rich.table.Table(
-        title=rich.text.Text(table.title, "bold"),
-        title_justify="left",
-        caption=table.note,
-        caption_justify="left",
-        box=rich.box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for number, name in enumerate(table.header):
-        # Two-line headers keep the usual table within a hundred columns.
-        out.add_column(name if number == 0 else name.replace(" ", "\n", 1), justify="right" if number else "left")
-    for section in table.sections:
-        for line in section:
-            out.add_row(*(rich.text.Text(cell.text, _STYLES[cell.tone]) for cell in line))
-        out.add_section()
-    return out
-
-
-def to_markdown(table: Table) -> str:
-    """The table as Markdown; what is coloured in the terminal is bold."""
-    lines = [f"**{table.title}**", "", _markdown_line(table.header)]
-    lines.append(_markdown_line(["---", *["---:"] * (len(table.header) - 1)]))
-    for section in table.sections:
-        lines += [_markdown_line([_markdown(cell) for cell in line]) for line in section]
-    return "\n".join([*lines, "", table.note, ""]) if table.note else "\n".join([*lines, ""])
-
-
 def place_name(place: Place) -> str:
     """How a place reads: a language, a group of languages, or a subset of the split."""
     split, language = place
@@ -201,12 +139,3 @@ def _number(value: float) -> str:
 
 def _error(error: float) -> str:
     return "" if math.isnan(error) else f" ±{_number(error)}"
-
-
-def _markdown(cell: Cell) -> str:
-    text = cell.text.replace("|", "\\|")
-    return f"**{text}**" if cell.tone in ("better", "worse") else text
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

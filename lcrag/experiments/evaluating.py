@@ -28,6 +28,7 @@ from lcrag.sampling import Sampler
 
 EVALUATION = "evaluation.json"
 ANSWERS = "answers"
+BEFORE, AFTER = "before", "after"  # what a training run calls its policy
 # Added to the run's seed once for each inference run, so that evaluation never draws a training rollout's numbers.
 SEED_OFFSET = 1_000_000
 

@@ -1,4 +1,4 @@
-"""`lcrag report`: a run's tables and its `report.md`."""
+"""`lcrag report`: a run's tables and its `report.md`, or those of several runs (see `comparing`)."""
 
 import json
 import pathlib
@@ -22,11 +22,19 @@ from lcrag.evaluation import (
     to_rich,
     write_report,
 )
-from lcrag.experiments.evaluating import Evaluation, answers_path, inference_runs, read_answers
+from lcrag.experiments.comparing import compare_runs
+from lcrag.experiments.evaluating import (
+    AFTER,
+    BEFORE,
+    EVALUATION,
+    Evaluation,
+    answers_path,
+    inference_runs,
+    read_answers,
+)
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
-BEFORE, AFTER = "before", "after"
 
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
@@ -94,17 +102,28 @@ def report(
     *,
     evaluation: Evaluation | None = None,
 ) -> None:
-    """Writes `report.md` anew for a run's folder.
+    """Writes the tables of several runs, or `report.md` anew for one run's folder.
 
     Args:
-      output_dir: The run's folder.
-      words: Not used.
-      evaluation: How the run was evaluated; without its answers before and after, the report has no tables.
+      output_dir: Where the tables of several runs go; without words, the run's folder.
+      words: Folders of runs, or folders that hold some.
+      evaluation: Without words: how the run was evaluated; without its answers before and after, there are no tables.
+
+    Raises:
+      UserError: no output folder, or none of a run, or a run's evaluation whose configuration is not given.
     """
+    console = make_console()
+    if words:
+        if output_dir is None:
+            raise UserError("lcrag report needs a folder for the tables of several runs: --output_dir=FOLDER")
+        console.print(f"The report is in {compare_runs(output_dir, words, console)}")
+        return
     if output_dir is None or not (output_dir / "run.json").is_file():
         raise UserError(f"{output_dir} is not the folder of a run: give one with --output_dir=FOLDER")
+    if evaluation is None and (output_dir / EVALUATION).is_file():
+        raise UserError(f"{output_dir} was evaluated: name the configuration that says how with --gin_file=FILE")
     evaluated = evaluation is not None and _is_evaluated(output_dir, evaluation)
-    report_run(output_dir, evaluation if evaluated else None, make_console())
+    report_run(output_dir, evaluation if evaluated else None, console)
 
 
 def _is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:

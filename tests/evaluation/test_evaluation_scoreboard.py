@@ -1,0 +1,88 @@
+"""Means over runs and languages by hand, and the paired t-test against scipy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+from evaluation_trials import trial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.errors import UserError
+from lcrag.evaluation.scoreboard import Scoreboard, point_name, scoreboards
+
+ALL = ("", "all")
+
+
+def test_runs_are_averaged_first_over_inferences_then_over_seeds():
+    trials = [
+        trial("a", {"en": [1, 1, 0, 0], "fi": [1, 0, 0, 0]}, run="seed 0"),  # .5 and .25
+        trial("a", {"en": [1, 1, 1, 1], "fi": [1, 1, 0, 0]}, run="seed 0"),  # 1 and .5
+        trial("a", {"en": [0, 0, 0, 0], "fi": [0, 0, 0, 0]}, run="seed 1"),
+    ]
+    standing = Scoreboard(trials).standing(("m", "a"), "exact_match", ALL)
+    assert standing.value == pytest.approx((0.375 + 0.75) / 4)
+    assert (standing.runs, standing.trials) == (2, 3)
+    assert standing.standard_error == pytest.approx(np.std([0.5625, 0], ddof=1) / np.sqrt(2))
+    alone = Scoreboard(trials[:2]).standing(("m", "a"), "exact_match", ALL)
+    assert alone.standard_error == pytest.approx(np.std([0.375, 0.75], ddof=1) / np.sqrt(2)), "between inferences"
+    assert np.isnan(Scoreboard(trials[:1]).standing(("m", "a"), "exact_match", ALL).standard_error)
+    assert Scoreboard(trials).standing(("m", "b"), "exact_match", ALL) is None
+
+
+def test_a_mean_over_languages_is_that_of_their_means():
+    board = Scoreboard([trial("a", {"en": [1, 1, 1, 1, 0], "fi": [0]})])
+
+    def value(part):
+        return board.standing(("m", "a"), "exact_match", part).value
+
+    assert (value(("", "en")), value(("", "fi")), value(ALL)) == pytest.approx((0.8, 0, 0.4))
+    assert (value(("", "seen")), value(("", "zero_shot"))) == pytest.approx((0.8, 0))
+    assert value(("odd", "all")) == 1, "a part's is over its questions"
+    assert board.languages == (("en",), ("fi",)) and board.subsets == ("odd",)
+
+
+def test_the_order_of_answers_does_not_matter():
+    one = trial("a", {"en": [1, 1, 0, 0], "fi": [1, 0, 0, 0]})
+    other = dataclasses.replace(one, method="b", run="b", answered=one.answered[::-1])
+    assert Scoreboard([one, other]).p_value(("m", "a"), ("m", "b"), "exact_match", ALL) == 1
+
+
+scores = st.lists(st.integers(0, 1), min_size=6, max_size=6)
+
+
+@settings(max_examples=25)
+@given(scores, scores, scores, scores)
+def test_the_test_is_scipys_over_questions(en, fi, other_en, other_fi):
+    board = Scoreboard([trial("a", {"en": en, "fi": fi}), trial("b", {"en": other_en, "fi": other_fi})])
+    first, second = np.mean([en, fi], axis=0), np.mean([other_en, other_fi], axis=0)
+    p_value = board.p_value(("m", "a"), ("m", "b"), "exact_match", ALL)
+    if np.ptp(first - second) > 0:
+        assert p_value == pytest.approx(scipy.stats.ttest_rel(first, second).pvalue)
+    else:
+        assert p_value == float(not (first - second).any())
+
+
+def test_no_test_between_different_zero_shot_languages():
+    right = {"en": [1, 0, 1], "fi": [0, 0, 1]}
+    board = Scoreboard([trial("a", right), trial("b", right, seen=("fi",))])
+    assert np.isnan(board.p_value(("m", "a"), ("m", "b"), "exact_match", ("", "seen")))
+    assert board.p_value(("m", "a"), ("m", "b"), "exact_match", ALL) == 1
+    assert board.languages == ((), ("en", "fi")), "trained on are those of every system"
+
+
+def test_different_questions_are_no_comparison():
+    with pytest.raises(UserError, match="a and b answered different questions of toy"):
+        Scoreboard([trial("a", {"en": [1], "fi": [1]}), trial("b", {"en": [1, 0], "fi": [1, 0]})])
+
+
+def test_boards_and_points():
+    right = {"en": [1], "fi": [1]}
+    trials = [trial("a", right, point=0.25), trial("b", right, point=0.25), trial("a", right, dataset="other")]
+    boards = scoreboards(trials)
+    assert list(boards) == [("toy", "held_out", "greedy"), ("other", "held_out", "greedy")]
+    board = boards["toy", "held_out", "greedy"]
+    assert board.systems == [("m", "a [0.25]"), ("m", "b [0.25]")]
+    assert board.rival(("m", "a [0.25]"), "b") == ("m", "b [0.25]") and board.rival(("m", "a [0.25]"), "c") is None
+    assert [point_name(1.0), point_name(0.25), point_name("native only")] == ["1", "0.25", "native only"]
