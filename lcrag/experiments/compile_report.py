@@ -130,13 +130,14 @@ def check_fits(findings: Sequence[Finding], target: Target) -> None:
     """
     for each in findings:
         if each.fits is False:
+            learns = each.compilation.program in ("update", "critic")
             mends = (
-                "lower Layout.rows or raise mesh.fsdp"
-                if each.compilation.program == "update"
-                else ("lower Sampler.slots or Sampler.context, or raise mesh.tensor")
+                "Layout.rows, or raise mesh.fsdp"
+                if learns
+                else "Sampler.slots or Sampler.context, or raise mesh.tensor"
             )
             there = "" if each.memory is None else f" of the {size_text(each.memory)} there"
             raise UserError(
                 f"the {each.compilation.program} does not fit {target.name}: it needs {size_text(each.needed)}{there}"
-                f" on each device; {mends}"
+                f" on each device; lower {mends}"
             )
