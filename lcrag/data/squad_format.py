@@ -11,6 +11,7 @@ import pydantic
 from lcrag.data.json_places import line_in_json
 from lcrag.data.rows import BadRows, Row, Text, first_problem, read_text
 from lcrag.errors import UserError
+from lcrag.retrieval.passages import Passage
 
 _BYTE_ORDER_MARK = "\ufeff"
 _Schema = TypeVar("_Schema", bound=pydantic.BaseModel)
@@ -57,6 +58,11 @@ class SquadParagraph:
     number: int
     text: str
     questions: tuple[SquadQuestion, ...]
+
+    @property
+    def passage(self) -> Passage:
+        """The paragraph as a passage; translations of each other have the same id."""
+        return Passage(id=f"{self.title}/{self.number}", title=self.title, text=self.text)
 
 
 def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:

@@ -89,17 +89,12 @@ def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> li
     Raises:
       UserError: an unknown language, a missing file, or a bad row.
     """
-    paragraphs = read_squad(xquad_file(folder, language), bad_rows)
-    return [Passage(id=_passage_id(each), title=each.title, text=each.text) for each in paragraphs]
-
-
-def _passage_id(paragraph: SquadParagraph) -> str:
-    return f"{paragraph.title}/{paragraph.number}"
+    return [paragraph.passage for paragraph in read_squad(xquad_file(folder, language), bad_rows)]
 
 
 def _asked(paragraphs: Sequence[SquadParagraph]) -> dict[str, _Asked]:
     return {
-        question.id: _Asked(article=paragraph.title, passage=_passage_id(paragraph), question=question)
+        question.id: _Asked(article=paragraph.title, passage=paragraph.passage.id, question=question)
         for paragraph in paragraphs
         for question in paragraph.questions
     }

@@ -1,10 +1,11 @@
-"""Evaluation: metrics of answered questions, their errors and differences, tables, figures and the report."""
+"""Evaluation: metrics of answered questions and of searches, their errors and differences, tables and the report."""
 
 from lcrag.evaluation.answered import Answered
 from lcrag.evaluation.comparison import Place, compare
 from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
 from lcrag.evaluation.metrics import evaluate, question_metrics
 from lcrag.evaluation.report import Report, write_report
+from lcrag.evaluation.retrieval_metrics import retrieval_rows
 from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
 from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
 from lcrag.evaluation.table import Table, to_markdown, to_rich
@@ -31,6 +32,7 @@ __all__ = [
     "question_metrics",
     "read_rows",
     "read_training_log",
+    "retrieval_rows",
     "to_markdown",
     "to_rich",
     "write_report",

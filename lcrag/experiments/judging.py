@@ -9,8 +9,7 @@ from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.judgements import Judgements, judged_questions, read_trec
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.evaluation import Row, read_rows, write_rows
-from lcrag.evaluation.retrieval_metrics import retrieval_rows
+from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.experiments.datasets import counted_bad_rows
 from lcrag.retrieval import SearchableCollections
 

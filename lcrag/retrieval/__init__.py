@@ -2,9 +2,9 @@
 
 Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
 `initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
-`rebuild_index`, `load_collections`, `Collections`; `SearchableCollections`, what `Collections` and those of
-`lcrag.retrieval.remote` have in common; `lcrag.retrieval.service` serves them over HTTP. JAX, Arrow and ScaNN are
-imported at first use.
+`rebuild_index`, `load_collections`, `Collections`; `Shards`, `open_shards`, `build_from_shards`;
+`SearchableCollections`, what `Collections` and those of `lcrag.retrieval.remote` have in common;
+`lcrag.retrieval.service` serves them over HTTP. JAX, Arrow and ScaNN are imported at first use.
 """
 
 import importlib
@@ -15,23 +15,25 @@ from lcrag.retrieval.searchable import SearchableCollections
 
 if TYPE_CHECKING:
     from lcrag.retrieval.bert_config import BertConfig, XlmRobertaConfig
-    from lcrag.retrieval.building import build_collection, rebuild_index
+    from lcrag.retrieval.building import build_collection, build_from_shards, rebuild_index
     from lcrag.retrieval.collections import Collections, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
     from lcrag.retrieval.encoder import Encoder, initialise_encoder
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
     from lcrag.retrieval.encoder_settings import EncoderSettings
+    from lcrag.retrieval.shards import Shards, open_shards
 
 _MODULES = {
     "bert_config": ("BertConfig", "XlmRobertaConfig"),
-    "building": ("build_collection", "rebuild_index"),
+    "building": ("build_collection", "build_from_shards", "rebuild_index"),
     "collections": ("Collections", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
     "encoder": ("Encoder", "initialise_encoder"),
     "encoder_folder": ("load_encoder", "save_encoder"),
     "encoder_settings": ("EncoderSettings",),
+    "shards": ("Shards", "open_shards"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -46,11 +48,14 @@ __all__ = [
     "Pair",
     "Passage",
     "SearchableCollections",
+    "Shards",
     "XlmRobertaConfig",
     "build_collection",
+    "build_from_shards",
     "initialise_encoder",
     "load_collections",
     "load_encoder",
+    "open_shards",
     "rebuild_index",
     "save_encoder",
     "train_encoder",

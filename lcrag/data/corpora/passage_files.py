@@ -50,7 +50,7 @@ def squad_passages(path: pathlib.Path, bad_rows: BadRows) -> Iterator[Passage]:
       UserError: it cannot be read; or a part of it is bad, and bad rows are not skipped.
     """
     for paragraph in read_squad(path, bad_rows):
-        yield Passage(id=f"{paragraph.title}/{paragraph.number}", title=paragraph.title, text=paragraph.text)
+        yield paragraph.passage
 
 
 def _split(contents: str) -> tuple[str, str]:
