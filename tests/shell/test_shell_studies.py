@@ -1,0 +1,83 @@
+"""`launch/study.sh` runs every point of a study once, with configurations that can be read, and then its report."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lcrag import main
+from lcrag.cli.arguments import split_arguments
+from lcrag.cli.gin_files import read_bindings, read_file
+
+ROOT = Path(__file__).resolve().parents[2]
+# Writes down how it was called, and leaves what the real command leaves when it is done.
+PRETENDED = """#!/usr/bin/env bash
+printf '%q ' "$@" >>calls; echo >>calls
+for word in "$@"; do
+  case $word in --output_dir=*) mkdir -p "${word#*=}"; touch "${word#*=}"/{report.md,evaluation.json} ;; esac
+done
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "launch").mkdir()
+    shutil.copy(ROOT / "launch" / "study.sh", tmp_path / "launch")
+    (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
+    (tmp_path / ".venv" / "bin" / "lcrag").chmod(0o755)
+
+    def runs(*words, **settings):
+        command = ["bash", str(tmp_path / "launch" / "study.sh"), *words]
+        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+        calls, lines = tmp_path / "calls", []
+        if calls.exists():
+            lines = [
+                split_arguments(shlex.split(line), main.special_options()) for line in calls.read_text().splitlines()
+            ]
+            calls.unlink()
+        return done, lines
+
+    return runs
+
+
+STUDIES = {"ablations": 6, "data": 8, "training_languages": 16, "collections": 18, "retrieval": 15, "curves": 2}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_point_and_a_report(study, name):
+    done, calls = study(name, SEEDS="0 1")
+    assert done.returncode == 0, done.stderr
+    *points, report = calls
+    evaluated = name in ("collections", "retrieval")
+    measured = [call for call in points if call.command == ("evaluate" if evaluated else "train")]
+    assert len(measured) == 2 * STUDIES[name] and len(points) - len(measured) == (2 if evaluated else 0)
+    assert len({call.output_dir for call in points}) == len(points)
+    for call in points:
+        assert [*(statement for file in call.gin_files for statement in read_file(file)), *read_bindings(call.bindings)]
+        assert any(binding in ("SEED = 0", "SEED = 1") for binding in call.bindings)
+    assert report.command == "report" and report.words == (f"runs/studies/{name}",)
+
+
+def test_what_is_done_is_not_done_again(study):
+    _, first = study("retrieval", SEEDS="0", METHODS="lcrl")
+    _, second = study("retrieval", SEEDS="0", METHODS="lcrl")
+    assert [call.command for call in first] == ["train", *["evaluate"] * 5, "report"]
+    assert [call.command for call in second] == ["report"]
+    policies = {binding for call in first[1:-1] for binding in call.bindings if binding.startswith("policy.folder")}
+    assert policies == {"policy.folder = 'runs/studies/trained/lcrl-0/policy'"}
+
+
+def test_a_methods_file_is_the_last_word_and_others_are_passed_on(study):
+    _, calls = study("data", "--gin.STEPS=3", SEEDS="0", METHODS="msearch_r1", EXPERIMENT="mine.gin")
+    assert calls[0].gin_files == ("mine.gin", "study/data_25.gin", "method/msearch_r1.gin")
+    assert all("STEPS = 3" in call.bindings for call in calls[:-1])
+
+
+def test_an_unknown_study(study):
+    done, calls = study("figure_9")
+    assert done.returncode == 2 and not calls and done.stderr.startswith("lcrag: error: choose a study")
