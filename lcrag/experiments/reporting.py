@@ -3,6 +3,7 @@
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import gin
 from rich.console import Console
@@ -46,7 +47,11 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
     ]
     groups.append([(f"{split}/{subset}", "all") for subset in SUBSETS])
     found = []
-    settings = {"split": split, "seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
+    settings: dict[str, Any] = {
+        "split": split,
+        "seen_languages": evaluation.seen_languages,
+        "languages": evaluation.languages,
+    }
     for decoding in evaluation.temperatures:
         answers = {label: _answers(folder, label, decoding) for label in _labels(evaluation)}
         for label, answered in answers.items():
