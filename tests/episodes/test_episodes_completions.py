@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from episode_scripts import fickle, lcrl_programs, question, runner, search, slow
+from episode_scripts import LANGUAGES, fickle, hit, lcrl_programs, question, runner, search, slow
 
 from lcrag.episodes import (
     Chat,
@@ -20,8 +20,10 @@ from lcrag.episodes import (
     Runner,
     SamplerCompleter,
     SideCompletion,
+    d_rag,
     episode_json,
     information,
+    rag,
 )
 from lcrag.errors import UserError
 from lcrag.policy import initialise, log_probabilities
@@ -226,6 +228,28 @@ def test_completions_stand_in_the_chat_template():
     assert record.completions == (
         SideCompletion(None, "<eos>[system]S<eos><eos>[user]How are you?<eos>[assistant]", "fine", 4),
     )
+
+
+def test_passages_leave_room_for_the_markup_of_the_chat_template():
+    """The opening is the user's turn: what the template adds to it counts as well."""
+    from test_episodes_chat import chat_tokenizer
+
+    def long(queries, languages, passages):
+        return [
+            [hit(query, language, "Lima is the capital. " * 40)]
+            for query, language in zip(queries, languages, strict=True)
+        ]
+
+    tokenizer = chat_tokenizer()
+    sampler = ScriptedSampler(tokenizer, lambda *_: " Lima</answer>", slots=2, context=200)
+    r = Runner(sampler=sampler, tokenizer=tokenizer, search=long, chat=Chat(system="Be brief. " * 8))
+    for program in (rag, d_rag):
+        started = program(question(), LANGUAGES, wording="atlas", observation_tokens=10_000)
+        (record,) = r.run([(question(), started, 0)])
+        assert record.outcome.answer == "Lima" and record.finished
+        prompts = [record.prompt, *(each.prompt for each in record.completions)]
+        assert all("</information>\n<answer><eos>[assistant]" in prompt for prompt in prompts)
+        assert 150 < len(record.tokens[record.turn == -1]) <= 200 - r.answer_room or program is d_rag
 
 
 def test_a_prompt_adapts_to_the_room_or_the_context_is_full():
