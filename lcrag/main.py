@@ -60,8 +60,8 @@ COMMANDS = {
     "sft": Command(
         function="lcrag.experiments:sft",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
-        details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir, beside config.gin,\n"
-        "run.json, metrics.jsonl and checkpoints/. Rows of one's own:\n"
+        details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
+        "beside config.gin, run.json, metrics.jsonl and checkpoints/. Rows of one's own:\n"
         "  lcrag sft --gin_file=sft.gin --gin_file=data/demonstrations.gin \\\n"
         "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
         f"{ABOUT_BAD_ROWS}",

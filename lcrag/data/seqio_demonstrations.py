@@ -78,4 +78,5 @@ def _text(example: Mapping[str, Any], feature: str, task: seqio.Task) -> str:
     value = example.get(f"{feature}_pretokenized", example[feature])
     if isinstance(value, bytes):
         return value.decode()
-    return task.output_features[feature].vocabulary.decode(np.asarray(value).tolist())
+    vocabulary = task.output_features[feature].vocabulary
+    return vocabulary.decode([index for index in np.asarray(value).tolist() if index != vocabulary.eos_id])

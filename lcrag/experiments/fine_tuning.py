@@ -82,7 +82,7 @@ def sft(
     if output_dir is None:
         raise UserError("lcrag sft needs a folder for its results: --output_dir=FOLDER")
     check_counts("sft", steps=steps, rows_per_step=rows_per_step, validate_every=validate_every)
-    check_counts("sft", patience=patience or 1, most_skipped_in_a_row=most_skipped_in_a_row)
+    check_counts("sft", patience=1 if patience is None else patience, most_skipped_in_a_row=most_skipped_in_a_row)
     longest = max(layout.row_lengths)
     check_rows(layout, longest, policy.mesh)
     chat = configured_chat()

@@ -33,6 +33,8 @@ from lcrag.experiments.evaluating import (
     inference_runs,
     read_answers,
 )
+from lcrag.runs.configured import read_configured
+from lcrag.runs.folder import CONFIG
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
@@ -87,7 +89,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     path = write_report(
         folder,
         Report(
-            title="LcRL on the atlas" if evaluation else "Training run",
+            title=str(read_configured(folder / CONFIG).get("Method.name", "Training run")),
             summary=f"Started {about['started']}, seed {about['seed']}.",
             command=" ".join(about["command"]),
             commit=about["commit"] or "not in a repository",

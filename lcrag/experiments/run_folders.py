@@ -21,6 +21,7 @@ EVALUATED = "policy"  # the label that `lcrag evaluate` gives unless it is told 
 # What runs of one system may differ in: random numbers, the weights they lead to, and what changes no result.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", FOLDER, "policy.adapter_seed", "evaluate.label"),
+    *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.most_skipped_in_a_row"),
     *("train.checkpoint_every", "train.episodes_every", "train.sentinels", "train.most_skipped_in_a_row"),
     *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
     *("Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),

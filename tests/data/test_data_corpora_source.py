@@ -147,7 +147,11 @@ def test_bad_rows_of_passages_parquet_and_tsv(tmp_path):
         documents(tmp_path / "a.tsv")
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.jsonl.gz", gzip.compress(b"{}" * 99)[:-12]), ("a.parquet", b"PAR1")])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.jsonl.gz", gzip.compress(b"{}" * 99, mtime=0)[:-12]), ("a.parquet", b"PAR1")],
+    ids=["gzip", "parquet"],
+)
 def test_damaged_files_are_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name}"):

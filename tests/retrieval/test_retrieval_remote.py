@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lcrag.episodes.requests import RetrievalFailure, Retrieve
 from lcrag.episodes.batched_search import Retries, answer_batch
+from lcrag.episodes.requests import RetrievalFailure, Retrieve
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal

@@ -1,0 +1,115 @@
+"""Demonstrations as tokens: the same as in an episode, control tokens only where they belong, losses where wanted."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from lcrag.curation.encoding import RowEncoder, UnusableRow
+from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows
+from lcrag.episodes import Chat, Runner, episode_json, hierarchical_search
+from lcrag.policy import ChatTemplate
+from lcrag.retrieval import Hit
+from lcrag.testing import tiny_tokenizer
+from lcrag.testing.scripted_sampler import ScriptedSampler
+from lcrag.testing.tokenizer_families import LOSSLESS
+
+TEMPLATE = ChatTemplate(
+    "{% for message in messages %}<eos>[{{ message.role }}]{{ message.content }}{% endfor %}[model]"
+)
+CHATTING = dataclasses.replace(tiny_tokenizer(), chat_template=TEMPLATE)
+QUESTION = Question(id="1", dataset="test", language="fi", text="Capital of Peru?", answers=("Lima",))
+
+
+def demonstration(*turns, opening="Capital of Peru?\n", **fields):
+    turns = tuple(DemonstratedTurn(by=by, text=text, learn=by == "policy") for by, text in turns)
+    return Demonstration(opening=opening, turns=turns, topic="", path=pathlib.Path("rows.jsonl"), line=1, **fields)
+
+
+def encoder(tokenizer, longest=200, **options):
+    return RowEncoder(tokenizer, options.pop("chat", Chat()), longest, **options)
+
+
+@pytest.mark.parametrize("family", LOSSLESS)
+def test_learned_are_the_policys_tokens_and_the_end(family):
+    tokenizer = LOSSLESS[family]()
+    turns = (
+        ("policy", "<search> Peru</search>"),
+        ("environment", "Lima</s><eos>\n"),
+        ("policy", "<answer> Lima</answer>"),
+    )
+    row = encoder(tokenizer).demonstration(demonstration(*turns))
+    assert row.tokens.dtype == np.int32 and len(row.tokens) == len(row.learned)
+    assert row.tokens[-1] == tokenizer.eos_ids[0] and row.learned[-1]
+    assert not np.isin(row.tokens[:-1], tokenizer.eos_ids).any()  # what spells a control token is text
+    learned = tokenizer.decode_bytes(row.tokens[:-1][row.learned[:-1]]).decode()
+    given = tokenizer.decode_bytes(row.tokens[~row.learned]).decode()
+    assert learned == "<search> Peru</search><answer> Lima</answer>"
+    assert given.lstrip() == "Capital of Peru?\nLima</s><eos>\n"
+
+
+@pytest.mark.parametrize(
+    ("turns", "ends"),
+    [
+        ((("policy", "a"), ("environment", "b")), False),
+        ((("policy", "a"), ("environment", "b"), ("policy", "c")), True),
+    ],
+)
+def test_what_follows_the_last_learned_turn_is_left_out(turns, ends):
+    tokenizer = tiny_tokenizer()
+    rows = [encoder(tokenizer, end_of_sequence=wanted).demonstration(demonstration(*turns)) for wanted in (True, False)]
+    assert all(row.learned[-1] for row in rows)
+    assert len(rows[0].tokens) - len(rows[1].tokens) == int(ends)
+
+
+@pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), CHATTING], ids=["plain", "chat"])
+def test_an_episode_that_was_written_is_read_back_as_it_stood(tmp_path, tokenizer):
+    """From the sampler's tokens through a file of JSON lines to a training row."""
+
+    def script(context, generation):
+        return "<answer>Lima</answer>" if "</information>" in context else "<search>Peru</search>"
+
+    hit = Hit(id="1", title="Peru", text="Its capital is Lima <eos>.", score=1.0, language="fi")
+    runner = Runner(
+        sampler=ScriptedSampler(tokenizer, script, slots=1, context=400),
+        tokenizer=tokenizer,
+        search=lambda queries, languages, k: [[hit]] * len(queries),
+        max_tokens=60,
+    )
+    program = hierarchical_search(QUESTION, ("fi",), prompt="atlas", style="atlas", budget=1)
+    [record] = runner.run([(QUESTION, program, 0)])
+    line = episode_json(record)
+    assert ("opening" in line) == (tokenizer is CHATTING)
+    (tmp_path / "step_0.jsonl").write_text(json.dumps(line))
+    [read] = read_demonstrations([tmp_path / "step_0.jsonl"], BadRows())
+    row = encoder(tokenizer, 400, end_of_sequence=False).demonstration(read)
+    np.testing.assert_array_equal(row.tokens, record.tokens)
+    np.testing.assert_array_equal(row.learned, record.by_policy)
+    played = encoder(tokenizer, 400, end_of_sequence=False).record(record)
+    np.testing.assert_array_equal(played.tokens, row.tokens)
+
+
+def test_a_prompt_in_a_template_is_not_put_in_one_again():
+    written = demonstration(("policy", "a"), opening="<eos>[user]Where?[model]", in_template=True)
+    with pytest.raises(UnusableRow, match="control token <eos>: if it stands in a chat template already"):
+        encoder(CHATTING).demonstration(written)
+    encoder(CHATTING).demonstration(dataclasses.replace(written, in_template=False))  # a question that spells one
+    encoder(CHATTING, chat=Chat(template=False)).demonstration(written)
+    encoder(tiny_tokenizer()).demonstration(written)
+
+
+@pytest.mark.parametrize(
+    ("row", "longest", "problem"),
+    [
+        (demonstration(("policy", "a" * 30)), 20, "tokens, but the longest training row"),
+        (demonstration(("policy", "a"), opening=""), 20, "nothing stands before"),
+        (demonstration(("policy", ""), ("environment", "b")), 20, "no tokens to learn"),
+    ],
+)
+def test_unusable_rows(row, longest, problem):
+    with pytest.raises(UnusableRow, match=problem):
+        encoder(tiny_tokenizer(), longest).demonstration(row)

@@ -1,0 +1,113 @@
+"""Demonstrations in files: what a row may hold, whom a wrong one names, and which side of a split it falls on."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcrag.data.demonstrations import read_demonstrations, take_part
+from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
+
+GOOD = {
+    "prompt": "Where is Chad?\n",
+    "turns": [
+        {"by": "policy", "text": "<search> Chad</search>"},
+        {"by": "environment", "text": "<information>\n</information>\n"},
+        {"by": "policy", "text": "<answer> in Africa</answer>"},
+    ],
+}
+
+
+def write(path, *rows):
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_row_says_who_wrote_what(tmp_path):
+    pair = {**GOOD, "turns": [{**GOOD["turns"][0], "learn": False}, *GOOD["turns"][1:]]}
+    episode = {**GOOD, "question_id": 7, "dataset": "mkqa", "answer": "in Africa", "rewards": {"total": 1.0}}
+    rows = read_demonstrations([write(tmp_path / "rows.jsonl", GOOD, "", pair, episode)], BadRows())
+    assert [turn.learn for turn in rows[0].turns] == [True, False, True]
+    assert [turn.learn for turn in rows[1].turns] == [False, False, True]
+    assert [row.line for row in rows] == [1, 3, 4]
+    assert rows[0].opening == rows[0].topic == "Where is Chad?\n" and rows[2].topic == "mkqa/7"
+    assert rows[0].in_template
+
+
+def test_an_opening_stands_in_for_a_prompt_in_a_template(tmp_path):
+    row = {**GOOD, "prompt": "<user>Where?<model>Passages", "opening": ["Where?", "Passages"]}
+    [read] = read_demonstrations([write(tmp_path / "rows.jsonl", row)], BadRows())
+    assert read.opening == "Where?" and not read.in_template
+    assert (read.turns[0].by, read.turns[0].text, read.turns[0].learn) == ("environment", "Passages", False)
+
+
+@pytest.mark.parametrize(
+    ("row", "place", "problem"),
+    [
+        ('{"prompt": "a"', "line 2:", "invalid JSON"),
+        ({**GOOD, "prompt": ""}, "line 2, field prompt", "at least 1 character"),
+        ({**GOOD, "prompt": None}, "line 2, field prompt", "valid string"),
+        ({"prompt": "a"}, "line 2, field turns", "field required"),
+        ({**GOOD, "turns": []}, "line 2, field turns", "at least 1 item"),
+        ({**GOOD, "turns": [{"by": "user", "text": "a"}]}, "line 2, field turns.0.by", "'policy' or 'environment'"),
+        ({**GOOD, "turns": [{"by": "policy"}]}, "line 2, field turns.0.text", "field required"),
+        ({**GOOD, "turns": [{"by": "policy", "text": 3}]}, "line 2, field turns.0.text", "valid string"),
+        ({**GOOD, "turns": [{"by": "policy", "text": ""}]}, "line 2, field turns", "no text of the policy"),
+        ({**GOOD, "turns": [GOOD["turns"][1]]}, "line 2, field turns", "no text of the policy"),
+        (
+            {**GOOD, "turns": [*GOOD["turns"], {"by": "environment", "text": "a", "learn": True}]},
+            "line 2, field turns.3.learn",
+            "never learned",
+        ),
+        ({**GOOD, "opening": []}, "line 2, field opening", "at least 1 item"),
+    ],
+)
+def test_a_wrong_row_is_one_sentence(tmp_path, row, place, problem):
+    path = write(tmp_path / "rows.jsonl", GOOD, row, GOOD)
+    with pytest.raises(UserError) as error:
+        read_demonstrations([path], BadRows())
+    message = str(error.value)
+    assert message.startswith(f"{path}, {place}") and problem in message and "\n" not in message
+    bad_rows = BadRows(skip=True)
+    assert len(read_demonstrations([path], bad_rows)) == 2 and len(bad_rows.problems) == 1
+
+
+def test_files_by_pattern(tmp_path):
+    (tmp_path / "episodes").mkdir()
+    for step in (0, 10):
+        write(tmp_path / "episodes" / f"step_{step}.jsonl", {**GOOD, "prompt": f"{step}?"})
+    pattern = str(tmp_path / "episodes" / "*.jsonl")
+    assert [row.opening for row in read_demonstrations([pattern], BadRows())] == ["0?", "10?"]
+    for files, part in (((), "no file"), ((pattern.replace("step", "s"), str(tmp_path / "*.gz")), "no file is called")):
+        with pytest.raises(UserError, match=part):
+            read_demonstrations(files, BadRows())
+    with pytest.raises(UserError, match="there is no file"):
+        read_demonstrations([tmp_path / "none.jsonl"], BadRows())
+
+
+@given(
+    topics=st.lists(st.integers(0, 8), min_size=2, max_size=30).filter(lambda topics: len(set(topics)) > 1),
+    share=st.floats(0.05, 0.6),
+    seed=st.integers(0, 3),
+)
+def test_a_topic_is_on_one_side(tmp_path_factory, topics, share, seed):
+    rows = [{**GOOD, "question_id": topic, "prompt": f"{topic}, {number}"} for number, topic in enumerate(topics)]
+    path = write(tmp_path_factory.mktemp("split") / "rows.jsonl", *rows)
+    everything = read_demonstrations([path], BadRows())
+    sides = {part: take_part(everything, part, share, seed) for part in ("train", "validation")}
+    assert sorted([row.line for side in sides.values() for row in side]) == [row.line for row in everything]
+    assert not {row.topic for row in sides["train"]} & {row.topic for row in sides["validation"]}
+    assert all(sides.values()) and take_part(everything, "all", share, seed) == everything
+
+
+def test_impossible_splits(tmp_path):
+    rows = read_demonstrations([write(tmp_path / "rows.jsonl", GOOD)], BadRows())
+    for part, share, sentence in (
+        ("test", 0.1, "no part 'test'"),
+        ("train", 1.0, "validation share of 1.0"),
+        ("train", 0.1, "about 1 questions, too few"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            take_part(rows, part, share, 0)
