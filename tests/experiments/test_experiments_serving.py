@@ -55,7 +55,7 @@ def test_training_behind_our_service_is_the_same_training(tiny, service, tmp_pat
         name = f"episodes/step_{step}.jsonl"
         assert json_lines(here / name) == json_lines(there / name)
     hashes = [json.loads((each / "run.json").read_text())["hashes"] for each in (here, there)]
-    assert hashes[0] == hashes[1] and len(hashes[0]) == 15
+    assert hashes[0] == hashes[1] and {"policy", "questions", "collection/en"} <= hashes[0].keys()
 
 
 def test_a_run_goes_on_when_the_service_has_moved(tiny, collections, tmp_path):
