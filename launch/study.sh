@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A whole study of LcRL: trains or evaluates every point with every seed, then gathers them in tables and figures.
-#   bash launch/study.sh ablations              table 2: what each part of LcRL is worth
+#   bash launch/study.sh tables                 tables 1 and 2: LcRL, its baselines and its ablations
+#   bash launch/study.sh ablations              table 2 alone: what each part of LcRL is worth
 #   bash launch/study.sh data                   figure 4: 25, 50, 75 and 100 % of the training questions
 #   bash launch/study.sh training_languages     figure 5: one to eight training languages
 #   bash launch/study.sh collections            figure 3: how many languages may be searched
@@ -11,6 +12,8 @@
 #   SEEDS="0 1 2"               training seeds
 #   METHODS="lcrl msearch_r1"   files of gin/method, lcrl being the experiment itself; each study has its own default
 #   OUTPUT=runs/studies         where everything goes; the report is in OUTPUT/STUDY/report
+#   SFT=sft.gin                 how the baseline SFT is trained in the study `tables`
+#   JOBS=1                      how many run at once; of several, each writes its display into FOLDER.log
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source launch/environment.sh
@@ -20,7 +23,36 @@ study=${1:-}
 shift || true
 experiment=${EXPERIMENT:-quickstart.gin}
 output=${OUTPUT:-runs/studies}
+jobs=${JOBS:-1}
+running=0
 read -ra seeds <<<"${SEEDS:-0 1 2}"
+
+# run_point FOLDER COMMAND...: at once, or beside others. The first failure ends the study.
+run_point() {
+  local folder=$1
+  shift
+  if [ "$jobs" -le 1 ]; then
+    .venv/bin/lcrag "$@" --output_dir="$folder"
+    return
+  fi
+  if [ "$running" -ge "$jobs" ]; then wait_for_one; fi
+  running=$((running + 1))
+  mkdir -p "$(dirname "$folder")"
+  echo "lcrag $* --output_dir=$folder"
+  (.venv/bin/lcrag "$@" --output_dir="$folder" >"$folder.log" 2>&1 || { tail -n 3 "$folder.log" >&2 && exit 1; }) &
+}
+
+wait_for_one() {
+  if ! wait -n; then
+    wait
+    exit 1
+  fi
+  running=$((running - 1))
+}
+
+wait_for_all() {
+  while [ "$running" -gt 0 ]; do wait_for_one; done
+}
 
 # method_file METHOD: the words that make an experiment one of this method.
 method_file() {
@@ -36,7 +68,7 @@ train_point() {
   local folder=$1 seed=$2
   shift 2
   if [ ! -e "$folder/report.md" ]; then
-    .venv/bin/lcrag train --gin_file="$experiment" "$@" --gin.SEED="$seed" --output_dir="$folder"
+    run_point "$folder" train --gin_file="$experiment" "$@" --gin.SEED="$seed"
   fi
 }
 
@@ -45,7 +77,7 @@ evaluate_point() {
   local folder=$1
   shift
   if [ ! -e "$folder/evaluation.json" ]; then
-    .venv/bin/lcrag evaluate --gin_file="$experiment" "$@" --output_dir="$folder"
+    run_point "$folder" evaluate --gin_file="$experiment" "$@"
   fi
 }
 
@@ -73,6 +105,7 @@ evaluate_study() {
       if needs_training "$method"; then
         folder=$output/trained/$method-$seed
         train_point "$folder" "$seed" "${file[@]}" "${others[@]}"
+        wait_for_all
         policy=(--gin.policy.folder="'$folder/policy'")
       fi
       for point in "$@"; do
@@ -83,6 +116,7 @@ evaluate_study() {
   done
 }
 
+# One seed of everything after the other, so that a study which is stopped has whole seeds.
 ablation_study() {
   local seed ablation
   for seed in "${seeds[@]}"; do
@@ -93,9 +127,30 @@ ablation_study() {
   done
 }
 
+baseline_study() {
+  local seed method folder
+  for seed in "${seeds[@]}"; do
+    for method in msearch_r1 search_r1; do
+      train_point "$output/$study/$method-$seed" "$seed" --gin_file="method/$method.gin" "${others[@]}"
+    done
+    folder=$output/$study/sft-$seed
+    if [ ! -e "$folder/report.md" ]; then
+      run_point "$folder" sft --gin_file="${SFT:-sft.gin}" --gin.SEED="$seed"
+    fi
+    for method in direct rag ircot search_o1 d_rag; do
+      evaluate_point "$output/$study/$method-$seed" --gin_file="method/$method.gin" --gin.SEED="$seed"
+    done
+  done
+}
+
 others=("$@")
 axis=()
 case $study in
+  tables)
+    ablation_study
+    baseline_study
+    axis=(--against=mSearch-R1)
+    ;;
   ablations)
     ablation_study
     axis=(--against=LcRL)
@@ -126,8 +181,9 @@ case $study in
     axis=(--against=mSearch-R1)
     ;;
   *)
-    echo "lcrag: error: choose a study: ablations, data, training_languages, collections, retrieval or curves" >&2
+    echo "lcrag: error: choose a study: tables, ablations, data, training_languages, collections, retrieval or curves" >&2
     exit 2
     ;;
 esac
+wait_for_all
 .venv/bin/lcrag report "$output/$study" "${axis[@]}" --output_dir="$output/$study/report"

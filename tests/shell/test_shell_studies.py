@@ -15,7 +15,8 @@ from lcrag.cli.gin_files import read_bindings, read_file
 ROOT = Path(__file__).resolve().parents[2]
 # Writes down how it was called, and leaves what the real command leaves when it is done.
 PRETENDED = """#!/usr/bin/env bash
-printf '%q ' "$@" >>calls; echo >>calls
+echo "$(printf '%q ' "$@")" >>calls
+case "$*" in *--output_dir=*"${FAILS:-nothing}"*) echo failed >&2; exit 2 ;; esac
 for word in "$@"; do
   case $word in --output_dir=*) mkdir -p "${word#*=}"; touch "${word#*=}"/{report.md,evaluation.json} ;; esac
 done
@@ -61,6 +62,35 @@ def test_every_point_and_a_report(study, name):
         assert [*(statement for file in call.gin_files for statement in read_file(file)), *read_bindings(call.bindings)]
         assert any(binding in ("SEED = 0", "SEED = 1") for binding in call.bindings)
     assert report.command == "report" and report.words == (f"runs/studies/{name}",)
+
+
+def test_the_tables_have_ablations_and_baselines_alike(study):
+    done, calls = study("tables", "--gin.STEPS=3", SEEDS="0 1")
+    assert done.returncode == 0, done.stderr
+    commands = [call.command for call in calls]
+    assert [commands.count(command) for command in ("train", "sft", "evaluate", "report")] == [16, 2, 10, 1]
+    assert len({call.output_dir for call in calls}) == len(calls)
+    for call in calls[:-1]:
+        assert [*(statement for file in call.gin_files for statement in read_file(file)), *read_bindings(call.bindings)]
+        assert ("STEPS = 3" in call.bindings) == (call.command == "train")
+
+
+@pytest.mark.parametrize("name", ["tables", "retrieval"])
+def test_several_points_at_once(study, name):
+    one_by_one, first = study(name, OUTPUT="first")
+    beside, second = study(name, OUTPUT="second", JOBS="3")
+    assert one_by_one.returncode == beside.returncode == 0 and second[-1].command == "report"
+    renamed = [str(call).replace("second", "first") for call in second]
+    assert sorted(renamed) == sorted(map(str, first))
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+@pytest.mark.parametrize("point", ["tables/lcrl-0", "tables/d_rag-2"])
+def test_the_first_failure_ends_the_study(study, jobs, point):
+    done, calls = study("tables", JOBS=jobs, FAILS=point)
+    assert done.returncode != 0 and "failed" in done.stderr and calls[-1].command != "report"
+    if point == "tables/lcrl-0":
+        assert len(calls) <= 4
 
 
 def test_what_is_done_is_not_done_again(study):
