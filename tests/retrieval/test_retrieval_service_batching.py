@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from lcrag.retrieval.service.batching import Overloaded, SearchBatcher
+from lcrag.retrieval.service.application import search_batcher
+from lcrag.retrieval.service.batching import Batcher, Overloaded
 from lcrag.testing.pretended_collections import PretendedCollections
 
 
@@ -14,17 +15,21 @@ def collections():
 
 
 def batcher(collections, **options):
-    options = {"window_seconds": 0.0, "batch_queries": 100, "waiting_queries": 100} | options
-    return SearchBatcher(collections.search, **options)
+    options = {"window_seconds": 0.0, "batch_items": 100, "waiting_items": 100} | options
+    return search_batcher(collections, **options)
+
+
+def search(batch, queries, languages, k):
+    return batch.ask(list(zip(queries, languages, strict=True)), k)
 
 
 def test_a_batch_is_one_search_and_each_gets_its_own(collections):
     async def ask():
         async with batcher(collections) as batch:
             return await asyncio.gather(
-                batch.search(["a", "b"], ["en", "fi"], 2),
-                batch.search(["c"], ["zh"], 2),
-                batch.search(["a"], ["fi"], 2),
+                search(batch, ["a", "b"], ["en", "fi"], 2),
+                search(batch, ["c"], ["zh"], 2),
+                search(batch, ["a"], ["fi"], 2),
             )
 
     answers = asyncio.run(ask())
@@ -36,7 +41,7 @@ def test_a_batch_is_one_search_and_each_gets_its_own(collections):
 def test_other_numbers_of_passages_are_searched_apart(collections):
     async def ask():
         async with batcher(collections) as batch:
-            return await asyncio.gather(*(batch.search(["a"], ["en"], k) for k in (1, 3, 1)))
+            return await asyncio.gather(*(search(batch, ["a"], ["en"], k) for k in (1, 3, 1)))
 
     assert [len(found[0]) for found in asyncio.run(ask())] == [1, 3, 1]
     assert [(queries, k) for queries, _, k in collections.calls] == [(["a", "a"], 1), (["a"], 3)]
@@ -44,8 +49,8 @@ def test_other_numbers_of_passages_are_searched_apart(collections):
 
 def test_batches_have_a_size(collections):
     async def ask():
-        async with batcher(collections, batch_queries=4) as batch:
-            await asyncio.gather(*(batch.search([f"{n}", "x"], ["en", "en"], 1) for n in range(5)))
+        async with batcher(collections, batch_items=4) as batch:
+            await asyncio.gather(*(search(batch, [f"{n}", "x"], ["en", "en"], 1) for n in range(5)))
 
     asyncio.run(ask())
     assert [len(queries) for queries, *_ in collections.calls] == [4, 4, 2]
@@ -55,7 +60,7 @@ def test_a_request_that_breaks_the_search_fails_alone(collections):
     async def ask():
         async with batcher(collections) as batch:
             return await asyncio.gather(
-                *(batch.search([query], ["en"], 1) for query in ("a", "break", "b")), return_exceptions=True
+                *(search(batch, [query], ["en"], 1) for query in ("a", "break", "b")), return_exceptions=True
             )
 
     first, broken, second = asyncio.run(ask())
@@ -65,10 +70,11 @@ def test_a_request_that_breaks_the_search_fails_alone(collections):
 
 def test_a_search_that_answers_too_little_is_an_error():
     async def ask():
-        async with SearchBatcher(lambda *_: [], window_seconds=0, batch_queries=9, waiting_queries=9) as batch:
-            await batch.search(["a"], ["en"], 1)
+        limits = {"window_seconds": 0, "batch_items": 9, "waiting_items": 9}
+        async with Batcher(lambda *_: [], called="questions", **limits) as batch:
+            await batch.ask(["a"])
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="0 of 1 questions were answered"):
         asyncio.run(ask())
 
 
@@ -76,10 +82,10 @@ def test_whoever_went_away_is_not_searched_for(collections):
     async def ask():
         async with batcher(collections) as batch:
             collections.gate.clear()
-            first = asyncio.create_task(batch.search(["a"], ["en"], 1))
+            first = asyncio.create_task(search(batch, ["a"], ["en"], 1))
             while not collections.calls:
                 await asyncio.sleep(0.001)
-            gone, stays = (asyncio.create_task(batch.search([query], ["en"], 1)) for query in ("gone", "stays"))
+            gone, stays = (asyncio.create_task(search(batch, [query], ["en"], 1)) for query in ("gone", "stays"))
             await asyncio.sleep(0.001)
             gone.cancel()
             collections.gate.set()
@@ -91,18 +97,18 @@ def test_whoever_went_away_is_not_searched_for(collections):
 
 def test_too_many_waiting(collections):
     async def ask():
-        async with batcher(collections, waiting_queries=3) as batch:
+        async with batcher(collections, waiting_items=3) as batch:
             collections.gate.clear()
-            first = asyncio.create_task(batch.search(["a"], ["en"], 1))
+            first = asyncio.create_task(search(batch, ["a"], ["en"], 1))
             while not collections.calls:
                 await asyncio.sleep(0.001)
-            second = asyncio.create_task(batch.search(["b"] * 9, ["en"] * 9, 1))  # more than may wait, but none does
+            second = asyncio.create_task(search(batch, ["b"] * 9, ["en"] * 9, 1))  # more than may wait, but none does
             await asyncio.sleep(0.001)
             with pytest.raises(Overloaded, match="9 queries are waiting"):
-                await batch.search(["c"], ["en"], 1)
+                await search(batch, ["c"], ["en"], 1)
             collections.gate.set()
             await asyncio.gather(first, second)
-            assert await batch.search(["c"], ["en"], 1)
+            assert await search(batch, ["c"], ["en"], 1)
 
     asyncio.run(ask())
 

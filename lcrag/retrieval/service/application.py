@@ -5,19 +5,24 @@ A refusal is a 4xx or 5xx status with `{"detail": one sentence}`, never an empty
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable, Sequence
+from typing import TypeAlias
 
 import pydantic
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
-from starlette.requests import ClientDisconnect
 
 from lcrag.errors import UserError
 from lcrag.retrieval import wire
+from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.searchable import SearchableCollections
-from lcrag.retrieval.service.batching import Hits, Overloaded, SearchBatcher
+from lcrag.retrieval.service.batching import Batcher, Overloaded
+from lcrag.retrieval.service.body import read_body
+from lcrag.retrieval.service.extension import Extension
 from lcrag.retrieval.service.limits import USUAL_LIMITS, ServiceLimits
 
+Pair: TypeAlias = tuple[str, str]  # query, language
+SearchBatcher: TypeAlias = Batcher[Pair, Sequence[Hit]]
 # The number of passages for a request that does not say, as in Search-R1's server.
 PASSAGES = 3
 _RETRY_SECONDS = "1"
@@ -36,6 +41,7 @@ def make_application(
     default_language: str | None = None,
     window_seconds: float = 0.003,
     batch_queries: int = 512,
+    extensions: Sequence[Extension] = (),
 ) -> FastAPI:
     """The service of some collections.
 
@@ -46,29 +52,33 @@ def make_application(
         only one there is.
       window_seconds: How long a request waits for others to share its search.
       batch_queries: A batch takes no further request once it holds this many queries.
+      extensions: What it answers beside searches; it is healthy if they are.
 
     Raises:
       UserError: the default language has no collection.
     """
     description = describe(collections, limits, default_language)
     content = {wire.CONTENT_HEADER: wire.digest(description.hashes)}
-    batcher = SearchBatcher(
-        collections.search,
+    batcher = search_batcher(
+        collections,
         window_seconds=window_seconds,
-        batch_queries=batch_queries,
-        waiting_queries=limits.waiting_queries,
+        batch_items=batch_queries,
+        waiting_items=limits.waiting_queries,
     )
 
     @contextlib.asynccontextmanager
-    async def batching(_: FastAPI) -> AsyncIterator[None]:
-        async with batcher:
+    async def living(_: FastAPI) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(batcher)
+            for extension in extensions:
+                await stack.enter_async_context(extension)
             yield
 
-    application = FastAPI(title="lcrag retrieval", lifespan=batching, docs_url=None, redoc_url=None)
+    application = FastAPI(title="lcrag", lifespan=living, docs_url=None, redoc_url=None)
 
     @application.post("/retrieve", openapi_extra=_REQUEST_SCHEMA)
     async def retrieve(request: Request) -> JSONResponse:
-        asked = _checked(await _body(request, limits), limits)
+        asked = _checked(await read_body(request, limits.body_bytes, limits.body_seconds), limits)
         languages = _languages(asked, description)
         hits = await _search(batcher, asked, languages, limits)
         return JSONResponse(wire.answer_of(hits, asked.return_scores), headers=content)
@@ -79,10 +89,31 @@ def make_application(
 
     @application.get("/healthz")
     async def healthz() -> JSONResponse:
-        status = "ok" if batcher.running else "stopped"
-        return JSONResponse({"status": status, "languages": description.languages}, 200 if batcher.running else 503)
+        running = batcher.running and all(extension.running for extension in extensions)
+        status = "ok" if running else "stopped"
+        return JSONResponse({"status": status, "languages": description.languages}, 200 if running else 503)
 
+    for extension in extensions:
+        extension.add_to(application)
     return application
+
+
+def search_batcher(
+    collections: SearchableCollections, *, window_seconds: float, batch_items: int, waiting_items: int
+) -> SearchBatcher:
+    """A batcher whose items are (query, language) pairs, and their kind the number of passages."""
+
+    def search(pairs: Sequence[Pair], passages: Hashable) -> Sequence[Sequence[Hit]]:
+        assert isinstance(passages, int)
+        return collections.search([query for query, _ in pairs], [language for _, language in pairs], passages)
+
+    return Batcher(
+        search,
+        called="queries",
+        window_seconds=window_seconds,
+        batch_items=batch_items,
+        waiting_items=waiting_items,
+    )
 
 
 def describe(
@@ -94,35 +125,28 @@ def describe(
       UserError: the default language has no collection.
     """
     languages = list(collections.languages)
-    if default_language is None:
-        default_language = "en" if "en" in languages else languages[0] if len(languages) == 1 else None
-    elif default_language not in languages:
-        raise UserError(
-            f"there is no collection in the default language {default_language!r}: choose one of {', '.join(languages)}"
-        )
     return wire.Description(
         languages=languages,
-        default_language=default_language,
+        default_language=default_among(languages, default_language),
         hashes=collections.content_hashes(),
         most_queries=limits.queries,
         most_passages=limits.passages,
     )
 
 
-async def _body(request: Request, limits: ServiceLimits) -> bytes:
-    """Reads a body, but not beyond the limit and not for ever."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            async for part in request.stream():
-                body += part
-                if len(body) > limits.body_bytes:
-                    raise HTTPException(413, f"the body is longer than {limits.body_bytes} bytes: ask in several")
-    except TimeoutError as error:
-        raise HTTPException(408, f"the request did not arrive within {limits.body_seconds} seconds") from error
-    except ClientDisconnect as error:
-        raise HTTPException(400, "the client went away") from error
-    return bytes(body)
+def default_among(languages: Sequence[str], wanted: str | None) -> str | None:
+    """The language of a request that names none: the wanted one; without one, English, or the only one there is.
+
+    Raises:
+      UserError: the wanted language has no collection.
+    """
+    if wanted is None:
+        return "en" if "en" in languages else languages[0] if len(languages) == 1 else None
+    if wanted not in languages:
+        raise UserError(
+            f"there is no collection in the default language {wanted!r}: choose one of {', '.join(languages)}"
+        )
+    return wanted
 
 
 def _checked(body: bytes, limits: ServiceLimits) -> wire.RetrieveRequest:
@@ -156,12 +180,12 @@ def _languages(asked: wire.RetrieveRequest, description: wire.Description) -> li
 
 async def _search(
     batcher: SearchBatcher, asked: wire.RetrieveRequest, languages: list[str], limits: ServiceLimits
-) -> Hits:
+) -> Sequence[Sequence[Hit]]:
     if not asked.queries:
         return []
     try:
         async with asyncio.timeout(limits.search_seconds):
-            return await batcher.search(asked.queries, languages, asked.topk or PASSAGES)
+            return await batcher.ask(list(zip(asked.queries, languages, strict=True)), asked.topk or PASSAGES)
     except TimeoutError as error:
         raise HTTPException(504, f"no answer within {limits.search_seconds} seconds") from error
     except Overloaded as error:

@@ -1,57 +1,63 @@
-"""Concurrent requests are collected for a few milliseconds and answered by one search."""
+"""Concurrent requests are collected for a few milliseconds and answered by one call."""
 
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Generic, TypeVar
 
 from absl import logging
 
-from lcrag.retrieval.passages import Hit
-
-Search: TypeAlias = Callable[[Sequence[str], Sequence[str], int], Sequence[Sequence[Hit]]]
-Hits: TypeAlias = Sequence[Sequence[Hit]]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class Overloaded(Exception):
-    """Too many queries wait already."""
+    """Too many items wait already."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Ask:
-    """One request and the future of its answer."""
+class _Ask(Generic[Item, Answer]):
+    """One request and the future of its answers."""
 
-    queries: Sequence[str]
-    languages: Sequence[str]
-    k: int
-    answer: asyncio.Future[Hits]
+    items: Sequence[Item]
+    kind: Hashable
+    answers: asyncio.Future[Sequence[Answer]]
 
 
-class SearchBatcher:
-    """Answers many small requests with few large searches, one at a time; an asynchronous context manager.
+class Batcher(Generic[Item, Answer]):
+    """Answers many small requests with few large calls, one at a time; an asynchronous context manager.
 
-    While a search runs, what comes meanwhile makes the next batch; `window_seconds` only matters to requests that
-    find the batcher idle. Requests for different numbers of passages are searched apart, so that no answer depends
-    on what else is in its batch.
+    While a call runs, what comes meanwhile makes the next batch; `window_seconds` only matters to requests that
+    find the batcher idle. Requests of different kinds are answered apart, so that no answer depends on what else is in
+    its batch.
 
     Args:
-      search: (queries, languages, k) -> hits; called on one thread of its own.
+      serve: (items, their kind) -> an answer each, in the same order; called on one thread of its own.
+      called: What the items are, for messages.
       window_seconds: How long the first request of a batch waits for others.
-      batch_queries: A batch takes no further request once it holds this many queries.
-      waiting_queries: Most queries that may wait.
+      batch_items: A batch takes no further request once it holds this many items.
+      waiting_items: Most items that may wait.
     """
 
-    def __init__(self, search: Search, *, window_seconds: float, batch_queries: int, waiting_queries: int):
-        self._search, self._window, self._batch = search, window_seconds, batch_queries
-        self._most_waiting, self._waiting = waiting_queries, 0
-        self._queue: asyncio.Queue[_Ask] = asyncio.Queue()
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="search")
+    def __init__(
+        self,
+        serve: Callable[[Sequence[Item], Hashable], Sequence[Answer]],
+        *,
+        called: str,
+        window_seconds: float,
+        batch_items: int,
+        waiting_items: int,
+    ):
+        self._serve, self._called, self._window, self._batch = serve, called, window_seconds, batch_items
+        self._most_waiting, self._waiting = waiting_items, 0
+        self._queue: asyncio.Queue[_Ask[Item, Answer]] = asyncio.Queue()
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=called)
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "SearchBatcher":
-        self._task = asyncio.create_task(self._run(), name="search batches")
+    async def __aenter__(self) -> "Batcher[Item, Answer]":
+        self._task = asyncio.create_task(self._run(), name=f"batches of {self._called}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -66,66 +72,65 @@ class SearchBatcher:
         """Whether requests are being answered."""
         return self._task is not None and not self._task.done()
 
-    async def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> Hits:
-        """The hits of each (query, language) pair. Whoever stops waiting is dropped from the queue.
+    async def ask(self, items: Sequence[Item], kind: Hashable = None) -> Sequence[Answer]:
+        """The answer to each item. Whoever stops waiting is dropped from the queue.
 
         Raises:
-          Overloaded: too many queries wait; a request that finds none waiting is always taken.
-          Exception: what the search raised for this request alone.
+          Overloaded: too many items wait; a request that finds none waiting is always taken.
+          Exception: what the call raised for this request alone.
         """
-        if self._waiting and self._waiting + len(queries) > self._most_waiting:
-            raise Overloaded(f"{self._waiting} queries are waiting")
-        ask = _Ask(queries, languages, k, asyncio.get_running_loop().create_future())
-        self._waiting += len(queries)
+        if self._waiting and self._waiting + len(items) > self._most_waiting:
+            raise Overloaded(f"{self._waiting} {self._called} are waiting")
+        ask: _Ask[Item, Answer] = _Ask(items, kind, asyncio.get_running_loop().create_future())
+        self._waiting += len(items)
         self._queue.put_nowait(ask)
-        return await ask.answer
+        return await ask.answers
 
     async def _run(self) -> None:
         while True:
             batch = [await self._queue.get()]
             await asyncio.sleep(self._window)
-            while not self._queue.empty() and sum(len(ask.queries) for ask in batch) < self._batch:
+            while not self._queue.empty() and sum(len(ask.items) for ask in batch) < self._batch:
                 batch.append(self._queue.get_nowait())
-            self._waiting -= sum(len(ask.queries) for ask in batch)
-            by_count: dict[int, list[_Ask]] = {}
+            self._waiting -= sum(len(ask.items) for ask in batch)
+            by_kind: dict[Hashable, list[_Ask[Item, Answer]]] = {}
             for ask in batch:
-                by_count.setdefault(ask.k, []).append(ask)
-            for group in by_count.values():
+                by_kind.setdefault(ask.kind, []).append(ask)
+            for group in by_kind.values():
                 await self._answer(group)
 
-    async def _answer(self, group: Iterable[_Ask]) -> None:
-        """One search for all; if it fails, one for each, so that a request that cannot be served fails alone."""
-        asks = [ask for ask in group if not ask.answer.done()]
+    async def _answer(self, group: Iterable[_Ask[Item, Answer]]) -> None:
+        """One call for all; if it fails, one for each, so that a request that cannot be served fails alone."""
+        asks = [ask for ask in group if not ask.answers.done()]
         if not asks:
             return
         try:
-            results = await asyncio.get_running_loop().run_in_executor(self._executor, self._search_together, asks)
+            results = await asyncio.get_running_loop().run_in_executor(self._executor, self._serve_together, asks)
         except Exception as error:
             if len(asks) == 1:
-                logging.exception("a search for %d queries failed", len(asks[0].queries))
+                logging.exception("a request of %d %s failed", len(asks[0].items), self._called)
                 _settle(asks[0], error)
             else:
                 for ask in asks:
                     await self._answer([ask])
             return
-        for ask, hits in zip(asks, results, strict=True):
-            _settle(ask, hits)
+        for ask, answers in zip(asks, results, strict=True):
+            _settle(ask, answers)
 
-    def _search_together(self, asks: Sequence[_Ask]) -> list[Hits]:
-        queries = [query for ask in asks for query in ask.queries]
-        languages = [language for ask in asks for language in ask.languages]
-        results = self._search(queries, languages, asks[0].k)
-        if len(results) != len(queries):
-            raise RuntimeError(f"the search answered {len(results)} of {len(queries)} queries")
-        hits = iter(results)
-        return [[next(hits) for _ in ask.queries] for ask in asks]
+    def _serve_together(self, asks: Sequence[_Ask[Item, Answer]]) -> list[Sequence[Answer]]:
+        items = [item for ask in asks for item in ask.items]
+        results = self._serve(items, asks[0].kind)
+        if len(results) != len(items):
+            raise RuntimeError(f"{len(results)} of {len(items)} {self._called} were answered")
+        answers = iter(results)
+        return [[next(answers) for _ in ask.items] for ask in asks]
 
 
-def _settle(ask: _Ask, result: Hits | Exception) -> None:
+def _settle(ask: _Ask[Item, Answer], result: Sequence[Answer] | Exception) -> None:
     """Answers a request, unless nobody waits for it any more."""
-    if ask.answer.done():
+    if ask.answers.done():
         return
     if isinstance(result, Exception):
-        ask.answer.set_exception(result)
+        ask.answers.set_exception(result)
     else:
-        ask.answer.set_result(result)
+        ask.answers.set_result(result)
