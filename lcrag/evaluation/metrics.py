@@ -23,8 +23,10 @@ def question_metrics(
       languages: The languages of the run, among which the answer's language is identified.
 
     Returns:
-      `c3_recall`, `c3_recall_bergen`, `flexible_exact_match`, `exact_match` (of no answer: 0),
-      `correct_language` (its rule: `correct_language`), `searches` and `answered` (1 if there is an answer).
+      `c3_recall`, `c3_recall_bergen`, `flexible_exact_match`, `exact_match` (of no answer: 0); the English benchmarks'
+      own, after SQuAD's normalisation: `squad_exact_match`, `squad_f1` (where "yes" and "no" are right as a whole only,
+      as in HotpotQA's script) and `squad_accuracy` (a gold is contained in the answer); `correct_language` (its rule:
+      `correct_language`), `searches` and `answered` (1 if there is an answer).
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
     return {
@@ -32,6 +34,9 @@ def question_metrics(
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
         "flexible_exact_match": rewards.flexible_exact_match(answers, golds),
         "exact_match": rewards.exact_match(answers, golds),
+        "squad_exact_match": rewards.squad_exact_match(answers, golds),
+        "squad_f1": rewards.token_f1(answers, golds, rewards.VERDICTS),
+        "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         "searches": np.array([question.searches for question in answered], float),
         "answered": np.array([bool((answer or "").strip()) for answer in answers], float),

@@ -4,12 +4,22 @@ Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few s
 """
 
 from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
-from lcrag.rewards.matching import c3_recall, c3_recall_bergen, exact_match, flexible_exact_match, token_f1
+from lcrag.rewards.matching import (
+    VERDICTS,
+    c3_recall,
+    c3_recall_bergen,
+    exact_match,
+    flexible_exact_match,
+    squad_accuracy,
+    squad_exact_match,
+    token_f1,
+)
 from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term, language_coupled
 from lcrag.rewards.text import normalise, normalise_english
 
 __all__ = [
     "ANSWER_TERMS",
+    "VERDICTS",
     "Adjustment",
     "Episodes",
     "Reward",
@@ -25,5 +35,7 @@ __all__ = [
     "language_coupled_reward",
     "normalise",
     "normalise_english",
+    "squad_accuracy",
+    "squad_exact_match",
     "token_f1",
 ]

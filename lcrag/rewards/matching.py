@@ -8,7 +8,7 @@ ratios of exact integer counts in float64, equal to the last bit to plain Python
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, UInt32
@@ -20,6 +20,7 @@ from lcrag.rewards.text import normalised, normalised_english
 Answers = Sequence[str | None]
 Golds = Sequence[Sequence[str]]
 
+VERDICTS = ("yes", "no", "noanswer")
 _GRAM_LENGTH = 3
 
 
@@ -54,23 +55,43 @@ def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " 
 
 def exact_match(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
     """1 where the normalised answer is a normalised gold, else 0 (LcRL's baselines and ablation)."""
-    return _match(kernels.same, predictions, golds)
+    return _match(kernels.same, predictions, golds, normalised)
 
 
 def flexible_exact_match(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
     """fEM: 1 where a normalised gold is a substring of the normalised answer, else 0 (LcRL, Section 4)."""
-    return _match(kernels.contains, predictions, golds)
+    return _match(kernels.contains, predictions, golds, normalised)
 
 
-def token_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
+def squad_exact_match(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
+    """EM of the English benchmarks: `exact_match` after SQuAD's normalisation (Rajpurkar et al., 2016)."""
+    return _match(kernels.same, predictions, golds, normalised_english)
+
+
+def squad_accuracy(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
+    """1 where a gold is contained in the answer, both after SQuAD's normalisation, else 0 (FlashRAG's accuracy)."""
+    return _match(kernels.contains, predictions, golds, normalised_english)
+
+
+def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ()) -> Float[np.ndarray, " answers"]:
     """Word F1 after SQuAD's normalisation: the harmonic mean of the precision and the recall of the
-    words as multisets, the best over the golds (Rajpurkar et al., 2016)."""
+    words as multisets, the best over the golds (Rajpurkar et al., 2016).
+
+    Args:
+      predictions: Answers.
+      golds: Golden answers and their aliases.
+      verdicts: Normalised texts that are right only as a whole, whichever side they stand on: "no way" earns nothing
+        of the gold "no". `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, none in SQuAD's and MuSiQue's.
+    """
     texts, gold_texts, owners = _normalised(predictions, golds, normalised_english)
     numbers: dict[str, int] = {}
     left, right = _pack_words(texts, numbers), _pack_words(gold_texts, numbers)
     counts = map_pairs(kernels.common_words, left, right, _each_gold(owners))
     # 2PR/(P+R) with P = common/left and R = common/right.
-    return _best(ratio(2 * counts[:, 0], left.lengths[owners] + right.lengths), owners, len(predictions))
+    scores = ratio(2 * counts[:, 0], left.lengths[owners] + right.lengths)
+    pairs = [(texts[owner], gold) for owner, gold in zip(owners, gold_texts, strict=True)]
+    wrong = [text != gold and not {text, gold}.isdisjoint(verdicts) for text, gold in pairs]
+    return _best(np.where(np.array(wrong, bool), 0.0, scores), owners, len(predictions))
 
 
 def with_grams(texts: Sequence[str], short_gold: str) -> list[str]:
@@ -85,8 +106,10 @@ def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> 
     return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
 
 
-def _match(kernel: Callable, predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
-    texts, gold_texts, owners = _normalised(predictions, golds, normalised)
+def _match(
+    kernel: Callable, predictions: Answers, golds: Golds, normaliser: Callable
+) -> Float[np.ndarray, " answers"]:
+    texts, gold_texts, owners = _normalised(predictions, golds, normaliser)
     matches = map_pairs(kernel, pack(texts), pack(gold_texts), _each_gold(owners))
     return _best(matches.astype(np.float64), owners, len(predictions))
 

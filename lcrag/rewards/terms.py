@@ -24,6 +24,7 @@ class Episodes:
       golds: The golden answers of each, aliases included.
       group_ids: Names each episode's group.
       languages: The language each was to be answered in.
+      questions: What was asked.
       extra: What a method's own terms need (evidence, plans, calls, ...).
       step: The training step, for scheduled weights.
     """
@@ -32,6 +33,7 @@ class Episodes:
     golds: Sequence[tuple[str, ...]]
     group_ids: Int[np.ndarray, " episodes"]
     languages: Sequence[str]
+    questions: Sequence[str] = ()
     extra: Sequence[dict[str, Any]] = ()
     step: int = 0
 
@@ -79,6 +81,8 @@ ANSWER_TERMS: dict[str, Callable[..., Values]] = {
     "c3_recall_bergen": matching.c3_recall_bergen,
     "exact_match": matching.exact_match,
     "flexible_exact_match": matching.flexible_exact_match,
+    "squad_accuracy": matching.squad_accuracy,
+    "squad_exact_match": matching.squad_exact_match,
     "token_f1": matching.token_f1,
 }
 

@@ -76,8 +76,18 @@ def flexible_exact_match(predictions, golds):
     return best(lambda p, g: float(g != "" and g in p), normalise, predictions, golds)
 
 
-def token_f1(predictions, golds):
+def squad_exact_match(predictions, golds):
+    return best(lambda p, g: float(g != "" and p == g), normalise_english, predictions, golds)
+
+
+def squad_accuracy(predictions, golds):
+    return best(lambda p, g: float(g != "" and g in p), normalise_english, predictions, golds)
+
+
+def token_f1(predictions, golds, verdicts=()):
     def score(prediction, gold):
+        if prediction != gold and (prediction in verdicts or gold in verdicts):
+            return 0.0
         found, wanted = collections.Counter(prediction.split()), collections.Counter(gold.split())
         common = (found & wanted).total()
         if common == 0:

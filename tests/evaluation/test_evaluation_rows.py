@@ -39,6 +39,8 @@ def test_metrics_by_hand():
     assert metrics["exact_match"].tolist() == [0, 1, 1, 0]
     assert metrics["flexible_exact_match"].tolist() == [1, 1, 1, 0]
     assert metrics["c3_recall_bergen"].tolist() == [1, 1, 1, 0]
+    assert metrics["squad_exact_match"].tolist() == metrics["squad_accuracy"].tolist() == [1, 1, 1, 0]
+    assert metrics["squad_f1"].tolist() == [1, 1, 1, 0]
     assert metrics["answered"].tolist() == [1, 1, 1, 0]
     assert metrics["searches"].tolist() == [1, 2, 1, 3]
     assert np.isnan(metrics["correct_language"]).tolist() == [True, False, True, True]

@@ -10,7 +10,8 @@ from lcrag.rewards import kernels
 from lcrag.rewards.packing import map_pairs, pack
 from lcrag.testing import plain_rewards as oracle
 
-NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match", "token_f1"]
+NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match"]
+NAMES += ["squad_accuracy", "squad_exact_match", "token_f1"]
 ALPHABETS = [
     "ab ",
     "aA the.",
@@ -71,10 +72,30 @@ def test_the_published_code_gives_short_golds_nothing(batch):
         ("token_f1", "the cat sat", ["cat sat down"], 0.8),
         ("token_f1", "x x b b", ["b c"], 1 / 3),
         ("token_f1", "", ["euro"], 0.0),
+        ("squad_exact_match", "The Euro.", ["an euro"], 1.0),
+        ("squad_exact_match", "well-known", ["wellknown"], 1.0),
+        ("squad_exact_match", "the", ["a"], 0.0),
+        ("squad_accuracy", "It is the U.S.A.", ["USA"], 1.0),
+        ("squad_accuracy", "euros", ["euro"], 1.0),
+        ("squad_accuracy", None, ["euro"], 0.0),
     ],
 )
 def test_by_hand(name, prediction, golds, expected):
     assert getattr(rewards, name)([prediction], [golds]) == pytest.approx([expected], abs=1e-15)
+
+
+VERDICT = st.sampled_from(["Yes", "no way", "No.", "noanswer", "yes and no", "the no", "maybe", ""])
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=st.lists(st.tuples(st.none() | VERDICT, st.lists(VERDICT, max_size=3)), max_size=6))
+def test_verdicts_are_right_as_a_whole_only(batch):
+    """As in the scripts of HotpotQA and 2WikiMultiHopQA; SQuAD's and MuSiQue's make no exception of them."""
+    predictions, golds = [p for p, _ in batch], [g for _, g in batch]
+    scores = rewards.token_f1(predictions, golds, rewards.VERDICTS)
+    np.testing.assert_allclose(scores, oracle.token_f1(predictions, golds, rewards.VERDICTS), rtol=0, atol=1e-15)
+    assert rewards.token_f1(["no way", "no"], [["no"], ["no", "yes"]], rewards.VERDICTS).tolist() == [0, 1]
+    assert rewards.token_f1(["no way"], [["no"]]) == pytest.approx([2 / 3])
 
 
 @pytest.mark.parametrize("name", NAMES)
