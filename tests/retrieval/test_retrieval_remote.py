@@ -187,6 +187,18 @@ def test_a_service_that_is_not_there():
         SearchR1Servers({})
 
 
+def test_an_answer_that_cannot_be_unpacked():
+    with scripted([(200, {"content-encoding": "gzip"}, b"no gzip"), (200, {}, search_r1_answer)]) as (url, asked):
+        assert search_r1({"en": url}).search(["a"], ["en"], 1)[0][0].title == "a"
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("status", "part"), [(500, "failed 3 times: status 500: oops"), (422, "status 422: oops")])
+def test_a_service_that_cannot_describe_itself(status, part):
+    with scripted([(status, {}, b"oops")]) as (url, _), pytest.raises(UserError, match=part):
+        LcragService(url, patience=QUICK)
+
+
 def test_a_search_r1_server_is_not_ours():
     with scripted([(200, {}, {"result": []})]) as (url, _):
         with pytest.raises(UserError, match="does not describe its collections .* search_r1_collections"):

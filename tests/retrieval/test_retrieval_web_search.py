@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit
@@ -34,7 +35,10 @@ SERPAPI_PAGES = {
 }
 GOOGLE_PAGES = {
     "capital of Chad": {
-        "items": [{"title": "N'Djamena", "link": "https://b", "snippet": "The capital of Chad."}, {"link": "https://c"}]
+        "items": [
+            {"title": "N'Djamena", "link": "https://b", "snippet": "The capital of Chad."},
+            {"link": "https://c", "title": None, "snippet": None},
+        ]
     },
     "zzzz": {"searchInformation": {"totalResults": "0"}},
 }
@@ -134,9 +138,17 @@ def test_nobody_sees_the_key(serpapi, google, caplog, monkeypatch):
         key_from("SOME_KEY")
 
 
-def test_something_else_than_an_engine():
+def test_google_refuses_a_wrong_key_with_status_400():
+    application, said = FastAPI(), {"message": "API key not valid.", "details": [{"reason": "API_KEY_INVALID"}]}
+    application.get("/search")(lambda: JSONResponse({"error": said}, 400))
+    with served(application) as url, pytest.raises(UserError, match="API key not valid.*check its address and key"):
+        web(GoogleCustomSearch(key=KEY, engine_id="e", url=f"{url}/search")).search(["a"], ["en"], 1)
+
+
+@pytest.mark.parametrize("page", [["no", "page"], {"organic_results": [{"title": 1, "snippet": "x"}]}])
+def test_something_else_than_an_engine(page):
     application = FastAPI()
-    application.get("/search")(lambda: ["no", "page"])
+    application.get("/search")(lambda: page)
     with served(application) as url, pytest.raises(UserError, match="answers something else than results"):
         web(SerpApi(key=KEY, url=f"{url}/search")).search(["a"], ["en"], 1)
 

@@ -10,7 +10,7 @@ from lcrag.errors import UserError
 from lcrag.retrieval import wire
 from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.remote.collections import Pair, cut
-from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience
+from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
 
 # Whoever starts a client before its server should be told soon.
 _FIRST_ATTEMPTS = 3
@@ -82,9 +82,11 @@ class LcragService:
         return [name.removeprefix(prefix) for name in self._hashes if name.startswith(prefix)]
 
     def _describe(self, patience: Patience) -> wire.Description:
-        response = HttpService(self._service.name, patience).get(f"{self._url}/collections")
         try:
+            response = HttpService(self._service.name, patience).get(f"{self._url}/collections")
             return wire.Description.model_validate_json(response.content)
+        except ServiceRefusal as error:
+            raise UserError(f"{error}: it cannot say which collections it has, so look into its log") from error
         except pydantic.ValidationError as error:
             raise UserError(
                 f"{self._service.name} does not describe its collections ({wire.first_problem(error)}): is it a"

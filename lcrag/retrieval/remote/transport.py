@@ -21,6 +21,8 @@ _BROKEN = 500
 _ATTEMPTS_WHEN_BROKEN = 3
 # It never will: the address or the key is wrong.
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
+# Google says so of a wrong key, with status 400.
+_WRONG_KEY = "API_KEY_INVALID"
 _SHOWN_CHARACTERS = 300
 
 
@@ -131,7 +133,7 @@ class HttpService:
             response = self._client.request(method, url, **content)
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise UserError(f"{self.name} is no address: write http://HOST:PORT") from error
-        except httpx2.TransportError as error:
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise _OutForNow(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
         if response.is_success:
             return response
@@ -140,7 +142,7 @@ class HttpService:
             raise _OutForNow(reason, wait_seconds=_seconds_to_wait(response))
         if response.status_code >= _BROKEN:
             raise _OutForNow(reason, broken=True)
-        if response.status_code in _MISCONFIGURED or response.is_redirect:
+        if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
             raise UserError(f"{self.name} does not serve this ({reason}): check its address and key")
         raise ServiceRefusal(f"{self.name} refuses ({reason})")
 

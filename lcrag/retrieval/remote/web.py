@@ -75,7 +75,7 @@ class SerpApi:
             raise ServiceRefusal(f"SerpAPI failed: {page['error']}")
         box = page.get("answer_box") or {}
         said = box.get("answer") or box.get("snippet")
-        first = [WebResult(box.get("link", ""), box.get("title", ""), said)] if isinstance(said, str) else []
+        first = [_result({**box, "snippet": said})] if isinstance(said, str) else []
         return first + [_result(each) for each in page.get("organic_results", ())]
 
 
@@ -143,10 +143,10 @@ class WebSearch:
             raise ServiceRefusal(f"{self._service.name} answers no empty query")
         response = self._service.get(self._engine.url, self._engine.parameters(query, language, k))
         try:
-            results = self._engine.results(response.json())
+            results = self._engine.results(response.json())[:k]
+            return [[_hit(result, language, rank) for rank, result in enumerate(results, start=1)]]
         except (ValueError, AttributeError, TypeError) as error:
             raise UserError(f"{self._service.name} answers something else than results: check its address") from error
-        return [[_hit(result, language, rank) for rank, result in enumerate(results[:k], start=1)]]
 
 
 def key_from(variable: str) -> str:
@@ -167,7 +167,8 @@ def engine_code(language: str) -> str:
 
 
 def _result(item: Mapping[str, Any]) -> WebResult:
-    return WebResult(item.get("link", ""), item.get("title", ""), item.get("snippet", ""))
+    """A result of which the engine may leave out anything."""
+    return WebResult(*(item.get(name) or "" for name in ("link", "title", "snippet")))
 
 
 def _hit(result: WebResult, language: str, rank: int) -> Hit:

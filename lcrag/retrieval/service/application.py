@@ -183,9 +183,10 @@ async def _search(
 ) -> Sequence[Sequence[Hit]]:
     if not asked.queries:
         return []
+    passages = asked.topk or min(PASSAGES, limits.passages)
     try:
         async with asyncio.timeout(limits.search_seconds):
-            return await batcher.ask(list(zip(asked.queries, languages, strict=True)), asked.topk or PASSAGES)
+            return await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
     except TimeoutError as error:
         raise HTTPException(504, f"no answer within {limits.search_seconds} seconds") from error
     except Overloaded as error:
