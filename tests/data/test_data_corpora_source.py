@@ -145,6 +145,18 @@ def test_bad_rows_of_passages_parquet_and_tsv(tmp_path):
     (tmp_path / "a.tsv").write_text("id\ttext\ttitle\n1\tx\ty\n\tx\ty\n")
     with pytest.raises(UserError, match="a.tsv, line 3, field .*id"):
         documents(tmp_path / "a.tsv")
+    (tmp_path / "b.tsv").write_bytes(b"id\ttext\ttitle\n1\tx\ry\tT\n2\tx\tT\n")
+    with pytest.raises(UserError, match="b.tsv, line 2: new-line character.*--skip_bad_rows"):
+        documents(tmp_path / "b.tsv")
+    assert [each.id for each in documents(tmp_path / "b.tsv", BadRows(skip=True))] == ["2"]
+
+
+def test_a_bad_first_row_does_not_hide_what_a_file_holds(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('oops\n{"docid": "1", "title": "T", "text": "x"}\n')
+    with pytest.raises(UserError, match="a.jsonl, line 1: invalid JSON.*--skip_bad_rows"):
+        documents(path)
+    assert [each.id for each in documents(path, BadRows(skip=True))] == ["1"]
 
 
 @pytest.mark.parametrize(
