@@ -15,6 +15,7 @@ import pydantic
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, Row, Text, read_rows
+from lcrag.errors import UserError
 
 _KNOWN = " ".join(LANGUAGES)
 
@@ -47,7 +48,7 @@ def jsonl_questions(
       bad_rows: What becomes of rows that cannot be used.
 
     Raises:
-      UserError: a file is missing, or a row is not what it should be and bad rows are not skipped.
+      UserError: a file is missing, or a row is not what it should be and bad rows are not skipped; or nothing is left.
     """
     questions: list[Question] = []
     places: dict[tuple[str, str], str] = {}
@@ -61,7 +62,14 @@ def jsonl_questions(
             else:
                 places[key] = f"{path}, line {line}"
                 questions.append(_question(row, dataset))
-    return [question for question in questions if languages is None or question.language in languages]
+    kept = [question for question in questions if languages is None or question.language in languages]
+    if not kept:
+        found = " ".join(dict.fromkeys(question.language for question in questions)) or "none"
+        raise UserError(
+            f"no question of {dataset} is left: the files {list(map(str, files))} have languages {found}, and wanted are"
+            f" {'all' if languages is None else ' '.join(languages)}; name other files or languages"
+        )
+    return kept
 
 
 def _question(row: JsonlRow, dataset: str) -> Question:

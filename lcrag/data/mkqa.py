@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from lcrag.data.languages import LCRL_LANGUAGES, language_of
+from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 from lcrag.data.seeded_order import take_split
@@ -18,6 +18,8 @@ DATASET = "mkqa"
 FILE = "mkqa.jsonl.gz"
 SOURCE = "https://github.com/apple/ml-mkqa/raw/main/dataset/mkqa.jsonl.gz"
 
+# Its languages but the two traditional Chinese ones.
+LANGUAGES = (*LCRL_LANGUAGES, *"da he hu km ms nl no pl sv tr vi".split())
 # Our code of a language -> MKQA's, where they differ: simplified Chinese of the mainland.
 _OWN_CODES = {"zh": "zh_cn"}
 _UNANSWERED = ("unanswerable", "long_answer")
@@ -93,9 +95,7 @@ def mkqa_questions(
     Raises:
       UserError: an unknown language or split, a bad row, or too few questions.
     """
-    for language in languages:
-        language_of(language)
-    wanted = tuple(dict.fromkeys((*answered_in, *languages)))
+    wanted = tuple(dict.fromkeys(known_languages((*answered_in, *languages), LANGUAGES)))
     rows = read_mkqa(path, wanted, bad_rows)
     texts = {key: {language: _texts(row, language) for language in wanted} for key, row in rows.items()}
     usable = [key for key, of_row in texts.items() if all(of_row[language] for language in answered_in)]

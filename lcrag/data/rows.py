@@ -1,5 +1,6 @@
 """Rows of data files, checked one by one: a wrong one is named by its file, line and field."""
 
+import codecs
 import dataclasses
 import gzip
 import pathlib
@@ -71,13 +72,13 @@ def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> It
 def parsed_rows(
     path: pathlib.Path, lines: Iterable[bytes], schema: type[Schema], bad_rows: BadRows
 ) -> Iterator[tuple[int, Schema]]:
-    """The rows in the lines of a file, as `read_rows`."""
+    """The rows in the lines of a file, as `read_rows`; a byte order mark in front of the first is no part of it."""
     good, before = 0, len(bad_rows.problems)
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = schema.model_validate_json(line)
+            row = schema.model_validate_json(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
         except pydantic.ValidationError as error:
             bad_rows.add(path, number, *first_problem(error))
             continue
@@ -91,8 +92,8 @@ def parsed_rows(
 def first_problem(error: pydantic.ValidationError) -> tuple[str, str]:
     """The first field that breaks a schema, and how."""
     first = error.errors(include_url=False, include_context=False)[0]
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return ".".join(map(str, first["loc"])), message
+    message = "input should be an object" if first["type"] == "model_type" else first["msg"]
+    return ".".join(map(str, first["loc"])), message[:1].lower() + message[1:]
 
 
 def read_text(path: pathlib.Path) -> str:

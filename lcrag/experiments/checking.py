@@ -42,12 +42,15 @@ def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
 def check_questions(
     questions: Iterable[Question], collections: SearchableCollections, runner: Runner, program: ProgramOf
 ) -> None:
-    """Finds a language without a collection, and a prompt longer than the context, at whatever step it would come.
+    """Finds that nothing is asked, a language without a collection, and a prompt longer than the context, at whatever
+    step it would come.
 
     Raises:
       UserError: there is one.
     """
     questions = list(questions)
+    if not questions:
+        raise UserError("there is no question to ask: name another split, other languages or other files")
     missing = sorted({question.language for question in questions} - set(collections.languages))
     if missing:
         raise UserError(

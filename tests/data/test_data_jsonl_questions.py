@@ -49,6 +49,20 @@ def test_several_files_and_gzip(file, tmp_path):
         read(file, file)
 
 
+def test_an_editor_s_byte_order_mark_is_no_part_of_a_row(file):
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert len(read(file)) == 3
+
+
+def test_nothing_left_to_ask(file):
+    with pytest.raises(
+        UserError, match=r"no question of mine is left: .*mine.jsonl.* languages fi en, and wanted are sv"
+    ):
+        read(file, languages=("sv",))
+    with pytest.raises(UserError, match=r"no question of mine is left: the files \[\] .* wanted are all"):
+        read()
+
+
 @pytest.mark.parametrize(
     ("row", "parts"),
     [

@@ -91,6 +91,9 @@ def test_unknown_languages_and_splits(write):
     path = write(row(0))
     with pytest.raises(UserError, match="unknown language 'xx'"):
         asked(path, languages=("xx",))
+    for options in ({"languages": ("bn",)}, {"answered_in": ("en", "te")}):  # languages, but not of MKQA
+        with pytest.raises(UserError, match="unknown language '(bn|te)': use one of en ar"):
+            asked(path, **options)
     with pytest.raises(
         UserError, match="only 1 usable questions of mkqa for the splits test 2000, validation 500, train 1000"
     ):

@@ -52,6 +52,11 @@ def test_impossible_configurations(refused, tmp_path, bindings, parts):
     assert not (tmp_path / "run").exists()
 
 
+def test_an_evaluation_without_questions(refused, tmp_path):
+    error = refused("evaluate", "held_out/atlas_questions.limit=0", output=tmp_path / "run")
+    assert "there is no question to ask" in error and not (tmp_path / "run").exists()
+
+
 def test_a_missing_file(refused, tmp_path):
     error = refused("train", gin_files=("ablation/no_penality.gin",), output=tmp_path / "run")
     assert "did you mean ablation/no_penalty.gin?" in error and not (tmp_path / "run").exists()
