@@ -66,8 +66,8 @@ def jsonl_questions(
     if not kept:
         found = " ".join(dict.fromkeys(question.language for question in questions)) or "none"
         raise UserError(
-            f"no question of {dataset} is left: the files {list(map(str, files))} have languages {found}, and wanted are"
-            f" {'all' if languages is None else ' '.join(languages)}; name other files or languages"
+            f"no question of {dataset} is left: the files {list(map(str, files))} have languages {found}, and wanted"
+            f" are {'all' if languages is None else ' '.join(languages)}; name other files or languages"
         )
     return kept
 
