@@ -165,7 +165,7 @@ class Sampler:
         self.free(range(self.slots))
 
     def free(self, slots: Iterable[int]) -> None:
-        """Forgets some contexts; their slots can be filled anew."""
+        """Forgets some contexts, generations under way included; their slots can be filled anew."""
         for slot in slots:
             self._lengths[slot] = 0
             self._growing.pop(slot, None)

@@ -108,7 +108,7 @@ def append(
     tokens: Int[Array, "shares rows chunk"],
     counts: Int[Array, "shares rows"],
 ) -> Slots:
-    """Puts environment tokens at the end of some slots' contexts (chunked prefill).
+    """Puts environment tokens at the end of some slots' contexts (chunked prefill), which then do not sample.
 
     The slots are shared out evenly in order, and each share extends its own: on a mesh no cache leaves its device.
 
@@ -136,6 +136,7 @@ def append(
         cache=cache,
         pending=_with_rows(slots.pending[None], rows, last)[0],
         lengths=_with_rows(slots.lengths[None], rows, (lengths + counts).reshape(1, -1))[0],
+        running=_with_rows(slots.running[None], rows, jnp.zeros((1, rows.size), bool))[0],
     )
 
 
@@ -158,7 +159,7 @@ def _with_rows(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares 
 
 
 def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, "targets"]) -> Slots:
-    """Copies one slot's context to others; a target equal to the number of slots is padding."""
+    """Copies one slot's context to others, which then do not sample; the number of slots as a target is padding."""
 
     def copied(x):
         original = jax.lax.dynamic_slice_in_dim(x, source, 1, axis=1)[:, :, :, :window]
@@ -168,6 +169,7 @@ def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, 
         cache=jax.tree.map(copied, slots.cache),
         pending=slots.pending.at[targets].set(slots.pending[source], mode="drop"),
         lengths=slots.lengths.at[targets].set(slots.lengths[source], mode="drop"),
+        running=slots.running.at[targets].set(False, mode="drop"),
     )
 
 

@@ -52,6 +52,14 @@ def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5)
     return records
 
 
+def finished(sampler: Sampler) -> dict:
+    """What every running slot samples to its end."""
+    done: dict = {}
+    while sampler.running:
+        done |= sampler.decode()
+    return done
+
+
 def _extend(record, tokens, policy, log_probabilities):
     record["tokens"] += [int(token) for token in tokens]
     record["policy"] += [policy] * len(tokens)
@@ -99,6 +107,25 @@ def test_used_slots_are_as_good_as_new(model):
     assert again == converse(make(model), range(4), lambda episode: episode)
 
 
+@pytest.mark.parametrize("how", ["append", "fork"])
+def test_a_generation_that_was_given_up_does_not_go_on_in_its_slot(model, how):
+    ids = tiny_tokenizer().encode(SENTENCES[0])
+    fresh, sampler = make(model), make(model)
+    fresh.append({0: ids})
+    fresh.begin({0: Generation(max_tokens=12, episode=7)})
+    expected = finished(fresh)[0]
+    sampler.append(dict.fromkeys(range(3), ids))
+    sampler.begin({slot: Generation(max_tokens=60, episode=slot) for slot in range(3)})
+    sampler.decode()
+    sampler.free(range(3))
+    sampler.append({0: ids, 1: ids} if how == "append" else {0: ids})
+    if how == "fork":
+        sampler.fork(0, [1])
+    for slot in (0, 1):  # while the first one samples, the second one waits
+        sampler.begin({slot: Generation(max_tokens=12, episode=7)})
+        assert finished(sampler)[slot].tokens.tolist() == expected.tokens.tolist()
+
+
 def test_a_forked_prompt_equals_separate_prefills(model):
     ids = tiny_tokenizer().encode(SENTENCES[0])
     requests = {slot: Generation(max_tokens=12, episode=slot) for slot in range(3)}
@@ -109,10 +136,7 @@ def test_a_forked_prompt_equals_separate_prefills(model):
     results = []
     for sampler in (forked, separate):
         sampler.begin(requests)
-        done: dict = {}
-        while sampler.running:
-            done |= sampler.decode()
-        results.append({slot: each.tokens.tolist() for slot, each in done.items()})
+        results.append({slot: each.tokens.tolist() for slot, each in finished(sampler).items()})
     assert results[0] == results[1]
     assert results[0][1] != results[0][2]  # same prompt, different streams
 
@@ -133,10 +157,7 @@ def test_limits_and_the_end_of_the_context(model):
     ids = tiny_tokenizer().encode(SENTENCES[2])[:28]
     sampler.append({1: ids, 2: ids[:5]})
     sampler.begin({1: Generation(max_tokens=100), 2: Generation(max_tokens=6)})
-    done: dict = {}
-    while sampler.running:
-        done |= sampler.decode()
-    assert {slot: (len(each.tokens), each.finish_reason) for slot, each in done.items()} == {
+    assert {slot: (len(each.tokens), each.finish_reason) for slot, each in finished(sampler).items()} == {
         1: (4, "length"),
         2: (6, "length"),
     }
