@@ -75,9 +75,7 @@ def to_rich(table: Table) -> rich.table.Table:
         if title:
             out.add_row(rich.text.Text(title, "italic"))
         for line in section:
-            out.add_row(
-                *(rich.text.Text(cell.text, _STYLES[cell.rank or cell.tone]).append(cell.mark) for cell in line)
-            )
+            out.add_row(*map(_rich, line))
         out.add_section()
     return out
 
