@@ -158,6 +158,7 @@ def policy_gradient_loss(
     """
     _require("aggregation", aggregation, AGGREGATIONS)
     _require("ratio", ratio, RATIOS)
+    _require("kl_estimator", kl_estimator, KL_ESTIMATORS)
     if kl_coefficient and reference_log_probabilities is None:
         raise UserError(
             f"kl_coefficient is {kl_coefficient} but there are no reference log-probabilities: "
@@ -245,6 +246,13 @@ class PolicyGradient:
         _require("kl_estimator", self.kl_estimator, KL_ESTIMATORS)
         if (self.aggregation == "constant") != (self.constant_length is not None):
             raise UserError('PolicyGradient.constant_length belongs to aggregation="constant": set both, or neither.')
+        if self.constant_length is not None and self.constant_length < 1:
+            raise UserError(f"PolicyGradient.constant_length is {self.constant_length}: give it a value of 1 or more.")
+        if min(self.clip_low, self.clip_high, self.kl_coefficient) < 0:
+            raise UserError(
+                f"PolicyGradient has clip_low {self.clip_low}, clip_high {self.clip_high} and kl_coefficient "
+                f"{self.kl_coefficient}: none can be negative."
+            )
         if self.importance_cap is not None and self.importance_cap <= 0:
             raise UserError(f"PolicyGradient.importance_cap is {self.importance_cap}: make it positive (2), or None.")
 

@@ -115,6 +115,8 @@ class Layout:
                 f"Layout(rows={self.rows}, row_lengths={self.row_lengths}) holds no episode: give at least one row "
                 "and one row length of 2 tokens or more."
             )
+        if self.least_micro_batches < 1:
+            raise UserError(f"Layout.least_micro_batches is {self.least_micro_batches}: give it a value of 1 or more.")
 
     def row_length(self, needed: int) -> int:
         """Return the smallest row length of at least `needed` tokens."""
@@ -129,6 +131,16 @@ class Layout:
     def policy_lengths(self, row_length: int) -> tuple[int, ...]:
         """Return the sizes that the policy tokens of a row of this length are padded to."""
         return tuple(int(np.ceil(share * row_length)) for share in self.policy_shares)
+
+    def policy_length(self, row_length: int, needed: int) -> int:
+        """Return the smallest of these sizes that holds `needed` policy tokens."""
+        fitting = [length for length in self.policy_lengths(row_length) if length >= needed]
+        if not fitting:
+            raise UserError(
+                f"the policy wrote {needed} of a training row's {row_length} tokens, but Layout.policy_shares is "
+                f"{self.policy_shares}: add a larger share (1.0 always serves)."
+            )
+        return min(fitting)
 
     def micro_batches(self, needed: int) -> int:
         """Return the padded number of micro-batches, doubling from the least."""
@@ -222,7 +234,7 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout) -> Batch:
         layout.rows,
         row_length,
         layout.episodes(max(sum(map(len, micro_batch)) for micro_batch in micro_batches)),
-        min(length for length in layout.policy_lengths(row_length) if length >= policy_tokens),
+        layout.policy_length(row_length, policy_tokens),
     )
     for micro, micro_batch in enumerate(micro_batches):
         first_episode = 0

@@ -150,11 +150,16 @@ def test_supervised_is_cross_entropy_of_the_targets():
 
 def test_user_errors():
     arrays = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.zeros(1), jnp.ones((1, 1), bool)
-    for settings in ({"aggregation": "mean"}, {"ratio": "word"}, {"kl_coefficient": 0.1}):
+    for settings in ({"aggregation": "mean"}, {"ratio": "word"}, {"kl_estimator": "k4"}, {"kl_coefficient": 0.1}):
         with pytest.raises(UserError):
             policy_gradient_loss(*arrays, **settings)
     for settings in ({"kl_estimator": "k4"}, {"aggregation": "constant"}, {"constant_length": 5}):
         with pytest.raises(UserError):
             PolicyGradient(**settings)
+    with pytest.raises(UserError, match="constant_length is 0"):
+        PolicyGradient(aggregation="constant", constant_length=0)
+    for name in ("clip_low", "clip_high", "kl_coefficient"):
+        with pytest.raises(UserError, match=f"{name} -0.1.*negative"):
+            PolicyGradient(**{name: -0.1})
     with pytest.raises(UserError):
         Supervised(aggregation="constant")

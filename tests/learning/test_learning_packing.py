@@ -86,3 +86,8 @@ def test_user_errors():
         pack([Trajectory(np.arange(2), np.array([True, True]), np.zeros(2, np.float32))], layout)
     with pytest.raises(UserError, match="holds no episode"):
         Layout(rows=0, row_lengths=(8,))
+    wordy = Trajectory(np.arange(8), np.arange(8) > 2, np.zeros(8, np.float32))
+    with pytest.raises(UserError, match="wrote 5 of a training row's 8 tokens.*policy_shares"):
+        pack([wordy], Layout(rows=1, row_lengths=(8,), policy_shares=(0.25, 0.5)))
+    with pytest.raises(UserError, match="least_micro_batches is 0"):
+        Layout(rows=1, row_lengths=(8,), least_micro_batches=0)
