@@ -34,7 +34,7 @@ def group_of(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
 
 
 def summary(metrics: Mapping[str, float]) -> dict[str, str]:
-    """The rows of the display, label to text, for what is there of CONTRACTS' metric names."""
+    """The rows of the display, label to text; names of metrics are those of `metrics.jsonl`, of which some may lack."""
     rewards = group_of(metrics, "reward")
     phases = group_of(metrics, "seconds")
     rows = {

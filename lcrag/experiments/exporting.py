@@ -60,7 +60,7 @@ def _run_and_step(words: Sequence[str]) -> tuple[pathlib.Path, int | None]:
         raise UserError(f"lcrag export takes a run's folder and perhaps a step: {USAGE}")
     run = pathlib.Path(words[0])
     if not (run / CHECKPOINTS).is_dir():
-        raise UserError(f"there are no checkpoints in {run}: name the --output_dir of a run of lcrag train")
+        raise UserError(f"there are no checkpoints in {run}: name the --output_dir of lcrag train or sft")
     if len(words) == 2 and not words[1].isdecimal():
         raise UserError(f"the step {words[1]!r} is not a number: {USAGE}")
     return run, int(words[1]) if len(words) == 2 else None
