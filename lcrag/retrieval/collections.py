@@ -82,7 +82,7 @@ def load_collections(folder: str | pathlib.Path, encoder: Encoder | None = None)
     else:
         root, languages = folder, _languages_in(folder)
     if not languages:
-        raise UserError(f"no collection in {folder}: build one with lcrag.retrieval.build_collection")
+        raise UserError(f"no collection in {folder}: build one with `lcrag index`, or name another folder")
     encoder = load_encoder(root / ENCODER) if encoder is None else encoder
     with concurrent.futures.ThreadPoolExecutor() as pool:
         opened = pool.map(lambda language: open_collection(root / language, encoder), languages)
