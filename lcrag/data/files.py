@@ -9,8 +9,15 @@ from lcrag.errors import UserError
 ENVIRONMENT = "LCRAG_DATA"
 
 
-def dataset_folder(dataset: str, folder: str | pathlib.Path | None = None) -> pathlib.Path:
+def dataset_folder(
+    dataset: str, folder: str | pathlib.Path | None = None, *, binding: str | None = None
+) -> pathlib.Path:
     """The folder of a data set's files: `folder` if it is given, else `$LCRAG_DATA/<dataset>`.
+
+    Args:
+      dataset: Name of the data set.
+      folder: Where its files are.
+      binding: The parameter that names another folder; None: `<dataset>_questions.folder`.
 
     Raises:
       UserError: neither is there.
@@ -18,7 +25,7 @@ def dataset_folder(dataset: str, folder: str | pathlib.Path | None = None) -> pa
     if folder is None and ENVIRONMENT not in os.environ:
         raise UserError(
             f"nothing says where the files of {dataset} are: set {ENVIRONMENT} to the folder that holds the folder"
-            f" {dataset}, or bind {dataset}_questions.folder"
+            f" {dataset}, or bind {binding or f'{dataset}_questions.folder'}"
         )
     found = pathlib.Path(folder) if folder is not None else pathlib.Path(os.environ[ENVIRONMENT]) / dataset
     if not found.is_dir():

@@ -67,24 +67,29 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
 
 
 def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
-    """Questions of which each has one gold passage, as XQuAD's do.
+    """Questions that name their gold passages: one, as XQuAD's do, or several, as those of multi-hop sets.
 
     Raises:
-      UserError: one has none.
+      UserError: one names none.
     """
     if not questions:
         raise UserError("retrieval cannot be judged by no questions: name another split or other languages")
     for question in questions:
-        if "passage" not in question.extra:
+        if not _gold_passages(question):
             raise UserError(
                 f"question {question.id} of {question.dataset} names no gold passage: judge retrieval by questions"
                 " that do, XQuAD's for one"
             )
     queries = (
-        JudgedQuery(id=each.id, language=each.language, text=each.text, grades={each.extra["passage"]: 1})
+        JudgedQuery(id=each.id, language=each.language, text=each.text, grades=dict.fromkeys(_gold_passages(each), 1))
         for each in questions
     )
     return Judgements(dataset=questions[0].dataset, split=split, queries=tuple(queries))
+
+
+def _gold_passages(question: Question) -> Sequence[str]:
+    single = question.extra.get("passage")
+    return [single] if single else question.extra.get("supports", [])
 
 
 def _lines(path: pathlib.Path) -> Iterable[tuple[int, str]]:

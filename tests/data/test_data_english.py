@@ -1,0 +1,281 @@
+"""The English question sets: real rows in every format, what they keep, and rows made wrong on purpose."""
+
+import ast
+import csv
+import gzip
+import json
+
+import pytest
+from prepared_data import prepared
+
+from lcrag.data.english.sets import QUESTION_SETS, first_questions, passages_of, question_set, questions_of
+from lcrag.data.judgements import judged_questions
+from lcrag.data.questions import with_question_mark
+from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
+
+
+def read(name, path, **options):
+    return question_set(name).read(path, BadRows(**options))
+
+
+def plain(path):
+    """A prepared file read in the plainest way."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        text = file.read()
+    return json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+
+
+OFFICIAL = [
+    ("hotpotqa", "hotpotqa/hotpot_dev_distractor_v1.subset.json.gz"),
+    ("2wikimultihopqa", "2wikimultihopqa/2wiki_dev.subset.json.gz"),
+]
+
+
+@pytest.mark.parametrize(("name", "file"), OFFICIAL)
+def test_hotpotqa_and_2wikimultihopqa(name, file):
+    path = prepared(file)
+    rows, found = plain(path), read(name, path)
+    assert len(found) == len(rows)
+    for row, each in zip(rows, found, strict=True):
+        question, extra = each.question, each.question.extra
+        assert (question.id, question.dataset, question.language) == (row["_id"], name, "en")
+        assert question.text == with_question_mark(row["question"]) and question.answers == (row["answer"].strip(),)
+        assert (extra["type"], extra["supporting_facts"]) == (row["type"], row["supporting_facts"])
+        assert extra.get("evidences", []) == row.get("evidences", []) and extra.get("level") == row.get("level")
+        assert [passage.title for passage in each.passages] == [title.strip() for title, _ in row["context"]]
+        by_id = {passage.id: passage for passage in each.passages}
+        assert {by_id[support].title for support in extra["supports"]} == {
+            title.strip() for title, _ in row["supporting_facts"]
+        }
+        for title, number in row["supporting_facts"]:
+            sentence = dict(row["context"])[title][number].strip()
+            assert any(sentence in by_id[support].text for support in extra["supports"])
+
+
+def test_musique():
+    path = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
+    rows, found = plain(path), read("musique", path)
+    assert len(found) == len(rows) == 150
+    for row, each in zip(rows, found, strict=True):
+        extra, by_id = each.question.extra, {passage.id: passage for passage in each.passages}
+        assert extra["type"] == row["id"].split("__")[0] and len(extra["decomposition"]) == int(extra["type"][0])
+        assert set(each.question.answers) == {row["answer"].strip(), *map(str.strip, row["answer_aliases"])}
+        assert len(each.passages) == len(row["paragraphs"])
+        for step, official in zip(extra["decomposition"], row["question_decomposition"], strict=True):
+            paragraph = row["paragraphs"][official["paragraph_support_idx"]]
+            assert by_id[step["support"]].text == paragraph["paragraph_text"].strip() and paragraph["is_supporting"]
+            assert (step["question"], step["answer"]) == (official["question"].strip(), official["answer"].strip())
+
+
+def test_wikihop():
+    first, second = (each.question for each in read("wikihop", prepared("wikihop/dev.json")))
+    assert (first.text, first.answers) == ("What is the country of sms braunschweig?", ("german empire",))
+    assert second.text == "What is the member of political party of thomas l. woolwine?"
+    assert second.extra["relation"] == "member of political party" and "military" in second.extra["candidates"]
+    passages = read("wikihop", prepared("wikihop/dev.json"))[0].passages
+    assert len(passages) == 15 and not any(passage.title for passage in passages)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "text", "golds"),
+    [
+        ("nq_open", "nq_open/NQ-open.dev.subset.jsonl", "question", "answer"),
+        ("nq_open", "nq_open/NQ-open.efficientqa.dev.1.1.subset.jsonl", "question", "answer"),
+        ("nq_open", "flashrag/nq.test.sample.jsonl", "question", "golden_answers"),
+        ("bamboogle", "bamboogle/bamboogle.subset.json", "Question", "answer"),
+        ("musique", "musique/musique.subset.json", "Question", "answer"),
+        ("2wikimultihopqa", "2wikimultihopqa/2wiki.subset.json", "Question", "answer"),
+    ],
+)
+def test_questions_and_their_answers(name, file, text, golds):
+    path = prepared(file)
+    rows, found = plain(path), questions_of(read(name, path))
+    assert [question.text for question in found] == [with_question_mark(row[text]) for row in rows]
+    assert [set(question.answers) for question in found] == [set(map(str.strip, row[golds])) for row in rows]
+    assert len({question.id for question in found}) == len(rows) and {q.dataset for q in found} == {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("nq_open", "nq_open/dpr.nq.test.subset.txt"), ("triviaqa", "triviaqa/dpr.trivia.dev.subset.txt")],
+)
+def test_dpr_s_files(name, file):
+    path = prepared(file)
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t"))
+    found = questions_of(read(name, path))
+    assert [question.text for question in found] == [with_question_mark(text) for text, _ in rows]
+    expected = [{answer.strip() for answer in ast.literal_eval(golds)} - {""} for _, golds in rows]
+    assert [set(question.answers) for question in found] == expected
+
+
+def test_triviaqa():
+    (each,) = read("triviaqa", prepared("triviaqa/triviaqa_sample.json"))
+    assert each.question.id == "tc_33" and each.question.answers[:2] == ("Sunset Boulevard", "Sunset Blvd")
+    assert len(each.question.answers) == 5  # the value is one of the aliases
+
+
+def test_hotpotqa_simplified_and_kilt():
+    path = prepared("hotpotqa/hotpot_dev_v1_simplified.subset.json")
+    found = questions_of(read("hotpotqa", path))
+    assert [question.extra["type"] for question in found] == [row["type"] for row in plain(path)]
+    kilt = questions_of(read("hotpotqa", prepared("kilt/hotpotqa-dev-kilt.sample.jsonl")))
+    assert kilt[0].answers == ("yes",) and kilt[0].extra["pages"] == ["Scott Derrickson", "Ed Wood"]
+    with pytest.raises(UserError, match="line 1, field input: field required"):  # until KILT's script adds them
+        read("triviaqa", prepared("kilt/triviaqa-dev_id-kilt.sample.jsonl"))
+
+
+POPQA = (
+    "id\tsubj\tprop\tobj\ts_pop\tquestion\tpossible_answers\n"
+    '42\tAda\toccupation\twriter\t142\tWhat is Ada\'s occupation?\t"[""writer"", ""author""]"\n'
+)
+
+
+def test_popqa_and_bamboogle_as_their_tables(tmp_path):
+    (tmp_path / "popQA.tsv").write_text(POPQA)
+    (question,) = questions_of(read("popqa", tmp_path / "popQA.tsv"))
+    assert (question.id, question.answers) == ("42", ("writer", "author"))
+    assert question.extra == {"type": "occupation", "popularity": 142}
+    table = tmp_path / "Bamboogle Prerelease - Sheet1.csv"
+    table.write_text('\ufeffQuestion,Answer,Date\n"Who, if anyone?",Ada,x\n')
+    assert question_set("bamboogle").file(tmp_path, "test") == table
+    (question,) = questions_of(read("bamboogle", table))
+    assert (question.id, question.text, question.answers) == ("2", "Who, if anyone?", ("Ada",))
+
+
+FLASHRAG = {"id": "dev_0", "question": "who?", "golden_answers": ["x", " "]}
+CONTEXT = {"title": ["A", "B"], "sentences": [["One. ", " Two."], ["Three."]]}
+SUPPORT = {"title": "A", "paragraph_text": "One. Two."}
+
+
+def test_flashrag_s_metadata(tmp_path):
+    facts = {"title": ["B", "A"], "sent_id": [0, 1]}
+    hotpot = {"type": "bridge", "level": "hard", "context": CONTEXT, "supporting_facts": facts}
+    steps = [{"id": 1, "question": "A >> b", "answer": "c", "support_paragraph": SUPPORT}]
+    rows = [
+        FLASHRAG | {"metadata": hotpot},
+        FLASHRAG | {"id": "1", "metadata": {"question_decomposition": steps, "answerable": True}},
+        FLASHRAG | {"id": "2", "metadata": {"type": 3, "context": "elsewhere", "prop": "occupation"}},
+        FLASHRAG | {"id": "3", "metadata": None},
+    ]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    first, second, third, fourth = read("hotpotqa", path)
+    assert first.question.answers == ("x",) and first.question.text == "who?"
+    assert first.question.extra["supporting_facts"] == [["B", 0], ["A", 1]] and first.question.extra["type"] == "bridge"
+    assert [(each.title, each.text) for each in first.passages] == [("A", "One. Two."), ("B", "Three.")]
+    assert first.question.extra["supports"] == [each.id for each in first.passages]
+    (step,) = second.question.extra["decomposition"]
+    assert step == {"question": "A >> b", "answer": "c", "support": first.passages[0].id}
+    assert second.passages == first.passages[:1] and second.question.extra["supports"] == [first.passages[0].id]
+    assert third.question.extra == {"type": "occupation"} and fourth.question.extra == {}
+    assert [each.id for each in passages_of([first, second])] == [each.id for each in first.passages]
+
+
+HOTPOT = {
+    "_id": "a",
+    "question": "who",
+    "answer": "x",
+    "type": "bridge",
+    "level": "hard",
+    "context": [["A", ["One."]]],
+    "supporting_facts": [["A", 0]],
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "parts"),
+    [
+        (HOTPOT | {"answer": 3}, ("line 3", "field 1.answer", "valid string")),
+        (HOTPOT | {"context": [["A"]]}, ("line 3", "field 1.context.0", "required")),
+        ({"_id": "b"}, ("line 3", "field 1.question", "required")),
+        (["_id"], ("line 3", "field 1:", "object")),
+        (HOTPOT, ("line 3", "field id", "a is also that of line 2")),
+    ],
+)
+def test_bad_rows_of_a_list(tmp_path, wrong, parts):
+    path = tmp_path / "dev.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in (HOTPOT, wrong, HOTPOT | {"_id": "c"})) + "]")
+    with pytest.raises(UserError) as caught:
+        read("hotpotqa", path)
+    assert all(part in str(caught.value) for part in (str(path), *parts, "--skip_bad_rows"))
+    bad_rows = BadRows(skip=True)
+    assert [each.question.id for each in QUESTION_SETS["hotpotqa"].read(path, bad_rows)] == ["a", "c"]
+    assert len(bad_rows.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("nq_open", '{"question": "who", "answer": [" "]}\n', "line 1, field answer: .*no answer says anything"),
+        ("nq_open", '{"question": " ", "answer": ["x"]}\n', "line 1, field question: .*at least 1 character"),
+        ("nq_open", "who\tx\n", "line 1, field answers: .*expected a list of answers as Python writes it"),
+        ("popqa", POPQA.replace("[", "("), "line 2, field possible_answers: .*expected a JSON list"),
+        ("popqa", POPQA.replace("142", "many"), "line 2, field s_pop: .*expected a number of views"),
+        ("popqa", "id\tquestion\n1\twho\n", "line 2, field possible_answers: field required"),
+        ("bamboogle", "Question,Answer\n", "no row of .* can be used: the table is empty"),
+        ("wikihop", "[" + json.dumps({"id": "1", "query": "country"}) + "]", "field 0.answer: field required"),
+        ("hotpotqa", "[]", "no row of .* can be used: its list is empty"),
+        ("hotpotqa", '[{"_id": "a",\n', "line 2: this is no JSON"),
+        ("hotpotqa", '{"_id": "a"}', "holds no list: is it another file"),
+        ("triviaqa", '{"Version": [{"Data": 1}]}', "holds no list under Data: is it another file"),
+        ("popqa", '[{"id": 1}]', "has no form in which popqa is published, which is a table: see docs/data.md"),
+        ("musique", "id\tquestion\n", "has no form in which musique is published, which is JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(tmp_path, name, text, sentence):
+    path = tmp_path / "file.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        read(name, path)
+
+
+def test_a_step_without_its_paragraph(tmp_path):
+    row = {
+        "id": "2hop__1_2",
+        "question": "who",
+        "answer": "x",
+        "paragraphs": [{"idx": 0, "title": "A", "paragraph_text": "One."}],
+        "question_decomposition": [{"question": "a", "answer": "b", "paragraph_support_idx": 7}],
+    }
+    path = tmp_path / "musique.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in (row, row | {"answerable": False, "id": "x"})))
+    with pytest.raises(UserError, match="line 1, field question_decomposition: there is no paragraph 7"):
+        read("musique", path)
+    assert read("musique", path, skip=True) == []
+
+
+def test_files_and_splits_by_name(tmp_path):
+    chosen = question_set("nq_open")
+    for name in ("nq-test.qa.csv.gz", "test.jsonl", "NQ-open.dev.jsonl"):  # the official one first
+        (tmp_path / name).touch()
+        assert chosen.file(tmp_path, "test").name == name
+    assert chosen.file(tmp_path, "train", "test.jsonl").name == "test.jsonl"
+    with pytest.raises(UserError, match="no NQ-open.train.jsonl in .*: download https://github.com/google-research"):
+        chosen.file(tmp_path, "train")
+    with pytest.raises(UserError, match="there is no split 'train' of bamboogle: use one of test"):
+        question_set("bamboogle").file(tmp_path, "train")
+    with pytest.raises(UserError, match="no English question set 'nq': use one of hotpotqa, 2wikimultihopqa"):
+        question_set("nq")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b"x" * 99)[:20])
+    with pytest.raises(UserError, match="cut.jsonl.gz cannot be read"):
+        read("nq_open", tmp_path / "cut.jsonl.gz")
+
+
+def test_some_questions_are_chosen_whatever_else_is_there():
+    found = read("nq_open", prepared("nq_open/NQ-open.dev.subset.jsonl"))
+    ten, fifty = (first_questions(found, limit, 0) for limit in (10, 50))
+    assert len(ten) == 10 and set(map(id, ten)) < set(map(id, fifty)) and first_questions(found, None, 0) == found
+    places = [found.index(each) for each in fifty]
+    assert places == sorted(places) and places != list(range(50))
+    assert first_questions(found, 10, 1) != ten
+
+
+def test_retrieval_is_judged_by_the_supporting_paragraphs():
+    found = read("hotpotqa", prepared("hotpotqa/hotpot_dev_distractor_v1.subset.json.gz"))
+    judgements = judged_questions(questions_of(found), "test")
+    assert judgements.dataset == "hotpotqa"
+    assert [set(query.grades) for query in judgements.queries] == [set(e.question.extra["supports"]) for e in found]
+    known = {passage.id for passage in passages_of(found)}
+    assert all(set(query.grades) <= known for query in judgements.queries)
