@@ -18,12 +18,11 @@ import dataclasses
 import functools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+
+from timing import median_seconds, timed
 
 QWEN2_5_3B = {
     "family": "qwen2",
@@ -40,16 +39,6 @@ TINY = {"vocabulary_size": 4096, "width": 32, "layers": 2, "heads": 4, "kv_heads
 TINY_WORK = {"batch": 4, "prompt": 24, "new": 16, "rows": 2, "row_length": 64, "repeats": 1}
 PROBE_BYTES, PROBE_WIDTH = 2**31, 8192  # of the copied array and of the square matrices; tiny: a thousandth
 POLICY_SHARE = 0.25  # of an episode's tokens, the rest being prompt and passages
-
-
-def median_seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median seconds of `work`, which must wait for the device itself; a first call compiles and is not counted."""
-    seconds = []
-    for _ in range(repeats + 1):
-        begin = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[1:])
 
 
 def decoder_config(options: argparse.Namespace):
@@ -69,10 +58,7 @@ def load(options: argparse.Namespace, dtype: str):
 
     from lcrag.policy import load_hugging_face
 
-    begin = time.perf_counter()
-    config, params = load_hugging_face(options.folder, dtype=dtype)
-    jax.block_until_ready(params)
-    seconds = time.perf_counter() - begin
+    (config, params), seconds = timed(lambda: jax.block_until_ready(load_hugging_face(options.folder, dtype=dtype)))
     return dataclasses.replace(config, compute_dtype="bfloat16", remat="full"), params, seconds
 
 

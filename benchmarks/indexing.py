@@ -13,8 +13,9 @@ import pathlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from timing import timed
 
 from lcrag.data.corpora.chunking import passages_of
 from lcrag.data.corpora.dump import read_pages
@@ -30,11 +31,6 @@ from lcrag.retrieval.shards import open_shards
 
 ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "data" / "atlas" / "weights" / "encoder"
 LANGUAGE = "en"
-
-
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.perf_counter()
-    return work(), time.perf_counter() - start
 
 
 def stages(dump: pathlib.Path, encoder: Encoder) -> tuple[dict[str, float], list]:

@@ -7,31 +7,18 @@ building, and queries a second with their measured recall@10 beside exact search
 import argparse
 import json
 import pathlib
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 
 import numpy as np
+from timing import median_seconds, timed
 
 from lcrag.data.atlas import build_world
 from lcrag.retrieval import load_encoder
-from lcrag.retrieval.building import passage_text
 from lcrag.retrieval.index import VECTORS, exact_search, read_index, write_index
+from lcrag.retrieval.passages import passage_text
 
 ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "data" / "atlas" / "weights" / "encoder"
 QUERIES = 1000
-
-
-def median_seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Median time of `work` after one call that is not counted."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def encoding() -> dict[str, float]:
@@ -53,9 +40,7 @@ def searching(count: int, width: int) -> dict[str, float | str]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         np.save(folder / VECTORS, stored)
-        start = time.perf_counter()
-        facts = write_index(folder)
-        built = time.perf_counter() - start
+        facts, built = timed(lambda: write_index(folder))
         index = read_index(folder, facts)
         approximate = median_seconds(lambda: index.search(queries, 10))
         exact = median_seconds(lambda: exact_search(stored, queries, 10), repeats=1)

@@ -7,11 +7,9 @@ client with requests of many queries; many clients with requests of one query, c
 import argparse
 import concurrent.futures
 import json
-import statistics
-import time
-from collections.abc import Callable
 
 import httpx2
+from timing import median_seconds
 
 from lcrag.experiments.parts import atlas_collections
 from lcrag.retrieval import Collections
@@ -19,17 +17,6 @@ from lcrag.retrieval.service import make_application
 from lcrag.testing.local_server import served
 
 PASSAGES = 3
-
-
-def median_seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Median time of `work` after one call that is not counted."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def post(client: httpx2.Client, url: str, queries: list[str], languages: list[str]) -> None:

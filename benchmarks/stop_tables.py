@@ -7,9 +7,10 @@ Prints one line of JSON. Seconds are of this machine; `encode_ratio` is side by 
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from typing import Any
+
+from timing import timed
 
 from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.policy import load_tokenizer
@@ -18,13 +19,6 @@ from lcrag.sampling.stop import StopTable
 STOPS = (("</search>", "</answer>"), ("</answer>",), ("</subAnswer>", "</subPlan>", "</original_evidence>"))
 TEXT = "The franc was the currency of France until 2002. Валюта Японии: 円 (JPY).\n" * 400
 REPEATS = 5
-
-
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What the work gives, and its seconds."""
-    started = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - started
 
 
 def best(work: Callable[[], Any]) -> float:
