@@ -110,6 +110,8 @@ def _pieces(leaf: Any, stored: StoredParameter, dtype: np.dtype) -> Iterator[tup
     """All rows of a stored tensor, as `write_shard` takes them; every process must go through them all."""
     sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
     spread = stored.sharding(sharding) if isinstance(sharding, NamedSharding) else None
+    if isinstance(sharding, NamedSharding) and stored.divides_layers(sharding):
+        spread = None  # no device knows where in its share a layer is
     share = stored.shape[0] if spread is None else spread.shard_shape(stored.shape)[0]
     shares = stored.shape[0] // share
     size, firsts = row_pieces(share, shares * tensor_bytes(stored.shape[1:], dtype))
@@ -132,7 +134,8 @@ def _cut(leaf: np.ndarray, stored: StoredParameter) -> np.ndarray:
 def _cutter(
     stacked: bool, transposed: bool, size: int, dtype: np.dtype, sharding: Sharding, spread: NamedSharding | None
 ):
-    """A program with which each device cuts a piece out of its share of a parameter, and turns it as it is stored."""
+    """A program that cuts a piece out of a parameter and turns it as it is stored: each device out of its own share,
+    or with `spread` None all devices together."""
 
     def cut(share, start):
         sizes = list(share.shape)
@@ -142,13 +145,15 @@ def _cutter(
         piece = piece[0] if stacked else piece
         return (piece.T if transposed else piece).astype(dtype)
 
-    if spread is None:
+    if not isinstance(sharding, NamedSharding):
         return jax.jit(cut)
+    everywhere = NamedSharding(sharding.mesh, PartitionSpec())
+    if spread is None:
+        return jax.jit(cut, out_shardings=everywhere)
     in_specs = (sharding.spec, PartitionSpec())
-    local = jax.shard_map(cut, mesh=spread.mesh, in_specs=in_specs, out_specs=spread.spec)
+    local = jax.shard_map(cut, mesh=sharding.mesh, in_specs=in_specs, out_specs=spread.spec)
     # Where other processes hold a part of it, every process gets the whole piece.
-    readable = spread if spread.is_fully_addressable else NamedSharding(spread.mesh, PartitionSpec())
-    return jax.jit(local, out_shardings=readable)
+    return jax.jit(local, out_shardings=spread if spread.is_fully_addressable else everywhere)
 
 
 def _empty_staging(folder: pathlib.Path) -> pathlib.Path:

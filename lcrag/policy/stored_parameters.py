@@ -73,6 +73,10 @@ class StoredParameter:
         start[self.rows_axis] = row
         return start
 
+    def divides_layers(self, parameter: NamedSharding) -> bool:
+        """Whether the parameter's layers lie on different devices: our own table never does that, compilers may."""
+        return self.stacked and bool(parameter.spec) and parameter.spec[0] is not None
+
     def sharding(self, parameter: NamedSharding) -> NamedSharding:
         """How the tensor is spread when each device has what its share of the parameter is made of."""
         axes = (*parameter.spec, *(None for _ in range(3)))[self.stacked : self.stacked + len(self.shape)]

@@ -95,6 +95,22 @@ def test_arrays_on_the_host_and_on_devices_are_written_alike(tmp_path):
     assert_same_bits(expected, load_hugging_face(tmp_path / "host", dtype="bfloat16")[1])
 
 
+@pytest.mark.parametrize("axes", [("data",), ("data", None, ("fsdp", "tensor"))], ids=str)
+def test_layers_on_different_devices_are_written_alike(tmp_path, axes, monkeypatch):
+    """As a compiler may place what no table of ours has placed."""
+    monkeypatch.setattr(stored_parameters_module, "PIECE_BYTES", 1000)
+    config, mesh = tiny_config(layers=2), make_mesh(data=2, fsdp=2, tensor=2)
+    params = initialise(config, jax.random.key(0))
+
+    def placed(leaf):
+        wanted = jax.sharding.PartitionSpec(*axes[: leaf.ndim])
+        return jax.device_put(leaf, jax.sharding.NamedSharding(mesh, wanted))
+
+    save_hugging_face(tmp_path / "one", config, params)
+    save_hugging_face(tmp_path / "many", config, params | {"layers": jax.tree.map(placed, params["layers"])})
+    assert (tmp_path / "one/model.safetensors").read_bytes() == (tmp_path / "many/model.safetensors").read_bytes()
+
+
 def test_adapters_are_merged(tmp_path):
     config, base = tiny_config(), initialise(tiny_config(), jax.random.key(0))
     adapted, params = add_lora(config, base, Lora(rank=2), jax.random.key(1))
