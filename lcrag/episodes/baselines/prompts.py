@@ -34,15 +34,50 @@ RAG = {
     "atlas": _SHORT,
 }
 
+_NEXT_SENTENCE = (
+    _QUESTION
+    + "Reasoning so far: {thoughts}\nWrite the next sentence of the reasoning, and nothing else. When you know the "
+    "answer, write instead: So the answer is <answer> {example} </answer>. The answer must be in {wanted}.\n"
+)
+_SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas")
+
 IRCOT_THOUGHT = {
     "full": Step(
         before="Answer the given question by reasoning one sentence at a time. The passages found so far stand between "
         "<information> and </information>; more are searched for with each sentence you write.",
-        after=_QUESTION
-        + "Reasoning so far: {thoughts}\nWrite the next sentence of the reasoning, and nothing else. When you know the "
-        "answer, write instead: So the answer is <answer> {example} </answer>. The answer must be in {wanted}.\n",
+        after=_NEXT_SENTENCE,
     ),
-    "atlas": Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas"),
+    "atlas": _SEARCHES_OR_ANSWERS,
+}
+
+FLARE_SENTENCE = {
+    "full": Step(
+        before="Answer the given question by reasoning one sentence at a time. If passages stand between <information> "
+        "and </information>, they were found for the sentence you are about to write. ",
+        after=_NEXT_SENTENCE,
+    ),
+    "atlas": _SEARCHES_OR_ANSWERS,
+}
+
+FLARE_ANSWER = {
+    "full": Step(
+        before="Answer the given question by the reasoning below, and by passages if some stand between <information> "
+        "and </information>. ",
+        after=_QUESTION
+        + "Reasoning: {thoughts}\nProvide the answer inside <answer> and </answer> without detailed illustrations. "
+        "Note: The answer must be in {wanted}. For example: <answer> {example} </answer>.\n",
+    ),
+    "atlas": _SHORT,
+}
+
+COMPLEXITY = {
+    "full": Step(
+        before="Decide how a question should be answered. A: you know the answer without looking anything up. B: one "
+        "search in an encyclopaedia finds it. C: several facts must be found one after the other, or compared. "
+        + _QUESTION
+        + "Write only the letter A, B or C inside <answer> and </answer>.\n",
+    ),
+    "atlas": _SEARCHES_OR_ANSWERS,
 }
 
 SEARCH_O1 = {
