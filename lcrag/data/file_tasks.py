@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import seqio
 
 from lcrag.data import mkqa, xor_tydi, xquad
+from lcrag.data.english.asked import LANGUAGE
+from lcrag.data.english.sets import QUESTION_SETS, QuestionSet, questions_of
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
@@ -19,13 +21,16 @@ from lcrag.data.seqio_questions import register_questions
 
 
 def register_file_data(vocabulary: seqio.Vocabulary) -> None:
-    """Registers MKQA, XOR-TyDi QA and XQuAD, each split in the languages that LcRL takes it in."""
+    """Registers the English sets, and MKQA, XOR-TyDi QA and XQuAD with each split in the languages that LcRL takes."""
     for split, languages in (("train", LCRL_TRAINING), ("validation", LCRL_TRAINING), ("test", LCRL_LANGUAGES)):
         register_questions(mkqa.DATASET, split, languages, functools.partial(_mkqa, split), vocabulary)
     for split, languages in (("train", XOR_TYDI_TRAINING), ("test", XOR_TYDI_TEST)):
         register_questions(xor_tydi.DATASET, split, languages, functools.partial(_xor_tydi, split), vocabulary)
     for split in ("train", "test"):
         register_questions(xquad.DATASET, split, xquad.LANGUAGES, functools.partial(_xquad, split), vocabulary)
+    for chosen in QUESTION_SETS.values():
+        for split in chosen.files:
+            register_questions(chosen.name, split, (LANGUAGE,), functools.partial(_english, chosen, split), vocabulary)
 
 
 def register_jsonl(
@@ -68,3 +73,8 @@ def _xor_tydi(split: str, language: str) -> list[Question]:
 
 def _xquad(split: str, language: str) -> list[Question]:
     return xquad.xquad_questions(dataset_folder(xquad.DATASET), split, (language,), bad_rows=BadRows())
+
+
+def _english(chosen: QuestionSet, split: str, language: str) -> list[Question]:
+    path = chosen.file(dataset_folder(chosen.name, binding="english_questions.folder"), split)
+    return questions_of(chosen.read(path, BadRows()))

@@ -10,6 +10,7 @@ from prepared_data import prepared
 
 import lcrag.data.tasks
 from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.data.english.sets import QUESTION_SETS, questions_of
 from lcrag.data.file_tasks import register_jsonl
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.rows import BadRows
@@ -92,3 +93,13 @@ def test_one_s_own_questions(tmp_path):
         seqio.MixtureRegistry.remove("mine_train")
         for code in ("fi", "bn"):
             seqio.TaskRegistry.remove(f"mine_train_{code}")
+
+
+def test_the_english_sets_are_tasks_too(tmp_path, monkeypatch):
+    assert {"hotpotqa_train", "musique_test", "nq_open_validation", "popqa_test"} <= set(seqio.MixtureRegistry.names())
+    (tmp_path / "musique").mkdir()
+    source = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
+    shutil.copy(source, tmp_path / "musique" / "musique_ans_v1.0_dev.jsonl.gz")
+    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
+    expected = questions_of(QUESTION_SETS["musique"].read(source, BadRows()))
+    assert lcrag.data.tasks.questions_of_task("musique_test") == expected
