@@ -58,7 +58,8 @@ class RowEncoder:
           UnusableRow: it is too long, or begins in a chat template already.
         """
         self._check_opening(demonstration)
-        pieces = [(self._chat.opening(self._tokenizer, demonstration.opening).ids, False)]
+        opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system)
+        pieces = [(opening.ids, False)]
         pieces += [
             (self._tokenizer.encode_ordinary(turn.text, continues=True), turn.learn) for turn in demonstration.turns
         ]

@@ -7,12 +7,12 @@ answer is the value that the current passages give.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from lcrag.curation.playing import play
 from lcrag.data.atlas import Fact
-from lcrag.data.atlas.oracle import Oracle
 from lcrag.data.atlas.retelling import FactSampler
 from lcrag.data.atlas.world import World
 from lcrag.data.questions import Question
@@ -40,6 +40,14 @@ def remembered(search: Search, queries: Sequence[str], languages: Sequence[str],
     return look_up
 
 
+@runtime_checkable
+class AtlasTeacher(Protocol):
+    """Plays some program on the atlas's questions; `lcrag.data.atlas.oracle.Oracle` is one."""
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """What the policy should write next, after turns (by, text)."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Demonstrator:
     """Makes demonstrations of one program on the atlas's training questions.
@@ -50,7 +58,7 @@ class Demonstrator:
       program: Builds the episode program of a question.
       search: Answers (query, language) pairs.
       tokenizer: The policy's.
-      oracle: The teacher.
+      oracle: The teacher; it plays the program.
       context: Tokens that a context holds.
       chat: How openings are put to a model with a chat template.
     """
@@ -60,7 +68,7 @@ class Demonstrator:
     program: Callable[[Question], Program]
     search: Search
     tokenizer: Tokenizer
-    oracle: Oracle
+    oracle: AtlasTeacher
     context: int = 512
     chat: Chat = Chat()
 

@@ -51,6 +51,7 @@ class Demonstration:
       path: Where it was read.
       line: Its place there, from 1.
       in_template: Whether the opening may be in a chat template already, because the row does not say.
+      system: The program's instructions, a chat model's system message.
     """
 
     opening: str
@@ -59,6 +60,7 @@ class Demonstration:
     path: pathlib.Path
     line: int
     in_template: bool = False
+    system: str | None = None
 
 
 class _TurnRow(Row):
@@ -76,6 +78,7 @@ class _DemonstrationRow(Row):
 
     prompt: Annotated[str, pydantic.Field(min_length=1)]
     opening: Annotated[list[str], pydantic.Field(min_length=1)] | None = None
+    system: str | None = None
     turns: Annotated[list[_TurnRow], pydantic.Field(min_length=1)]
     dataset: str | None = None
     question_id: str | int | None = None
@@ -138,6 +141,7 @@ def _demonstration(row: _DemonstrationRow, path: pathlib.Path, line: int) -> Dem
         path=path,
         line=line,
         in_template=row.opening is None,
+        system=row.system,
     )
 
 

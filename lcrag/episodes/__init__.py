@@ -12,6 +12,7 @@ from lcrag.episodes.context_text import Chat
 from lcrag.episodes.lcrl import hierarchical_search
 from lcrag.episodes.observation import STYLES, Information, information
 from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
+from lcrag.episodes.r_search import r_search
 from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, episode_json
 from lcrag.episodes.requests import (
     Complete,
@@ -72,6 +73,7 @@ __all__ = [
     "neutralise",
     "opening_prompt",
     "parse_action",
+    "r_search",
     "rag",
     "search_o1",
     "search_r1",

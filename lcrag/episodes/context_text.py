@@ -49,15 +49,24 @@ class Chat:
                 "Chat.enable_thinking is set, but the policy's chat template knows no such switch: remove the setting"
             )
 
-    def opening(self, tokenizer: Tokenizer, text: str) -> ChatPrompt:
-        """What a context begins with: the text as it stands there, and its tokens."""
+    def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
+        """What a context begins with: the text as it stands there, and its tokens.
+
+        Args:
+          tokenizer: The model's.
+          text: What is asked.
+          system: A method's own instructions, behind those of the run.
+        """
+        given = [each for each in (self.system, system) if each is not None]
+        instructions = "\n\n".join(filter(None, given))
         if not self.template or tokenizer.chat_template is None:
+            text = f"{instructions}\n\n{text}" if instructions else text
             return ChatPrompt(text, [*tokenizer.beginning_ids, *tokenizer.encode_ordinary(text)])
-        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        first = [{"role": "system", "content": instructions}] if given else []
         options: dict[str, Any] = {}
         if self.enable_thinking is not None:
             options["enable_thinking"] = self.enable_thinking
-        return tokenizer.encode_chat([*system, {"role": "user", "content": text}], **options)
+        return tokenizer.encode_chat([*first, {"role": "user", "content": text}], **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +77,13 @@ class PlacedText:
       text: The text, in the chat template where it opens the context of a chat model.
       tokens: Its tokens.
       written: The text as the program wrote it.
+      system: The program's instructions, where it opens the context.
     """
 
     text: str
     tokens: Sequence[int]
     written: str
+    system: str | None = None
 
 
 class ContextTokenizer:
@@ -94,18 +105,18 @@ class ContextTokenizer:
         """The tokens of a text that others precede."""
         return tuple(self._tokenizer.encode_ordinary(text, continues=True))
 
-    def place(self, text: str, *, opens: bool) -> PlacedText:
+    def place(self, text: str, *, opens: bool, system: str | None = None) -> PlacedText:
         """A text as it stands in a context, which it opens or continues."""
         if not opens:
             return PlacedText(text, self.encode(text), text)
-        opening = self.opening(text)
-        return PlacedText(opening.text, opening.ids, text)
+        opening = self.opening(text, system)
+        return PlacedText(opening.text, opening.ids, text, system)
 
-    def fit(self, text: FittedText, room_tokens: int, *, opens: bool) -> PlacedText | None:
+    def fit(self, text: FittedText, room_tokens: int, *, opens: bool, system: str | None = None) -> PlacedText | None:
         """A text made so small that with its markup it takes at most `room_tokens`; None if that cannot be."""
         target = room_tokens
         while (fitted := text.fit(self, target)) is not None:
-            placed = self.place(fitted, opens=opens)
+            placed = self.place(fitted, opens=opens, system=system)
             if (excess := len(placed.tokens) - room_tokens) <= 0:
                 return placed
             target -= excess

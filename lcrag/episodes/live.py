@@ -151,11 +151,12 @@ class LiveEpisode:
             question=self.question,
             prompt=self.transcript.prompt,
             opening=tuple(self.transcript.opening),
+            system=self.transcript.system,
             turns=tuple(self.transcript.turns),
             **self.transcript.arrays(),
             policy_version=policy_version,
             outcome=self.outcome,
-            counts=self.counts,
+            counts=self.counts | self.outcome.counts,
             finished=self._finished,
             episode=self.number,
             completions=tuple(self._completions),
@@ -198,7 +199,7 @@ class LiveEpisode:
     def _observe(self, request: Observe) -> bool:
         """Writes environment text if there is room for it and for an answer behind it."""
         room = self.room_tokens - self._answer_room
-        placed = self._placed(request.text, room, opens=not self.transcript.length)
+        placed = self._placed(request.text, room, opens=not self.transcript.length, system=request.system)
         if placed is None:
             return False
         if len(placed.tokens) <= room:
@@ -209,11 +210,13 @@ class LiveEpisode:
             self._refuse_prompt(len(placed.tokens))
         return False
 
-    def _placed(self, text: str | FittedText, room: int, *, opens: bool) -> PlacedText | None:
+    def _placed(
+        self, text: str | FittedText, room: int, *, opens: bool, system: str | None = None
+    ) -> PlacedText | None:
         """Text as it stands in a context; None if it adapts to its room and there is too little."""
         if isinstance(text, str):
-            return self._tokenizer.place(text, opens=opens)
-        return self._tokenizer.fit(text, room, opens=opens)
+            return self._tokenizer.place(text, opens=opens, system=system)
+        return self._tokenizer.fit(text, room, opens=opens, system=system)
 
     def _refuse_prompt(self, tokens: int) -> None:
         raise UserError(

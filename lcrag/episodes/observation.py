@@ -122,13 +122,15 @@ def statements(texts: Sequence[str], style: str = "atlas", budget_tokens: int = 
     return Information(sections or (NOTHING_FOUND,), known_style(style), budget_tokens)
 
 
-def information(found: Found | RetrievalFailure, style: str = "atlas", budget_tokens: int = 600) -> Information:
+def information(
+    found: Found | RetrievalFailure, style: str | Style = "atlas", budget_tokens: int = 600
+) -> Information:
     """What a search found, as the environment shows it.
 
     Args:
       found: The answer to a `Retrieve`: for each query, for each language, its hits, best first. The policy is told
         of a search that failed.
-      style: Name in `STYLES`.
+      style: Name in `STYLES`, or a style of the caller's own.
       budget_tokens: At most this many tokens for the block, tags included (LcRL's code: 600).
 
     Raises:
@@ -140,12 +142,14 @@ def information(found: Found | RetrievalFailure, style: str = "atlas", budget_to
     return Information(_sections(found, chosen) or (NOTHING_FOUND,), chosen, budget_tokens)
 
 
-def known_style(name: str) -> Style:
-    """The passage style of a name.
+def known_style(name: str | Style) -> Style:
+    """The passage style of a name, or the style itself.
 
     Raises:
       UserError: there is no such style.
     """
+    if isinstance(name, Style):
+        return name
     if name not in STYLES:
         raise UserError(f"there is no passage style {name!r}: choose one of {', '.join(STYLES)}")
     return STYLES[name]

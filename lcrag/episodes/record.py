@@ -56,11 +56,12 @@ class EpisodeRecord:
       counts: searches (queries asked), retrieval_failures (requests that failed after every retry), generations,
         policy_tokens, length_stops (generations that ended without a stop), context_full (1 if the context
         had no room for the next observation or generation), completions and completion_tokens (beside the dialogue, by
-        the policy or another model; not among the generations and the policy_tokens).
+        the policy or another model; not among the generations and the policy_tokens), and what the program counted.
       finished: Whether the program ran to its own end; False: the context was full.
       episode: The number that names its random stream.
       completions: What was completed beside the dialogue, in the order asked; never trained on.
       opening: The texts of the prompt as the program wrote them, without a chat template.
+      system: The program's instructions, which stand in the prompt too.
     """
 
     question: Question
@@ -77,6 +78,7 @@ class EpisodeRecord:
     episode: int
     completions: tuple[SideCompletion, ...] = ()
     opening: tuple[str, ...] = ()
+    system: str | None = None
 
     def __post_init__(self):
         lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
@@ -96,6 +98,7 @@ def episode_json(
     """
     outcome = dataclasses.asdict(record.outcome)
     opening = {"opening": list(record.opening)} if "".join(record.opening) not in ("", record.prompt) else {}
+    system = {"system": record.system} if record.system else {}
     beside = {"completions": [dataclasses.asdict(each) for each in record.completions]} if record.completions else {}
     return {
         "question_id": record.question.id,
@@ -104,6 +107,7 @@ def episode_json(
         "group": record.question.coupling if group is None else group,
         "episode": record.episode,
         "prompt": record.prompt,
+        **system,
         **opening,
         "turns": [dataclasses.asdict(turn) for turn in record.turns],
         **beside,

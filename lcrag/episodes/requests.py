@@ -44,9 +44,15 @@ class Observe:
     The first one is the episode's opening prompt: a model with a chat template gets it as the user's turn.
 
     If it does not fit into what is left of the context, `ContextFull` is raised in the program instead.
+
+    Attributes:
+      text: What is appended.
+      system: Of the first one, the method's instructions: a model with a chat template gets them as the system message,
+        any other in front of the text.
     """
 
     text: str | FittedText
+    system: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,11 +153,13 @@ class Outcome:
     Attributes:
       answer: The answer in the policy's own text, None if it gave none.
       invalid_actions: How often the policy did nothing valid.
+      counts: What the program counted, logged as `episode/<name>` beside what the engine counts.
       extra: What a method needs beyond this (evidence, plan, ...); JSON-serialisable.
     """
 
     answer: str | None
     invalid_actions: int = 0
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -2,7 +2,14 @@
 
 import re
 
-THINK, SEARCH, INFORMATION, ANSWER = TAGS = ("think", "search", "information", "answer")
+THINK, SEARCH, INFORMATION, ANSWER, OBSERVATION, EVIDENCE = TAGS = (
+    "think",
+    "search",
+    "information",
+    "answer",
+    "observation",
+    "original_evidence",
+)
 
 
 def opening(tag: str) -> str:

@@ -13,6 +13,7 @@ class Transcript:
     def __init__(self):
         self.prompt = ""
         self.opening: list[str] = []
+        self.system: str | None = None
         self.turns: list[Turn] = []
         self.length = 0
         self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []
@@ -24,6 +25,7 @@ class Transcript:
         else:
             self.prompt += placed.text
             self.opening.append(placed.written)
+            self.system = self.system or placed.system
         self._add(np.asarray(placed.tokens, np.int32), None, len(self.turns) - 1 if self.turns else PROMPT_TURN)
 
     def generate(self, sampled: Sampled) -> None:

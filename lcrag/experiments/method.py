@@ -98,6 +98,7 @@ class Method:
                 golds=[record.question.answers for record in records],
                 group_ids=ids,
                 languages=[answer_language(record.question) for record in records],
+                questions=[record.question.text for record in records],
                 extra=[record.outcome.extra for record in records],
                 step=step,
             )
@@ -134,7 +135,8 @@ class Scored:
 
     def measurements(self) -> dict[str, float]:
         """Means over the step's episodes, under the names of `metrics.jsonl`."""
-        counts = {name: np.mean([record.counts[name] for record in self.records]) for name in self.records[0].counts}
+        names = dict.fromkeys(name for record in self.records for name in record.counts)
+        counts = {name: np.mean([record.counts.get(name, 0) for record in self.records]) for name in names}
         lengths = [len(record.tokens) for record in self.records]
         firsts = np.unique(self.group_ids, return_index=True)[1]
         return {

@@ -16,9 +16,10 @@ import numpy as np
 
 from lcrag.curation.encoding import EncodedRow, RowEncoder, UnusableRow
 from lcrag.curation.golden_answers import GoldenAnswers, misread
-from lcrag.curation.oracle_demonstrations import Demonstrator
+from lcrag.curation.oracle_demonstrations import AtlasTeacher, Demonstrator
 from lcrag.curation.playing import play
 from lcrag.data.atlas import World
+from lcrag.data.atlas.evidence_oracle import EvidenceOracle
 from lcrag.data.atlas.oracle import Oracle
 from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
 from lcrag.data.questions import Question
@@ -32,6 +33,8 @@ from lcrag.experiments.parts import atlas_world
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
 from lcrag.retrieval import SearchableCollections
+
+gin.external_configurable(EvidenceOracle, module="lcrag.data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,9 +159,10 @@ def oracle_demonstrations(
     searches: int,
     seed: int = 0,
     end_of_sequence: bool = True,
+    oracle: Callable[..., AtlasTeacher] = Oracle,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
-    """Demonstrations of the method's program by the atlas's oracle, most of them counterfactual.
+    """Demonstrations of the method's program by an oracle of the atlas, most of them counterfactual.
 
     Args:
       surroundings: What they are for.
@@ -167,6 +171,7 @@ def oracle_demonstrations(
       searches: Searches that the oracle makes at most: the program's budget.
       seed: Of the draws.
       end_of_sequence: Teach the end of sequence behind the answer.
+      oracle: Makes the one that plays the program, from its `budget`.
       world: Builds the atlas.
     """
     method, collections = surroundings.played()
@@ -179,7 +184,7 @@ def oracle_demonstrations(
         program=method.on(collections.languages),
         search=collections.search,
         tokenizer=surroundings.tokenizer,
-        oracle=Oracle(budget=searches),
+        oracle=oracle(budget=searches),
         context=surroundings.longest_tokens - 1,
         chat=surroundings.chat,
     )

@@ -36,6 +36,7 @@ MAY_CHANGE = (
     "train.checkpoint_every",
     "train.episodes_every",
     "remote_collections.url",
+    "EndpointCompleter.url",
     "train.sentinels",
     "Sentinels.least",
     "Sentinels.most",

@@ -4,6 +4,7 @@ Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few s
 """
 
 from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
+from lcrag.rewards.evidence import r_search_reward
 from lcrag.rewards.matching import (
     VERDICTS,
     c3_recall,
@@ -14,6 +15,7 @@ from lcrag.rewards.matching import (
     squad_exact_match,
     token_f1,
 )
+from lcrag.rewards.mixed_segmentation import mixed_f1
 from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term, language_coupled
 from lcrag.rewards.text import normalise, normalise_english
 
@@ -33,8 +35,10 @@ __all__ = [
     "flexible_exact_match",
     "language_coupled",
     "language_coupled_reward",
+    "mixed_f1",
     "normalise",
     "normalise_english",
+    "r_search_reward",
     "squad_accuracy",
     "squad_exact_match",
     "token_f1",

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
 from lcrag.rewards import coupling, matching
+from lcrag.rewards.mixed_segmentation import mixed_f1
 
 Values: TypeAlias = Float[np.ndarray, " episodes"]
 Schedule: TypeAlias = Callable[[int], float]
@@ -81,6 +82,7 @@ ANSWER_TERMS: dict[str, Callable[..., Values]] = {
     "c3_recall_bergen": matching.c3_recall_bergen,
     "exact_match": matching.exact_match,
     "flexible_exact_match": matching.flexible_exact_match,
+    "mixed_f1": mixed_f1,
     "squad_accuracy": matching.squad_accuracy,
     "squad_exact_match": matching.squad_exact_match,
     "token_f1": matching.token_f1,

@@ -11,7 +11,7 @@ from lcrag.curation.encoding import RowEncoder, UnusableRow
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.episodes import Chat, Runner, episode_json, hierarchical_search
+from lcrag.episodes import Chat, Runner, episode_json, hierarchical_search, r_search
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
@@ -91,6 +91,21 @@ def test_an_episode_that_was_written_is_read_back_as_it_stood(tmp_path, tokenize
     np.testing.assert_array_equal(row.learned, record.by_policy)
     played = encoder(tokenizer, 400, end_of_sequence=False).record(record)
     np.testing.assert_array_equal(played.tokens, row.tokens)
+
+
+@pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), CHATTING], ids=["plain", "chat"])
+def test_a_programs_instructions_are_read_back_as_they_stood(tmp_path, tokenizer):
+    runner = Runner(
+        sampler=ScriptedSampler(tokenizer, lambda *_: "<answer>Lima</answer>", slots=1, context=1500),
+        tokenizer=tokenizer,
+        search=lambda queries, languages, k: [[] for _ in queries],
+    )
+    [record] = runner.run([(QUESTION, r_search(QUESTION, ("fi",)), 0)])
+    (tmp_path / "step_0.jsonl").write_text(json.dumps(episode_json(record)))
+    [read] = read_demonstrations([tmp_path / "step_0.jsonl"], BadRows())
+    assert read.system.startswith("You are") and not read.in_template
+    row = encoder(tokenizer, 1500, end_of_sequence=False).demonstration(read)
+    np.testing.assert_array_equal(row.tokens, record.tokens)
 
 
 def test_a_prompt_in_a_template_is_not_put_in_one_again():

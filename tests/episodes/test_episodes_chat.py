@@ -7,7 +7,7 @@ import pytest
 import transformers
 from episode_scripts import LANGUAGES, question, search
 
-from lcrag.episodes import Chat, Generate, Observe, Outcome, Runner, hierarchical_search
+from lcrag.episodes import Chat, Generate, Observe, Outcome, Runner, episode_json, hierarchical_search
 from lcrag.errors import UserError
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer
 from lcrag.retrieval.passages import Hit
@@ -126,3 +126,29 @@ def test_a_prompt_that_outgrows_the_context_with_its_markup_is_refused():
     program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas")
     with pytest.raises(UserError, match="raise the sampler's context"):
         tight.check([(question(), program, 0)])
+
+
+ASKED = "<eos>[user]Capital of Peru?\n<eos>[assistant]"
+
+
+def instructed(asked, system="Search first."):
+    """A program with instructions of its own."""
+    yield Observe(f"{asked.text}\n", system=system)
+    yield Observe("Think.\n", system="Too late.")
+    return Outcome(answer=(yield Generate(stop=())))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "chat", "prompt"),
+    [
+        (chat_tokenizer(), Chat(), f"<eos>[system]Search first.<eos>{ASKED}"),
+        (chat_tokenizer(), Chat(system="Be brief."), f"<eos>[system]Be brief.\n\nSearch first.<eos>{ASKED}"),
+        (chat_tokenizer(), Chat(template=False), "Search first.\n\nCapital of Peru?\n"),
+        (tiny_tokenizer(), Chat(), "Search first.\n\nCapital of Peru?\n"),
+    ],
+)
+def test_a_programs_instructions_are_the_system_message(tokenizer, chat, prompt):
+    [record] = runner(lambda *_: "Lima", tokenizer, chat=chat).run([(question(), instructed(question()), 0)])
+    assert record.prompt == f"{prompt}Think.\n"
+    assert (record.system, record.opening) == ("Search first.", ("Capital of Peru?\n", "Think.\n"))
+    assert episode_json(record)["system"] == "Search first."
