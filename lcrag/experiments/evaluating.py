@@ -124,6 +124,8 @@ def _answered(record: EpisodeRecord) -> Answered:
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:
         subsets.append("copyable" if extra["copyable"] else "translated")
+    if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
+        subsets.append(extra["type"])
     return Answered(
         question_id=question.id,
         dataset=question.dataset,
