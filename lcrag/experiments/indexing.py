@@ -147,8 +147,16 @@ def _build(
             local.make_shards(plan, shards, encoder, bad_rows=bad_rows, progress=show, workers=workers)
         else:
             _make_by_beam(plan, shards, root / ENCODER, bad_rows, beam)
+        _check_passages(plan, shards, bad_rows)
         source = fingerprint_of(_identity(plan, encoder))
         build_from_shards(shards, encoder, root, plan.language, source, _records(source, encoder))
+
+
+def _check_passages(plan: Plan, shards: Shards, bad_rows: BadRows) -> None:
+    """Raises a UserError where no document has made a passage."""
+    if not any(record.passages for record in shards.finished().values()):
+        reason = bad_rows.summary() or "no document holds any text"
+        raise UserError(f"the source of {plan.language}, {plan.source.files[0]}, makes no passage: {reason}")
 
 
 def _records(source: str, encoder: Encoder) -> dict[str, str]:

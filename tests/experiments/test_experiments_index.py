@@ -171,6 +171,18 @@ def test_rows_that_are_skipped_are_counted(tiny, tmp_path, passages, capsys):
 
 
 @pytest.mark.parametrize(
+    ("row", "reason"),
+    [('{"docid": 5.5, "text": "x"}', "1 bad row was left out; the first: "), ("", "no document holds any text")],
+)
+def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, row, reason):
+    passages.write_text(f"{row}\n")
+    words = words_of(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'")
+    gin.clear_config()
+    assert main.run([*words, "--skip_bad_rows"]) == 2
+    assert f"the source of fi, {passages}, makes no passage: {reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("bindings", "words", "message"),
     [
         ((), ["sv"], "index.sources has no sv: it has fi"),

@@ -2,8 +2,11 @@
 
 import shutil
 
+import gin
 import pytest
-from experiment_parts import run
+from experiment_parts import run, words_of
+
+from lcrag import main
 
 QUESTIONS = {
     "en": "Which language is spoken in Niger",
@@ -46,6 +49,18 @@ def test_mistakes_are_one_line(words, bindings, part, tiny, capsys):
     assert run("sample", tiny, *bindings, words=words) == 2
     error = capsys.readouterr().err
     assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error
+
+
+def test_the_collections_of_a_folder(tiny, monkeypatch, capsys):
+    """A configuration of one file more searches what `lcrag index` has left in `indexes`."""
+    monkeypatch.chdir(tiny)
+    words = words_of("sample", tiny, words=("Which?",), gin_files=("retrieval/folder.gin",))
+    named = [word for word in words if "collections" not in word]
+    gin.clear_config()
+    assert main.run(named) == 2
+    assert "no collection in" in (error := capsys.readouterr().err) and "lcrag index" in error and "/indexes" in error
+    gin.clear_config()
+    assert main.run([*named, "--gin.load_collections.folder='collections'"]) == 0
 
 
 def test_a_language_without_a_collection(tiny, tmp_path, capsys):
