@@ -51,13 +51,16 @@ def compare_runs(
       title: Of the report.
 
     Raises:
-      UserError: folders without results, an unknown method or metric, or runs that are no comparison.
+      UserError: folders without results or with damaged ones, an unknown method or metric, or runs that are no
+        comparison.
     """
     if (output_dir / RUN).is_file():
         raise UserError(f"{output_dir} is a run itself: give --output_dir another folder for the report of several")
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for compare_runs.metrics: use {', '.join(METRIC_NAMES)}")
     found = [each for folder in run_folders(folders) for each in sources(folder, also)]
+    if not found:
+        raise UserError(f"no policy was evaluated in {', '.join(folders)}: give folders of runs or of evaluations")
     trials, origins = _read(found, axis, order)
     check_one_configuration(trials, origins)
     if against is not None and all(trial.method != against for trial in trials):

@@ -150,10 +150,19 @@ def inference_runs(folder: pathlib.Path, label: str, decoding: str) -> list[path
 
 
 def read_answers(path: pathlib.Path) -> list[Answered]:
-    """Reads what `Evaluation.run` wrote."""
-    with path.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    return [Answered(**row | {"golds": tuple(row["golds"]), "subsets": tuple(row["subsets"])}) for row in rows]
+    """Reads what `Evaluation.run` wrote.
+
+    Raises:
+      UserError: a line is damaged.
+    """
+    answers = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            answers.append(Answered(**row | {"golds": tuple(row["golds"]), "subsets": tuple(row["subsets"])}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, line {number}, is no answer ({error}): evaluate into that folder anew") from error
+    return answers
 
 
 def _add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:

@@ -54,9 +54,18 @@ class Source:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What `run.json` says: seed, commit, command."""
+        """What `run.json` says: seed, commit, command.
+
+        Raises:
+          UserError: it is missing or damaged.
+        """
         own = answers_path(self.folder, self.label, "run").with_suffix(".json")
-        return json.loads((own if own.is_file() else self.folder / RUN).read_text(encoding="utf-8"))
+        path = own if own.is_file() else self.folder / RUN
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            return {name: about[name] for name in ("seed", "commit", "command")}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, which says how {self.label!r} was made, cannot be read: make it again") from error
 
 
 def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
@@ -81,10 +90,16 @@ def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[
 
     That is a trained policy, called by its `Method.name`; whatever `lcrag evaluate` has left there, called by its label
     or, where it had none of its own, by its `Method.name`; and other labels of a training run that are asked for.
+    Judgements of a search, which `lcrag index` writes, are no method's.
+
+    Raises:
+      UserError: the configuration of an evaluation is lost.
     """
     rows = read_rows(folder / EVALUATION)
     for method, split in dict.fromkeys((row.method, row.split) for row in rows if "/" not in row.split):
-        label, _, decoding = method.rpartition(", ")
+        label, comma, decoding = method.rpartition(", ")
+        if not comma:
+            continue
         own = answers_path(folder, label, "config").with_suffix(".gin")
         config = own if own.is_file() else folder / CONFIG
         if not config.is_file():
@@ -96,9 +111,17 @@ def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[
 
 
 def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> Iterator[Trial]:
-    """Every inference run of a source, data set by data set."""
+    """Every inference run of a source, data set by data set.
+
+    Raises:
+      UserError: its answers are lost or damaged, or it does not lie on the axis.
+    """
     values = source.values
-    for path in inference_runs(source.folder, source.label, decoding):
+    paths = inference_runs(source.folder, source.label, decoding)
+    if not paths:
+        lost = answers_path(source.folder, source.label, decoding)
+        raise UserError(f"{source.folder} has lost the answers of {source.label!r} ({lost.name}): evaluate it again")
+    for path in paths:
         by_dataset: dict[str, list[Answered]] = {}
         for answered in read_answers(path):
             by_dataset.setdefault(answered.dataset, []).append(answered)

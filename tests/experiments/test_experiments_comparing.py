@@ -9,6 +9,7 @@ from experiment_parts import contents, run
 from run_standins import evaluation, training_run
 
 from lcrag import main
+from lcrag.evaluation import Row, write_rows
 from lcrag.experiments.run_folders import base_model, run_folders
 
 
@@ -93,12 +94,28 @@ def lost_configuration(runs):
     (runs / "LcRL-0" / "config.gin").unlink()
 
 
+def lost_answers(runs):
+    (runs / "LcRL-0" / "answers" / "after_greedy.jsonl").unlink()
+
+
+def torn_answers(runs):
+    path = runs / "rag" / "answers" / "policy_greedy.jsonl"
+    path.write_text(path.read_text()[:-20])
+
+
+def lost_record(runs):
+    (runs / "LcRL-0" / "run.json").unlink()
+
+
 @pytest.mark.parametrize(
     ("damage", "options", "part"),
     [
         (other_questions, [], "answered different questions of toy"),
         (another_configuration, [], "are both called 'LcRL', but train.couplings is 2 there and 12 here"),
         (lost_configuration, [], "has lost the configuration of 'after'"),
+        (lost_answers, [], "LcRL-0 has lost the answers of 'after' (after_greedy.jsonl)"),
+        (torn_answers, [], "policy_greedy.jsonl, line 90, is no answer"),
+        (lost_record, [], "run.json, which says how 'after' was made, cannot be read"),
         (None, ["--against=GRPO"], "there is no run of 'GRPO' to test against, only runs of LcRL, mSearch-R1, RAG"),
         (None, ["--axis=train.shares"], "sets no train.shares"),
         (None, ["--gin.compare_runs.metrics=('bleu',)"], "there is no metric 'bleu'"),
@@ -111,6 +128,16 @@ def test_what_is_no_comparison(damage, options, part, runs, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error
     assert not (tmp_path / "report").exists()
+
+
+def test_judgements_of_a_search_are_no_method(runs, tmp_path, capsys):
+    where = dict(model="m", dataset="miracl", split="dev", language="fi", metric="mrr@10", count=9, seed=0)
+    (runs / "indexes").mkdir()
+    write_rows(runs / "indexes" / "evaluation.json", [Row(method="retrieval", value=0.5, **where)])
+    assert report(runs, output=tmp_path / "report") == 0
+    capsys.readouterr()
+    assert report(runs / "indexes", output=tmp_path / "other") == 2
+    assert "no policy was evaluated in" in capsys.readouterr().err
 
 
 def test_folders_that_are_none(runs, tmp_path, capsys):
