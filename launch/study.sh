@@ -149,7 +149,7 @@ case $study in
   tables)
     ablation_study
     baseline_study
-    axis=(--against=mSearch-R1)
+    axis=(--against=mSearch-R1 --gin.compare_runs.also='("before",)')
     ;;
   ablations)
     ablation_study
