@@ -116,7 +116,7 @@ def lost_record(runs):
         (lost_answers, [], "LcRL-0 has lost the answers of 'after' (after_greedy.jsonl)"),
         (torn_answers, [], "policy_greedy.jsonl, line 90, is no answer"),
         (lost_record, [], "run.json, which says how 'after' was made, cannot be read"),
-        (None, ["--against=GRPO"], "there is no run of 'GRPO' to test against, only runs of LcRL, mSearch-R1, RAG"),
+        (None, ["--against=GRPO"], "there is no run of 'GRPO' to test against, only runs of RAG, mSearch-R1, LcRL"),
         (None, ["--axis=train.shares"], "sets no train.shares"),
         (None, ["--gin.compare_runs.metrics=('bleu',)"], "there is no metric 'bleu'"),
     ],
