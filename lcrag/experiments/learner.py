@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from lcrag.errors import UserError
 from lcrag.experiments.parts import Policy
 from lcrag.experiments.value_learner import ValueLearner
 from lcrag.learning import (
@@ -24,7 +25,7 @@ from lcrag.learning import (
     make_update,
     pack,
 )
-from lcrag.learning.checkpoints import Checkpoints, abstract_state
+from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.update import Hidden, Unembed, Update
 from lcrag.policy import DecoderConfig, hidden_states, join, param_shardings, split_trainable, unembed_log_probabilities
 from lcrag.policy.fingerprint import parameter_fingerprint
@@ -65,8 +66,11 @@ class Learner:
       layout: Shapes of training rows.
       temperature: The sampling temperature.
       critic: Estimates the advantages (PPO); None: the trajectories bring theirs.
-      parts: Mini-batches that a rollout is cut into, one update each.
+      parts: Mini-batches that a rollout is cut into, one update each; at most as many as it has episodes.
       passes: How often a rollout is learned from.
+
+    Raises:
+      UserError: the sampling is greedy.
     """
 
     def __init__(
@@ -81,6 +85,11 @@ class Learner:
         parts: int = 1,
         passes: int = 1,
     ):
+        if temperature <= 0:
+            raise UserError(
+                f"Runner.temperature is {temperature}, so the policy would always do what it thinks best: learning"
+                " needs a positive one (1.0)"
+            )
         config, mesh = policy.config, policy.mesh
         self._layout, self._parts, self._passes = layout, parts, passes
         params, self._frozen = split_trainable(config, policy.params)
@@ -111,12 +120,7 @@ class Learner:
 
     def restore(self, checkpoints: Checkpoints) -> int:
         """Continues from the latest checkpoint if there is one; returns the first step to do."""
-        step = checkpoints.latest_step()
-        if step is None:
-            return 0
-        wanted = abstract_state(self.state)
-        jax.tree.map(lambda leaf: leaf.delete(), self.state)  # one state has room, two may not
-        restored = checkpoints.restore(wanted)
+        step, restored = checkpoints.continue_from(self.state)
         if self._critic is None:
             self._policy = restored
         else:
@@ -129,7 +133,8 @@ class Learner:
         With several updates, means over them, but of counts and whether updates were finite the last; and
         "sampling_training_gap" the first, because later ones are off-policy by design.
         """
-        batches = [self._scored(pack(trajectories[part :: self._parts], self._layout)) for part in range(self._parts)]
+        parts = max(1, min(self._parts, len(trajectories)))
+        batches = [self._scored(pack(trajectories[part::parts], self._layout)) for part in range(parts)]
         estimates: dict[str, float] = {}
         if self._settings is not None:
             batches, estimates = estimated(batches, self._settings)

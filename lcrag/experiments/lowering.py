@@ -201,10 +201,12 @@ def residents(plan: Plan) -> dict[str, float]:
 def beside(plan: Plan, program: str) -> float:
     """Bytes on one device that are not arguments of a program, yet there while it runs."""
     everything = sum(residents(plan).values())
-    if program in ("update", "critic"):
+    if program == "update":
         _, frozen = split_trainable(plan.config, parameters(plan))
-        state = train_state(plan) if program == "update" else critic_state(plan)
-        return everything - device_bytes(state) - device_bytes(frozen)
+        return everything - device_bytes((train_state(plan), frozen))
+    if program == "critic":  # the policy's frozen unembedding, if it has one, is none of the critic's
+        _, frozen = split_value(plan.config, value_parameters(plan))
+        return everything - device_bytes((critic_state(plan), frozen))
     return everything - device_bytes(sampling_parameters(plan)) - device_bytes(slots(plan))
 
 

@@ -5,6 +5,7 @@ import json
 import gin
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
 from lcrag import main
 from lcrag.data.atlas import build_world
@@ -16,6 +17,7 @@ from lcrag.testing import tiny_config
 
 TOKENIZER = WEIGHTS / "atlas" / "weights" / "tokenizer"
 PASSAGES = 6
+TIMINGS = ("seconds/", "tokens_per_second/", "compiled_shapes")
 OPENINGS, CLOSINGS = ("<search>", "<answer>"), ("</search>", "</answer>")
 WORDS = (" Botswana", " Vietnam", " Lituania")
 # What a policy that knows nothing of the world writes: (before, behind, logit of what is behind).
@@ -107,6 +109,27 @@ def run(*words, **options):
 def json_lines(path):
     """The objects of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def saved_state(folder, step):
+    """Every array of a checkpoint of a run, by its path."""
+    state = ocp.StandardCheckpointer().restore(folder / "checkpoints" / str(step) / "default")
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def assert_same_bits(arrays, others):
+    """Two results of `saved_state` are one, to the last bit."""
+    assert arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        assert array.dtype == others[name].dtype and array.tobytes() == others[name].tobytes(), name
+
+
+def measured(folder):
+    """The records of a run's metrics, without what a clock says."""
+    return [
+        {name: value for name, value in record.items() if not name.startswith(TIMINGS)}
+        for record in json_lines(folder / "metrics.jsonl")
+    ]
 
 
 def contents(folder):
