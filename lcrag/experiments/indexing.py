@@ -99,9 +99,11 @@ def _plans(
     documents_per_shard: int,
 ) -> list[Plan]:
     """What is to be built, all of it looked at before the first is begun."""
+    if not sources:
+        raise UserError("index.sources names no source: set it to {language: file, folder or pattern}")
     for language in (*words, *sources):
         if language not in sources:
-            raise UserError(f"index.sources has no {language}: it has {', '.join(sources) or 'none'}")
+            raise UserError(f"index.sources has no {language}: it has {', '.join(sources)}")
         if not is_language_code(language):
             raise UserError(f"index.sources: {language!r} is not a language code, as fi or zh-yue is")
     for name, value in {"length": length, "documents_per_shard": documents_per_shard}.items():

@@ -188,6 +188,7 @@ def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, ro
         ((), ["sv"], "index.sources has no sv: it has fi"),
         (("index.sources={'in Finnish': 'x'}",), [], "'in Finnish' is not a language code"),
         (("index.sources={'fi': 'nowhere.xml.bz2'}",), [], "no file at nowhere.xml.bz2"),
+        (("index.sources={}",), [], "index.sources names no source"),
         (("index.length=0",), [], "index.length is 0"),
         (("index.documents_per_shard=0",), [], "index.documents_per_shard is 0"),
         (("index.kind='dump'",), [], "leave the kind out"),
