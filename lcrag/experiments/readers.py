@@ -53,12 +53,13 @@ def local_model(
     def load() -> Completer:
         config, params = load_hugging_face(path, computation.compute_dtype, mesh)
         tokenizer = load_tokenizer(path)
-        sizes = {"slots": slots, "context": context, "block": block}
         sampler = Sampler(
             dataclasses.replace(computation, lora=None).of(config),
             params,
             tokenizer,
-            **sizes,
+            slots=slots,
+            context=context,
+            block=block,
             append_rows=append_rows,
             append_tokens=append_tokens,
             mesh=mesh,
