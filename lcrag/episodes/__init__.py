@@ -13,6 +13,7 @@ from lcrag.episodes.lcrl import hierarchical_search
 from lcrag.episodes.observation import STYLES, Information, information
 from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
 from lcrag.episodes.r_search import r_search
+from lcrag.episodes.rag_r1 import rag_r1
 from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, episode_json
 from lcrag.episodes.requests import (
     Complete,
@@ -75,6 +76,7 @@ __all__ = [
     "parse_action",
     "r_search",
     "rag",
+    "rag_r1",
     "search_o1",
     "search_r1",
 ]

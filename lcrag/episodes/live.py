@@ -59,6 +59,7 @@ class LiveEpisode:
         self.outcome: Outcome | None = None
         self.counts = dict.fromkeys(("searches", "retrieval_failures", "generations", "policy_tokens"), 0)
         self.counts |= dict.fromkeys(("length_stops", "context_full", "completions", "completion_tokens"), 0)
+        self.counts["retrieval_rounds"] = 0
         self._program, self._tokenizer = program, tokenizer
         self._context, self._answer_room = context, answer_room
         self._in_order: deque[tuple[int, Observe | Generate]] = deque()
@@ -243,6 +244,7 @@ class LiveEpisode:
 
     def _take_up(self, asked: Request | tuple[Request, ...]) -> None:
         self._exchange, self._asides = Exchange(asked), []
+        self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in self._exchange.parts)
         for part, request in enumerate(self._exchange.parts):
             if isinstance(request, Retrieve):
                 self.counts["searches"] += len(request.queries)

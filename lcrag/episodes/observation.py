@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 
-from lcrag.episodes.requests import Found, RetrievalFailure, TextTokenizer
+from lcrag.episodes.requests import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
 from lcrag.errors import UserError
 
@@ -44,6 +44,11 @@ STYLES = {
         before=f"\n\n{opening(INFORMATION)}",
         after=f"{closing(INFORMATION)}\n\n",
         passage=lambda number, title, text: f"Doc {number}(Title: {title}) {text}\n",
+    ),
+    "rag_r1": Style(
+        before=f"\n\n{opening(INFORMATION)}\n",
+        after=f"{closing(INFORMATION)}\n\n",
+        passage=lambda number, title, text: f"Doc {number}: {title} {text}\n",
     ),
 }
 
@@ -122,9 +127,7 @@ def statements(texts: Sequence[str], style: str = "atlas", budget_tokens: int = 
     return Information(sections or (NOTHING_FOUND,), known_style(style), budget_tokens)
 
 
-def information(
-    found: Found | RetrievalFailure, style: str | Style = "atlas", budget_tokens: int = 600
-) -> Information:
+def information(found: Found | RetrievalFailure, style: str | Style = "atlas", budget_tokens: int = 600) -> Information:
     """What a search found, as the environment shows it.
 
     Args:
@@ -163,6 +166,12 @@ def _sections(found: Found, style: Style) -> tuple[str, ...]:
         sections.append("".join(style.passage(n, _line(p.title), _line(p.text)) for n, p in numbered))
         number += len(passages)
     return tuple(neutralise(section) for section in sections)
+
+
+def passages_of(languages: Sequence[Sequence[FoundPassage]], style: Style) -> str:
+    """The neutralised text of what one query found, in the order of its languages; passages are numbered through."""
+    passages = enumerate(itertools.chain.from_iterable(languages), start=1)
+    return neutralise("".join(style.passage(number, _line(each.title), _line(each.text)) for number, each in passages))
 
 
 def _line(text: str) -> str:

@@ -29,6 +29,21 @@ _SEARCH_R1 = (
     "example, <answer> {example} </answer>. Question: {question}\n"
 )
 
+_RAG_R1 = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by {search}. If "
+    "you find no further external knowledge needed, you can directly provide the answer inside <answer> and </answer>, "
+    "without detailed illustrations.{note} For example, <answer> {example} </answer>. Question: {question}\n"
+)
+_ONE_QUERY = (
+    "<search> query </search> and it will return the top searched results between <information> and </information>. "
+    "You can search as many times as your want"
+)
+_SEVERAL_QUERIES = (
+    "<search> query_1,query_2 </search> and it will return the top searched results for each query between "
+    "<information> and </information>. You can search as many times as you want, using up to three queries each time"
+)
+
 
 def answer_language(question: Question) -> str:
     """The language the answer is wanted in: the question's own, or in pivot coupling the native one.
@@ -64,6 +79,35 @@ def search_r1(question: Question) -> str:
     return _SEARCH_R1.format(wanted=wanted.name, example=wanted.example, question=neutralise(question.text))
 
 
+def rag_r1(question: Question) -> str:
+    """RAG-R1, table 2: up to three queries at once. Where the answer is not wanted in English, it says so.
+
+    Raises:
+      UserError: a language that `lcrag.data.languages` does not know.
+    """
+    return _rag_r1(question, _SEVERAL_QUERIES)
+
+
+def rag_r1_single(question: Question) -> str:
+    """RAG-R1, table 1: one query at a time. Where the answer is not wanted in English, it says so.
+
+    Raises:
+      UserError: a language that `lcrag.data.languages` does not know.
+    """
+    return _rag_r1(question, _ONE_QUERY)
+
+
+def _rag_r1(question: Question, search: str) -> str:
+    wanted = language_of(answer_language(question))
+    english = answer_language(question) == "en"
+    return _RAG_R1.format(
+        search=search,
+        note="" if english else f" Note: The answer must be in {wanted.name}.",
+        example="Beijing" if english else wanted.example,
+        question=neutralise(question.text),
+    )
+
+
 def atlas(question: Question) -> str:
     """The tiny policy's prompt: the question on a line; the wanted language's code behind it where it is another."""
     wanted = answer_language(question)
@@ -71,7 +115,13 @@ def atlas(question: Question) -> str:
     return f"{neutralise(question.text)}{mark}\n"
 
 
-PROMPTS: dict[str, Callable[[Question], str]] = {"lcrl": lcrl, "search_r1": search_r1, "atlas": atlas}
+PROMPTS: dict[str, Callable[[Question], str]] = {
+    "lcrl": lcrl,
+    "search_r1": search_r1,
+    "rag_r1": rag_r1,
+    "rag_r1_single": rag_r1_single,
+    "atlas": atlas,
+}
 
 
 def opening_prompt(name: str, question: Question) -> str:

@@ -53,10 +53,11 @@ class EpisodeRecord:
       turn: Index into `turns`; -1 in the prompt.
       policy_version: Version of the parameters that sampled it.
       outcome: What the program came to.
-      counts: searches (queries asked), retrieval_failures (requests that failed after every retry), generations,
-        policy_tokens, length_stops (generations that ended without a stop), context_full (1 if the context
-        had no room for the next observation or generation), completions and completion_tokens (beside the dialogue, by
-        the policy or another model; not among the generations and the policy_tokens), and what the program counted.
+      counts: searches (queries asked), retrieval_rounds (times that the program waited for some), retrieval_failures
+        (requests that failed after every retry), generations, policy_tokens, length_stops (generations that ended
+        without a stop), context_full (1 if the context had no room for the next observation or generation),
+        completions and completion_tokens (beside the dialogue, by the policy or another model; not among the
+        generations and the policy_tokens), and what the program counted.
       finished: Whether the program ran to its own end; False: the context was full.
       episode: The number that names its random stream.
       completions: What was completed beside the dialogue, in the order asked; never trained on.
