@@ -11,6 +11,7 @@ import jax
 from jax.sharding import Mesh
 
 from lcrag.data.atlas import World, build_world
+from lcrag.data.atlas.comparisons import comparison_questions
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -136,9 +137,29 @@ def atlas_questions(
     return [question for versions in table for question in versions]
 
 
+@gin.configurable
+def atlas_comparisons(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's comparison questions of a split; see `lcrag.data.atlas.comparisons`.
+
+    Args:
+      split: train, validation, held_out or unseen.
+      languages: Languages to ask in.
+      limit: At most this many questions, each in all languages, spread evenly over the split.
+      world: Builds the atlas.
+    """
+    table = coupled(comparison_questions(world(), split, languages))
+    return [question for versions in _spread(table, limit or len(table)) for question in versions]
+
+
 def _spread(items: Sequence[Coupled], count: int) -> list[Coupled]:
     """At most `count` items, evenly spaced."""
-    return [items[index * len(items) // count] for index in range(min(count, len(items)))]
+    count = min(count, len(items))
+    return [items[index * len(items) // count] for index in range(count)]
 
 
 @gin.configurable

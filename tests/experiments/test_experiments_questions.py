@@ -3,7 +3,7 @@
 import collections
 
 from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.experiments.parts import atlas_questions
+from lcrag.experiments.parts import atlas_comparisons, atlas_questions
 
 
 def test_limits_keep_every_language_of_a_question_together():
@@ -25,3 +25,11 @@ def test_a_share_of_the_translated_questions_is_kept():
     assert sorted(question.id for question in everything) == sorted(
         question.id for question in atlas_questions("held_out", ("en",), translated_share=1.0)
     )
+
+
+def test_limits_beyond_what_there_is_repeat_nothing():
+    everything = atlas_questions("train", ("en",), hops=2, copyable=False)
+    assert atlas_questions("train", ("en",), hops=2, copyable=False, limit=len(everything) + 9) == everything
+    compared = atlas_comparisons("validation", ("en",))
+    assert atlas_comparisons("validation", ("en",), limit=10_000) == compared
+    assert len({each.id for each in atlas_comparisons("validation", ("en",), limit=20)}) == 20

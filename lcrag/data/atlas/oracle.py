@@ -64,11 +64,11 @@ class Oracle:
         wanted = question.extra.get("answer_language", question.language)
         relation, *rest = question.extra["kind"].split("+")
         subject, name = question.extra["subject"][1], question.extra["entity"]
-        value = self._most_read(readings, relation, subject, question.language if rest else wanted)
+        value = self.most_read(readings, relation, subject, question.language if rest else wanted)
         if rest and value is not None:
-            bridge = _entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES))
+            bridge = entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES))
             relation, subject, name = rest[0], bridge, value
-            value = self._most_read(readings, relation, subject, wanted)
+            value = self.most_read(readings, relation, subject, wanted)
         if value is None and sum(by == "policy" and "</search>" in text for by, text in turns) < self.budget:
             return f"<search> {query_text(question.language, relation, name)}</search>"
         if value is None:
@@ -85,7 +85,7 @@ class Oracle:
             for reading in _read(match["title"].strip(), match["text"].strip())
         ]
 
-    def _most_read(self, readings: Sequence[Reading], relation: str, subject: str | None, language: str) -> str | None:
+    def most_read(self, readings: Sequence[Reading], relation: str, subject: str | None, language: str) -> str | None:
         """The value that most passages on the fact give, the earliest of those that tie; None if there is none."""
         about = (row for row in readings if row.relation == relation and row.subject == subject)
         counts = collections.Counter(self._in_language(row, language) for row in about)
@@ -100,7 +100,7 @@ class Oracle:
         kind = RELATIONS[reading.relation].value
         if kind == "literal" or not self.translate or language in reading.languages:
             return reading.value
-        code = _entity_called(kind, reading.value, reading.languages)
+        code = entity_called(kind, reading.value, reading.languages)
         return names_of(kind)[code][language].text if code else reading.value
 
 
@@ -140,7 +140,7 @@ def _read(title: str, text: str) -> Iterator[Reading]:
         yield Reading(relation, subject, value.strip(), tuple(codes))
 
 
-def _entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
+def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
     """Code of the entity that has this name in the first possible of the languages."""
     codes = _entities_by_name().get((kind, name), {})
     return next((codes[language] for language in languages if language in codes), None)
