@@ -1,6 +1,8 @@
 """Episode programs played with a teacher in the policy's place, so that rows look as episodes do."""
 
+import functools
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +39,7 @@ def play(
     answer_room: int = 16,
     edit: Edit = unedited,
     retries: Retries = USUAL_RETRIES,
+    concurrency: int = 1,
 ) -> list[EpisodeRecord]:
     """Plays programs to their end, all side by side: the searches that they wait for go out as one batch.
 
@@ -49,6 +52,7 @@ def play(
       answer_room: Tokens kept free behind every observation.
       edit: Changes what a search found before its program is shown it.
       retries: How a failing search is tried again.
+      concurrency: Programs that the teacher writes for at a time; more than one where it waits for a model elsewhere.
 
     Returns:
       The records, in order; their log-probabilities are 0.
@@ -62,15 +66,24 @@ def play(
     ]
     for episode in episodes:
         episode.start()
+    write = functools.partial(_write, teacher=teacher, tokenizer=tokenizer)
     playing = episodes
     while playing := [episode for episode in playing if episode.outcome is None]:
-        for episode in playing:
-            _write(episode, teacher, tokenizer)
+        _each(write, playing, concurrency)
         asked = [(episode, *search) for episode in playing for search in episode.take_searches()]
         answers = answer_batch(search, [request for *_, request in asked], retries)
         for (episode, exchange, part, request), answer in zip(asked, answers, strict=True):
             episode.searched(exchange, part, edit(episode.number, _found(answer, episode, request)))
     return [episode.record(policy_version=0) for episode in episodes]
+
+
+def _each(write: Callable[[LiveEpisode], None], playing: Sequence[LiveEpisode], concurrency: int) -> None:
+    if concurrency == 1:
+        for episode in playing:
+            write(episode)
+        return
+    with futures.ThreadPoolExecutor(concurrency) as workers:
+        list(workers.map(write, playing))
 
 
 def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) -> None:

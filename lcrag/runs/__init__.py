@@ -4,10 +4,12 @@ Everything is written atomically or appended and flushed, so that nothing writte
 """
 
 from lcrag.runs.folder import RunFolder, open_run
+from lcrag.runs.journal import Journal
 from lcrag.runs.metrics import MetricsLog, read_metrics
 from lcrag.runs.provenance import provenance
 
 __all__ = [
+    "Journal",
     "MetricsLog",
     "RunFolder",
     "open_run",
