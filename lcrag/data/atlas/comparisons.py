@@ -66,8 +66,8 @@ def comparison_questions(world: World, split: str, languages: Iterable[str] | No
       languages: Codes of the languages to ask in; None: all thirteen.
 
     Returns:
-      Questions whose `extra` has `kind` ("earlier+<relation>"), `subjects` and `entities` (codes and names of the two),
-      `queries` (the short query for each) and `native_holds`.
+      Questions whose `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes
+      and names of the two), `queries` (the short query for each) and `native_holds`.
 
     Raises:
       UserError: unknown split or language.
@@ -123,6 +123,7 @@ def _question(world: World, pair: Sequence[Fact], language: str) -> Question:
         answers=(names[earlier].text, *names[earlier].aliases),
         extra={
             "kind": f"{KIND}+{relation}",
+            "type": "comparison",
             "subjects": [list(subject_of(fact)) for fact in pair],
             "entities": [first, second],
             "queries": [query_text(language, relation, name.text) for name in names],
