@@ -96,7 +96,7 @@ COMMANDS = {
         gin_file="serve.gin",
         details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
-        "--gin.serve.collections=@atlas_collections().",
+        "--gin.serve.collections='@atlas_collections()'.",
     ),
     "index": Command(
         function="lcrag.experiments:index",
