@@ -5,7 +5,18 @@ prompts, the baselines, and `Runner`, which turns programs into `EpisodeRecord`s
 """
 
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
-from lcrag.episodes.baselines import d_rag, direct_inference, ircot, rag, search_o1, search_r1
+from lcrag.episodes.baselines import (
+    adaptive_rag,
+    d_rag,
+    direct_inference,
+    flare,
+    ircot,
+    iter_retgen,
+    rag,
+    search_o1,
+    search_r1,
+    sure,
+)
 from lcrag.episodes.batched_search import Retries
 from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
@@ -60,15 +71,18 @@ __all__ = [
     "Search",
     "SideCompletion",
     "Turn",
+    "adaptive_rag",
     "all_at_once",
     "answer_in",
     "d_rag",
     "direct_inference",
     "english_only",
     "episode_json",
+    "flare",
     "hierarchical_search",
     "information",
     "ircot",
+    "iter_retgen",
     "local_first",
     "native_only",
     "neutralise",
@@ -79,4 +93,5 @@ __all__ = [
     "rag_r1",
     "search_o1",
     "search_r1",
+    "sure",
 ]
