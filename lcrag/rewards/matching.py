@@ -106,9 +106,7 @@ def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> 
     return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
 
 
-def _match(
-    kernel: Callable, predictions: Answers, golds: Golds, normaliser: Callable
-) -> Float[np.ndarray, " answers"]:
+def _match(kernel: Callable, predictions: Answers, golds: Golds, normaliser: Callable) -> Float[np.ndarray, " answers"]:
     texts, gold_texts, owners = _normalised(predictions, golds, normaliser)
     matches = map_pairs(kernel, pack(texts), pack(gold_texts), _each_gold(owners))
     return _best(matches.astype(np.float64), owners, len(predictions))
