@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
+from lcrag.display import make_console
 from lcrag.episodes import EpisodeRecord, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
@@ -220,7 +221,7 @@ def evaluate(
     check_questions(evaluation.questions, collections, runner, program)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions))
     _claim_label(output_dir, label, gin.operative_config_str(), about)
-    console = Console()
+    console = make_console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
     for row in rows:
         if row.language == "all" and row.metric in ("c3_recall", "flexible_exact_match", "searches"):

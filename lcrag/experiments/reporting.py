@@ -126,9 +126,13 @@ def report(
         console.print(f"The report is in {compare_runs(output_dir, words, console)}")
         return
     if output_dir is None or not (output_dir / "run.json").is_file():
-        raise UserError(f"{output_dir} is not the folder of a run: give one with --output_dir=FOLDER")
+        where = "no folder is given" if output_dir is None else f"{output_dir} is not the folder of a run"
+        raise UserError(f"{where}: give a run's with --output_dir=FOLDER, or name several behind the command")
     if evaluation is None and (output_dir / EVALUATION).is_file():
-        raise UserError(f"{output_dir} was evaluated: name the configuration that says how with --gin_file=FILE")
+        raise UserError(
+            f"{output_dir} was evaluated, but nothing binds report.evaluation: name the experiment that it was trained"
+            " with (--gin_file=quickstart.gin, say), and what was bound behind it"
+        )
     evaluated = evaluation is not None and _is_evaluated(output_dir, evaluation)
     report_run(output_dir, evaluation if evaluated else None, console)
 

@@ -96,6 +96,8 @@ def read_config(path: pathlib.Path) -> BertConfig:
         return kind(**{field.name: _typed(field, values) for field in dataclasses.fields(kind) if field.name in values})
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+    except FileNotFoundError as error:
+        raise UserError(f"there is no encoder in {path.parent}: expected the file {path.name}") from error
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not a readable encoder configuration: {error}") from error
 

@@ -139,7 +139,10 @@ def initialise_encoder(
 
 def _check(config: BertConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer) -> None:
     if settings.max_tokens > config.longest_tokens:
-        raise UserError(f"max_tokens {settings.max_tokens} exceeds the encoder's {config.longest_tokens} positions")
+        raise UserError(
+            f"max_tokens {settings.max_tokens} exceeds the encoder's {config.longest_tokens} positions: set"
+            f" load_encoder.max_tokens = {config.longest_tokens}, or less"
+        )
     special = tokenizer.num_special_tokens_to_add(False)
     if settings.max_tokens <= special:
         raise UserError(f"max_tokens {settings.max_tokens} leaves no room beside the tokenizer's {special} own tokens")

@@ -108,6 +108,8 @@ def test_files_that_are_no_source(tmp_path, names, place, message):
 
 
 def test_what_no_field_tells_must_be_said(tmp_path):
+    with pytest.raises(UserError, match="holds no row"):
+        find_source(str(write_lines(tmp_path / "empty.jsonl", [])))
     path = write_lines(tmp_path / "a.jsonl", [{"id": "1", "title": "T", "text": "x"}])
     with pytest.raises(UserError, match="index.kind"):
         find_source(str(path))

@@ -137,6 +137,11 @@ def test_the_longest_text_has_positions(folder):
         load_encoder(folder, max_tokens=2)
 
 
+def test_a_folder_without_an_encoder_is_named(tmp_path):
+    with pytest.raises(UserError, match=f"no encoder in {tmp_path}: expected the file config.json"):
+        load_encoder(tmp_path)
+
+
 @pytest.mark.parametrize(
     "name, family",
     [

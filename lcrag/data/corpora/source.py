@@ -159,6 +159,8 @@ def _kind(path: pathlib.Path) -> Kind:
             return "passages"
     with _opened(path) as (_, content):
         fields = set(first_row(content, path, is_parquet=_format(path) == ".parquet"))
+    if not fields:
+        raise UserError(f"{path} holds no row: name another file, or make this one again")
     if fields & PASSAGE_FIELDS:
         return "passages"
     if ARTICLE_FIELDS <= fields and "url" in fields:
