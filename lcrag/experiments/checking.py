@@ -67,6 +67,15 @@ def check_rows(layout: Layout, context: int, mesh: Mesh) -> None:
       UserError: they are such rows.
     """
     layout.row_length(context)
+    check_shares(layout, mesh)
+
+
+def check_shares(layout: Layout, mesh: Mesh) -> None:
+    """Refuses training rows that cannot be divided among the devices.
+
+    Raises:
+      UserError: they are such rows.
+    """
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
     if layout.rows % shares:
         raise UserError(f"Layout.rows is {layout.rows} for {shares} devices: make it a multiple of {shares}")

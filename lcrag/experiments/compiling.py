@@ -11,6 +11,7 @@ from rich.console import Console
 
 from lcrag.display import make_console
 from lcrag.errors import UserError
+from lcrag.experiments.checking import check_shares
 from lcrag.experiments.compilation import compiled
 from lcrag.experiments.compile_report import Finding, check_fits, findings_json, print_findings, size_text
 from lcrag.experiments.computation import Computation
@@ -65,7 +66,8 @@ def compile_programs(
       memory_gib: Of one device; None: as the compiler, the driver or the maker says.
 
     Raises:
-      UserError: an unknown program or topology, a mesh of another size, or a program that does not fit.
+      UserError: an unknown program or topology, a mesh of another size, rows that its devices cannot share, or a
+        program that does not fit.
     """
     if unknown := sorted(set(words) - set(LOWER)):
         raise UserError(f"lcrag compile knows no program {unknown[0]}: choose among {', '.join(LOWER)}")
@@ -79,6 +81,7 @@ def compile_programs(
         sampler=sampler_sizes(),
         critic=critic,
     )
+    check_shares(layout, plan.mesh)
     console = make_console()
     _introduce(plan, target, console)
     findings = []

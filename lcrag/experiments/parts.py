@@ -98,7 +98,10 @@ def policy_parameters(folder: str, like: Policy) -> Any:
     """
     other = policy(folder, like.mesh, computation_of(like.config))
     if other.config != like.config:
-        raise UserError(f"the policy in {folder} has another shape than {like.name}: compare policies of one shape")
+        raise UserError(
+            f"the policy in {folder} has another shape than {like.name}: compare policies of one shape"
+            " (Evaluation.references = {} compares with none)"
+        )
     return other.params
 
 

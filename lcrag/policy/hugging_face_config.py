@@ -40,7 +40,8 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
     """
     path = pathlib.Path(folder).absolute() / "config.json"
     if not path.is_file():
-        raise UserError(f"no model in {folder}: expected the file config.json")
+        mend = "" if path.parent.is_dir() else ", and there is no such folder; nothing is downloaded by itself"
+        raise UserError(f"no model in {folder}: expected the file config.json{mend}")
     return config_from_hugging_face(read_json_object(path), str(path), source=str(path.parent))
 
 

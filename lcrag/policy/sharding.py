@@ -30,9 +30,12 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> M
     """A mesh over (data, fsdp, tensor); `data=-1` takes the devices that the other two leave.
 
     Raises:
-      UserError: the sizes do not multiply to the number of devices.
+      UserError: a size is below 1, or they do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
+    for name, size in (("data", data), ("fsdp", fsdp), ("tensor", tensor)):
+        if size < 1 and (name, size) != ("data", -1):
+            raise UserError(f"mesh.{name} is {size}: give it a value of 1 or more")
     if data == -1:
         data = max(1, len(devices) // (fsdp * tensor))
     if data * fsdp * tensor != len(devices):

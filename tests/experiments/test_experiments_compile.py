@@ -203,6 +203,8 @@ def test_what_a_tpu_has_no_room_for(capsys):
         (("--topology",), (), ("--topology needs a value",)),
         (("decoding",), (), ("no program decoding", "update, ")),
         ((), ("mesh.tensor=8", "mesh.fsdp=1"), ("tensor=8", "heads")),
+        ((), ("mesh.fsdp=0",), ("mesh.fsdp is 0",)),
+        ((), ("Layout.rows=6",), ("Layout.rows is 6 for 4 devices",)),
     ],
 )
 def test_mistakes_are_one_line(words, bindings, parts, capsys):

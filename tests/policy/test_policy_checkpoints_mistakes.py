@@ -114,6 +114,7 @@ def test_no_weights_and_no_model(folder, tmp_path_factory):
     (folder / "model.safetensors").unlink()
     assert "no weights in" in sentence(folder)
     assert "expected the file config.json" in sentence(tmp_path_factory.mktemp("empty"))
+    assert "no such folder; nothing is downloaded" in sentence(tmp_path_factory.mktemp("some") / "Qwen" / "Qwen3-8B")
 
 
 def test_an_empty_file_of_weights(folder):

@@ -77,5 +77,7 @@ def test_bfloat16_computes_close_by(params):
 def test_a_mesh_that_does_not_fit_is_one_clear_sentence():
     with pytest.raises(UserError, match="needs 15 devices, but 8"):
         make_mesh(data=3, tensor=5)
+    with pytest.raises(UserError, match=r"mesh\.fsdp is 0: give it a value of 1 or more"):
+        make_mesh(fsdp=0)
     with pytest.raises(UserError, match="divide"):
         tiny_config(heads=4, kv_heads=3)
