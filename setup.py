@@ -48,9 +48,12 @@ EXTRAS = {
     "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.
     "endpoint": ["openai==3.*"],
+    # The SDK of the protocol by which agents call the tool.
+    "mcp": ["mcp==2.*"],
     "test": [
         "beartype",
         "hypothesis",
+        "mcp==2.*",
         "mypy",
         "openai==3.*",
         "pytest",

@@ -94,9 +94,13 @@ COMMANDS = {
         function="lcrag.experiments:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is told to stop",
         gin_file="serve.gin",
+        switches={"--tool": "serve.tool = @search_tool()", "--stdio": "serve.transport = 'stdio'"},
         details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
-        "--gin.serve.collections='@atlas_collections()'.",
+        "--gin.serve.collections='@atlas_collections()'.\n"
+        "--tool serves an experiment's policy that searches as well: /search_tool takes a question and returns\n"
+        "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
+        "--stdio serves the tool, instead of all this, to the one agent that starts this command.",
     ),
     "index": Command(
         function="lcrag.experiments:index",

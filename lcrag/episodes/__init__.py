@@ -5,6 +5,7 @@ prompts, the baselines, and `Runner`, which turns programs into `EpisodeRecord`s
 """
 
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.answer_from_evidence import answer_from_evidence
 from lcrag.episodes.baselines import (
     adaptive_rag,
     d_rag,
@@ -73,6 +74,7 @@ __all__ = [
     "Turn",
     "adaptive_rag",
     "all_at_once",
+    "answer_from_evidence",
     "answer_in",
     "d_rag",
     "direct_inference",

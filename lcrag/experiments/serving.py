@@ -2,11 +2,13 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import gin
 from rich.console import Console
 
 from lcrag.errors import UserError
+from lcrag.experiments.tool import serve_over_stdio, tool_extensions
 from lcrag.retrieval import Collections, SearchableCollections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
@@ -29,6 +31,7 @@ from lcrag.retrieval.service import (
     make_application,
     run_until_stopped,
 )
+from lcrag.tool import USUAL_TOOL_LIMITS, SearchTool, ToolLimits, ToolService
 
 gin.register(ServiceLimits, module="lcrag.retrieval")
 gin.register(Patience, module="lcrag.retrieval")
@@ -39,52 +42,84 @@ def serve(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
     *,
-    collections: SearchableCollections,
+    collections: SearchableCollections | None = None,
+    tool: SearchTool | None = None,
+    transport: Literal["http", "stdio"] = "http",
     host: str = "127.0.0.1",
     port: int = 8000,
     default_language: str | None = None,
     limits: ServiceLimits = USUAL_LIMITS,
+    tool_limits: ToolLimits = USUAL_TOOL_LIMITS,
     window_seconds: float = 0.003,
     batch_queries: int = 512,
     warm_up_queries: Sequence[int] = (1, 16, 64, 256),
 ) -> None:
-    """Answers `/retrieve` until SIGTERM or Ctrl-C, then finishes the requests in flight.
+    """Answers `/retrieve`, and with a tool `/search_tool` and `/mcp`, until SIGTERM or Ctrl-C; then finishes the
+    requests in flight.
 
     Args:
       output_dir: Not used.
       words: Not used.
-      collections: What is searched.
+      collections: What `/retrieve` searches; None: the tool's collections.
+      tool: A policy that searches, for others to call.
+      transport: "stdio" serves the tool alone, by MCP to the one agent that started this process.
       host: Address to listen on; the default can be reached from this machine only.
       port: 0 takes any that is free.
       default_language: Searched for requests without languages, such as Search-R1's; None: English if there is such a
         collection, or the only one there is.
-      limits: What a request may ask for.
-      window_seconds: How long a request waits for others to share its search.
+      limits: What a request for searches may ask for.
+      tool_limits: What a request to the tool may ask for.
+      window_seconds: How long a request waits for others to share its search, or its run of the tool.
       batch_queries: A shared search takes no further request once it has this many queries.
       warm_up_queries: Sizes of the searches done before the first request, so that none waits for a compilation;
         collections that are elsewhere themselves are not warmed up.
 
     Raises:
-      UserError: the address is taken, or the default language has no collection.
+      UserError: the address is taken, the default language has no collection, or there is nothing to serve.
     """
     if window_seconds < 0:
         raise UserError(f"serve.window_seconds is {window_seconds}: requests cannot wait a negative time")
-    listener = listen(host, port)
-    with listener:
+    service = ToolService(tool, limits=tool_limits, window_seconds=window_seconds) if tool else None
+    if transport == "stdio":
+        _serve_stdio(service)
+        return
+    searched = _searched(collections, tool)
+    with listen(host, port) as listener:
+        console, address, local_only = Console(), address_of(listener), is_loopback(listener)
+        extensions, said = tool_extensions(service, address, local_only=local_only) if service else ([], [])
         application = make_application(
-            collections,
+            searched,
             limits=limits,
             default_language=default_language,
             window_seconds=window_seconds,
             batch_queries=batch_queries,
+            extensions=extensions,
         )
-        warm_up(collections, warm_up_queries)
-        console, address = Console(), address_of(listener)
-        console.print(f"serving {', '.join(collections.languages)} at {address}/retrieve", markup=False, soft_wrap=True)
-        if not is_loopback(listener):
+        warm_up(searched, warm_up_queries)
+        for line in (f"serving {', '.join(searched.languages)} at {address}/retrieve", *said):
+            console.print(line, markup=False, soft_wrap=True)
+        if not local_only:
             console.print("whoever can reach this address can search: there is no authentication", soft_wrap=True)
-        run_until_stopped(application, listener, limits.search_seconds)
+        longest = max(limits.search_seconds, tool_limits.answer_seconds if service else 0.0)
+        run_until_stopped(application, listener, longest)
         console.print("stopped; the requests in flight were finished")
+
+
+def _searched(collections: SearchableCollections | None, tool: SearchTool | None) -> SearchableCollections:
+    if collections is not None:
+        return collections
+    if tool is None:
+        raise UserError(
+            "serve.collections has no value: bind it in a gin file or with --gin.serve.collections=VALUE, or serve a"
+            " policy that searches with --tool"
+        )
+    return tool.collections
+
+
+def _serve_stdio(service: ToolService | None) -> None:
+    if service is None:
+        raise UserError("stdin and stdout can only serve a tool: add --tool")
+    serve_over_stdio(service)
 
 
 def warm_up(collections: SearchableCollections, sizes: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ ALLOWED = {
     "artifacts": {"curation", "data", "episodes", "learning", "policy", "retrieval", "rewards", "runs", "sampling"},
     "evaluation": {"rewards", "data", "episodes", "runs"},
     "curation": {"data", "episodes", "policy", "retrieval", "rewards", "sampling"},
+    "tool": {"data", "episodes", "retrieval"},
     "runs": {"cli"},
     "cli": set(),
     "display": set(),
