@@ -2,11 +2,9 @@
 
 import shutil
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-from experiment_parts import json_lines, run, save_tiny_policy
+from experiment_parts import assert_same_bits, json_lines, run, save_tiny_policy, saved_state
 
 from lcrag.policy import load_hugging_face
 
@@ -32,11 +30,6 @@ def learned(tiny, tmp_path_factory):
     return output
 
 
-def checkpoint(folder, step=2):
-    state = ocp.StandardCheckpointer().restore(folder / "checkpoints" / str(step) / "default")
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-
-
 def test_the_same_forward_pass_samples_and_trains(learned):
     metrics = json_lines(learned / "metrics.jsonl")
     assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
@@ -45,7 +38,7 @@ def test_the_same_forward_pass_samples_and_trains(learned):
 
 
 def test_checkpoints_hold_adapters_only(learned):
-    names = checkpoint(learned).keys()
+    names = saved_state(learned, 2).keys()
     assert any("lora_a" in name for name in names)
     assert not any("kernel" in name or "embedding" in name for name in names)
 
@@ -54,7 +47,7 @@ def test_the_saved_policy_is_the_base_with_the_adapters_merged(learned, tiny):
     (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, learned))
     assert after_config == config
     np.testing.assert_array_equal(after["embedding"], before["embedding"])
-    state = checkpoint(learned)
+    state = saved_state(learned, 2)
     down, up = (state[f"['params']['layers']['mlp']['up']['{name}']"] for name in ("lora_a", "lora_b"))
     expected = before["layers"]["mlp"]["up"]["kernel"] + 32.0 / 2 * down @ up
     assert np.abs(up).max() > 0
@@ -67,9 +60,7 @@ def test_a_stopped_run_continues_on_the_same_base_only(learned, tiny, tmp_path, 
     assert train(own, output, steps=1) == 0
     shutil.copytree(output, stopped)
     assert train(own, output) == 0
-    straight, continued = checkpoint(learned), checkpoint(output)
-    assert straight.keys() == continued.keys()
-    assert all(straight[name].tobytes() == continued[name].tobytes() for name in straight)
+    assert_same_bits(saved_state(learned, 2), saved_state(output, 2))
 
     save_tiny_policy(own / "policy", seed=1)
     assert train(own, stopped) == 2
