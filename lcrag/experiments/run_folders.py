@@ -53,6 +53,19 @@ class Source:
         return own if trained is None else {**read_configured(trained), **own}
 
     @property
+    def trained(self) -> bool:
+        """Whether it is part of a training run, and not an evaluation."""
+        return self.config.name == CONFIG
+
+    @property
+    def policy(self) -> str:
+        """The folder of the policy that answered."""
+        if self.trained and self.label == AFTER:
+            return str((self.folder / "policy").resolve())
+        folder = str(read_configured(self.config).get(FOLDER, "unknown"))
+        return str(pathlib.Path(folder).resolve()) if pathlib.Path(folder).is_dir() else folder
+
+    @property
     def about(self) -> dict[str, Any]:
         """What `run.json` says: seed, commit, command.
 
@@ -171,7 +184,10 @@ def _point(source: Source, axis: str) -> float | str:
 
 
 def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
-    """Refuses to average what is not the same: trials of one system whose configurations differ.
+    """Refuses to average what is not the same, and what is the same run twice.
+
+    The trials of one system must agree in their configurations; those of a training run and of an evaluation, in what
+    both set. No policy may be counted twice with one seed.
 
     Args:
       trials: All trials.
@@ -181,12 +197,27 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
       UserError: there are such trials.
     """
     first: dict[tuple, Source] = {}
+    counted: dict[tuple, Source] = {}
     for trial, source in zip(trials, origins, strict=True):
-        kind = source.config.name == CONFIG
-        other = first.setdefault((trial.system, trial.dataset, trial.split, trial.decoding, kind), source)
-        there, here = (each.config.read_text(encoding="utf-8") for each in (other, source))
-        if other.config != source.config and (difference := first_difference(there, here, INCIDENTAL)):
-            raise UserError(
-                f"{other.folder} and {source.folder} are both called {trial.system[1]!r}, but {difference}: give one"
-                " another Method.name, or name what a study varies with --axis"
+        what = (trial.system, trial.dataset, trial.split, trial.decoding)
+        for trained in (True, False):
+            other = (
+                first.setdefault((*what, trained), source) if trained == source.trained else first.get((*what, trained))
             )
+            if other is not None and other.config != source.config:
+                _check_agreement(trial.system[1], other, source)
+        twice = counted.setdefault((*what, source.policy, source.about["seed"]), source)
+        if twice is not source and twice.config != source.config:
+            raise UserError(
+                f"{twice.folder} and {source.folder} are the same policy, asked with the same seed and both called"
+                f" {trial.system[1]!r}: leave one of them out"
+            )
+
+
+def _check_agreement(name: str, other: Source, source: Source) -> None:
+    there, here = (each.config.read_text(encoding="utf-8") for each in (other, source))
+    if difference := first_difference(there, here, INCIDENTAL, only_shared=other.trained != source.trained):
+        raise UserError(
+            f"{other.folder} and {source.folder} are both called {name!r}, but {difference}: give one another"
+            " Method.name or evaluate.label, or name what a study varies with --axis"
+        )

@@ -23,16 +23,17 @@ def _text(value: Any, macros: Mapping[str, Any]) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
-def first_difference(there: str, here: str, may_change: Collection[str] = ()) -> str | None:
+def first_difference(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:
     """A clause that names the first binding in which two configurations differ, None if they are one run's.
 
     Args:
       there: Operative configuration of the run in the folder.
       here: Operative configuration of the run that wants to continue.
       may_change: Bindings that a continued run may change, e.g. `train.steps`.
+      only_shared: Compare only what both set, as where they are of different commands.
     """
     old, new = configured_values(there), configured_values(here)
-    for key in sorted(old.keys() | new.keys()):
+    for key in sorted(old.keys() & new.keys() if only_shared else old.keys() | new.keys()):
         if key not in may_change and old.get(key) != new.get(key):
             return f"{key} is {old.get(key, 'not set')} there and {new.get(key, 'not set')} here"
     return None

@@ -74,6 +74,20 @@ def test_an_evaluated_policy_is_known_by_the_run_that_trained_it(tmp_path):
     assert "LcRL [0.5] (atlas)" in (tmp_path / "report" / "report.md").read_text()
 
 
+def test_a_training_run_and_an_evaluation_of_one_name(tmp_path, capsys):
+    """They are averaged only if they are the same method, and never if they are the same policy and seed."""
+    trained = training_run(tmp_path / "trained", "LcRL", 0.5)
+    elsewhere = evaluation(tmp_path / "elsewhere", "LcRL", 0.6, policy=str(trained / "policy"))
+    config = elsewhere / "answers" / "policy_config.gin"
+    own = config.read_text()
+    config.write_text(own.replace("@native_collection", "@every_collection"))
+    assert report(trained, elsewhere, output=tmp_path / "report") == 2
+    assert "are both called 'LcRL', but Method.collections is" in capsys.readouterr().err
+    config.write_text(own)
+    assert report(trained, elsewhere, output=tmp_path / "report") == 2
+    assert "are the same policy, asked with the same seed and both called 'LcRL'" in capsys.readouterr().err
+
+
 def test_folders_are_found_wherever_they_lie(runs, tmp_path):
     assert [path.name for path in run_folders([str(runs)])] == [
         "LcRL-0", "LcRL-1", "mSearch-R1-0", "mSearch-R1-1", "rag",
@@ -170,4 +184,4 @@ def test_a_real_run(finished, tiny, tmp_path):
 def test_a_run_is_not_reported_anew_without_its_configuration(finished, capsys):
     before = contents(finished)
     assert report(output=finished) == 2
-    assert "name the configuration" in capsys.readouterr().err and contents(finished) == before
+    assert "name the experiment" in capsys.readouterr().err and contents(finished) == before
