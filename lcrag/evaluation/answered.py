@@ -13,7 +13,8 @@ class Answered:
       language: ISO 639-1 code of the language it was to be answered in.
       answer: The answer, None if the episode gave none.
       golds: Golden answers and their aliases in `language`.
-      searches: How many valid searches the episode made.
+      searches: How many queries the episode searched for.
+      retrieval_rounds: How often it waited for some of them.
       subsets: Names of the parts of the data set it belongs to and that are reported apart, e.g.
         "native_missing", "copyable", "two_hops".
     """
@@ -24,6 +25,7 @@ class Answered:
     answer: str | None
     golds: tuple[str, ...]
     searches: int = 0
+    retrieval_rounds: int = 0
     subsets: tuple[str, ...] = ()
 
     @property

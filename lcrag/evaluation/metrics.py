@@ -26,7 +26,7 @@ def question_metrics(
       `c3_recall`, `c3_recall_bergen`, `flexible_exact_match`, `exact_match` (of no answer: 0); the English benchmarks'
       own, after SQuAD's normalisation: `squad_exact_match`, `squad_f1` (where "yes" and "no" are right as a whole only,
       as in HotpotQA's script) and `squad_accuracy` (a gold is contained in the answer); `correct_language` (its rule:
-      `correct_language`), `searches` and `answered` (1 if there is an answer).
+      `correct_language`), `searches`, `retrieval_rounds` and `answered` (1 if there is an answer).
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
     return {
@@ -39,6 +39,7 @@ def question_metrics(
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         "searches": np.array([question.searches for question in answered], float),
+        "retrieval_rounds": np.array([question.retrieval_rounds for question in answered], float),
         "answered": np.array([bool((answer or "").strip()) for answer in answers], float),
     }
 

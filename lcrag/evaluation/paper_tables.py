@@ -12,7 +12,7 @@ from lcrag.evaluation.scoreboard import Part, Scoreboard, Standing, System, poin
 from lcrag.evaluation.table import Cell, Rank, Table
 from lcrag.evaluation.tables import METRIC_NAMES
 
-NOT_SHARES = ("searches",)  # neither percentages nor better when higher
+NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question")  # neither percentages nor better when higher
 LANGUAGE_NAMES = {"seen": "seen", "zero_shot": "zero-shot", "all": "all"}
 
 

@@ -19,6 +19,8 @@ METRIC_NAMES = {
     "squad_accuracy": "accuracy (SQuAD)",
     "correct_language": "correct language",
     "searches": "searches",
+    "retrieval_rounds": "retrieval rounds",
+    "seconds_per_question": "seconds a question",
     "answered": "answered",
 }
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}

@@ -8,6 +8,7 @@ import lcrag.experiments.english  # noqa: F401
 import lcrag.experiments.readers  # noqa: F401
 from lcrag.experiments.building import build
 from lcrag.experiments.compiling import compile_programs
+from lcrag.experiments.curating import curate
 from lcrag.experiments.evaluating import evaluate
 from lcrag.experiments.exporting import export
 from lcrag.experiments.fine_tuning import sft
@@ -23,6 +24,7 @@ __all__ = [
     "SCOPES",
     "build",
     "compile_programs",
+    "curate",
     "evaluate",
     "export",
     "index",

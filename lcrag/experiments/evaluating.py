@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from lcrag.sampling import Sampler
 EVALUATION = "evaluation.json"
 ANSWERS = "answers"
 BEFORE, AFTER = "before", "after"  # what a training run calls its policy
+SHOWN = ("c3_recall", "flexible_exact_match", "exact_match", "searches", "retrieval_rounds", "seconds_per_question")
 # Added to the run's seed once for each inference run, so that evaluation never draws a training rollout's numbers.
 SEED_OFFSET = 1_000_000
 
@@ -43,6 +45,7 @@ class Evaluation:
       questions: Held-out questions.
       split: What to call them in the rows.
       temperatures: Name of a way of decoding -> its temperature; 0 is greedy.
+      max_tokens: Of a generation in an evaluation; None: as in training.
       runs: Inference runs of each way that samples, each with random numbers of its own; greedy decoding needs one.
       references: Name of another policy of the same shape, shown beside the trained one -> its folder.
       seen_languages: Languages of the training data; the others are zero-shot.
@@ -53,6 +56,7 @@ class Evaluation:
     questions: Sequence[Question]
     split: str = "held_out"
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
+    max_tokens: int | None = None
     runs: int = 1
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seen_languages: Sequence[str] = LCRL_TRAINING
@@ -60,7 +64,7 @@ class Evaluation:
     reading: str = "One run on one machine; compare methods only over several seeds."
 
     def __post_init__(self):
-        check_counts("Evaluation", runs=self.runs)
+        check_counts("Evaluation", runs=self.runs, max_tokens=1 if self.max_tokens is None else self.max_tokens)
 
     def run(
         self,
@@ -81,12 +85,12 @@ class Evaluation:
         rows: list[Row] = []
         for decoding, temperature in self.temperatures.items():
             for number in range(1, (self.runs if temperature else 1) + 1):
-                decoder = dataclasses.replace(runner, temperature=temperature, seed=seed + number * SEED_OFFSET)
+                decoder = self._decoder(runner, temperature, seed + number * SEED_OFFSET)
                 answered = self._ask(decoder, program, f"{label}, {decoding}", console or Console())
                 path = answers_path(folder, label, decoding, number)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json_lines(path, map(dataclasses.asdict, answered))
-                rows += evaluate_answers(
+                measured = evaluate_answers(
                     answered,
                     method=f"{label}, {decoding}",
                     model=policy.name,
@@ -95,8 +99,13 @@ class Evaluation:
                     seen_languages=self.seen_languages,
                     languages=self.languages,
                 )
+                rows += [*measured, *_inference_times(measured, decoder.statistics.seconds / len(answered))]
         _add_rows(folder / EVALUATION, rows)
         return rows
+
+    def _decoder(self, runner: Runner, temperature: float, seed: int) -> Runner:
+        limit = runner.max_tokens if self.max_tokens is None else self.max_tokens
+        return dataclasses.replace(runner, temperature=temperature, seed=seed, max_tokens=limit)
 
     def run_references(
         self,
@@ -120,11 +129,20 @@ class Evaluation:
         return [_answered(record) for record in records]
 
 
+def _inference_times(rows: Sequence[Row], seconds: float) -> list[Row]:
+    """The wall time of an inference run by question, once for each data set in it: episodes run side by side."""
+    whole = [row for row in rows if row.language == "all" and row.metric == "answered" and "/" not in row.split]
+    metric = "seconds_per_question"
+    return [dataclasses.replace(row, metric=metric, value=seconds, standard_error=math.nan) for row in whole]
+
+
 def _answered(record: EpisodeRecord) -> Answered:
     question, extra = record.question, record.question.extra
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:
         subsets.append("copyable" if extra["copyable"] else "translated")
+    if extra.get("hops") == 2:
+        subsets.append("two_hops")
     if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
         subsets.append(extra["type"])
     return Answered(
@@ -134,6 +152,7 @@ def _answered(record: EpisodeRecord) -> Answered:
         answer=record.outcome.answer,
         golds=question.answers,
         searches=record.counts["searches"],
+        retrieval_rounds=record.counts["retrieval_rounds"],
         subsets=tuple(subsets),
     )
 
@@ -217,14 +236,15 @@ def evaluate(
     """
     if output_dir is None:
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
-    runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
+    runner = make_runner(make_sampler(policy), policy, collections, seed)
+    program = method.evaluated_on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions))
     _claim_label(output_dir, label, gin.operative_config_str(), about)
     console = make_console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
     for row in rows:
-        if row.language == "all" and row.metric in ("c3_recall", "flexible_exact_match", "searches"):
+        if row.language == "all" and row.metric in SHOWN:
             console.print(
                 f"{row.method}  {row.split}  {row.metric} {row.value:.3f} ± {row.standard_error:.3f} ({row.count})"
             )

@@ -220,7 +220,7 @@ def examination_of(evaluation: Evaluation, surroundings: Surroundings, policy: P
     method, collections = surroundings.method, surroundings.collections
     if method is None or collections is None:
         raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
-    sampler, program = make_sampler(policy), method.on(collections.languages)
+    sampler, program = make_sampler(policy), method.evaluated_on(collections.languages)
     runner = make_runner(sampler, policy, collections, seed)
     check_questions(evaluation.questions, collections, runner, program)
     return Examination(evaluation=evaluation, sampler=sampler, runner=runner, program=program, policy=policy, seed=seed)

@@ -30,6 +30,7 @@ class Method:
     Attributes:
       name: As it is called in tables.
       program: Builds a question's episode program from (question, languages of the collection set).
+      evaluated: Builds the program of evaluation where it is another one, of a larger budget say; None: `program`.
       reward: Scores a batch of finished episodes.
       collections: Which languages of the collection set a question's program is given.
       coupling: Which episodes share a baseline, and so enter a step together. "parallel": a question in all its
@@ -42,6 +43,7 @@ class Method:
     name: str
     program: Callable[[Question, Sequence[str]], Program]
     reward: Reward
+    evaluated: Callable[[Question, Sequence[str]], Program] | None = None
     collections: CollectionChoice = every_collection
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     samples: int = 1
@@ -50,6 +52,10 @@ class Method:
     def on(self, languages: Sequence[str]) -> ProgramOf:
         """The method's program over one collection set."""
         return lambda question: self.program(question, self.collections(question, languages))
+
+    def evaluated_on(self, languages: Sequence[str]) -> ProgramOf:
+        """The program of evaluation over one collection set."""
+        return dataclasses.replace(self, program=self.evaluated or self.program).on(languages)
 
     def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
         """The questions as reinforcement learning draws them: those that enter a step together.

@@ -116,9 +116,10 @@ def train(
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_rows(layout, sampler.context, policy.mesh)
-    asked = [*questions, *(evaluation.questions if evaluation else ())]
-    check_questions(asked, collections, runner, program)  # a program once begun is known to gin, and so to config.gin
-    about = provenance(seed=seed, hashes=content_hashes(policy, collections, asked))
+    held_out, evaluated = evaluation.questions if evaluation else (), method.evaluated_on(collections.languages)
+    for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:
+        check_questions(asked, collections, runner, begun)  # a program once begun is known to gin, and so to config.gin
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out]))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
@@ -135,8 +136,8 @@ def train(
         with Checkpoints(run.checkpoints, base=learner.base) as checkpoints:
             first = learner.restore(checkpoints)
             if evaluation is not None and first == 0:
-                evaluation.run(run.path, BEFORE, runner, program, policy, seed=seed, console=console)
-                evaluation.run_references(run.path, sampler, runner, program, policy, seed=seed, console=console)
+                evaluation.run(run.path, BEFORE, runner, evaluated, policy, seed=seed, console=console)
+                evaluation.run_references(run.path, sampler, runner, evaluated, policy, seed=seed, console=console)
             sampler.set_params(learner.params)
             with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
                 guard = Guard(run.path, sentinels, collections.languages, most_skipped_in_a_row)
@@ -153,7 +154,7 @@ def train(
                     if (step + 1) % checkpoint_every == 0 or step == steps - 1:
                         checkpoints.save(step + 1, learner.state)
         if evaluation is not None:
-            evaluation.run(run.path, AFTER, runner, program, policy, seed=seed, console=console)
+            evaluation.run(run.path, AFTER, runner, evaluated, policy, seed=seed, console=console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
 

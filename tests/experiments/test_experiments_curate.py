@@ -206,7 +206,7 @@ def test_a_selection_needs_demonstrations(tmp_path):
     [
         ((), (), "told 'nothing': name one kind of data, demonstrations or selection"),
         (("golden",), (), "told 'golden'"),
-        ((), ("curate.kind='selection'",), "selection.demonstrated has no value"),
+        ((), ("curate.kind='selection'", "selection.demonstrated='nowhere'"), "nowhere holds no demonstrations"),
     ],
 )
 def test_the_kind_is_a_word_or_bound(words, bindings, clue, tiny, tmp_path, capsys):
@@ -221,9 +221,10 @@ def test_a_policy_selects_by_command(tiny, tmp_path):
     """The very commands of the pages, with a policy that knows nothing."""
     sizes = ("CONTEXT=160", "train/one_hop/atlas_questions.limit=4", "train/two_hops/atlas_questions.limit=4")
     parts = ("COLLECTIONS=@load_collections()", "train/atlas_comparisons.limit=8", "selection.validation_share=0.3")
+    whole = ("selection.rollouts=2", "selection.easy_share=1.0")
     options = {"gin_files": ("rag_r1_atlas.gin",), "words": ("demonstrations",), "output": tmp_path / "made"}
     assert run("curate", tiny, *sizes, *parts, **options) == 0
     named = f"selection.demonstrated='{tmp_path / 'made'}'"
     options |= {"words": ("selection",), "output": tmp_path / "chosen"}
-    assert run("curate", tiny, *sizes, *parts, named, "selection.rollouts=2", **options) == 0
+    assert run("curate", tiny, *sizes, *parts, *whole, named, **options) == 0
     assert {row["attempt"] for row in json_lines(tmp_path / "chosen" / "rollouts.jsonl")} <= {1, 2}
