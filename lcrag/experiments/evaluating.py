@@ -21,7 +21,14 @@ from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
 from lcrag.experiments.checking import check_counts, check_questions
 from lcrag.experiments.method import Method, ProgramOf
-from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler, policy_parameters
+from lcrag.experiments.parts import (
+    Policy,
+    check_shape,
+    content_hashes,
+    make_runner,
+    make_sampler,
+    policy_parameters,
+)
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import provenance
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
@@ -106,6 +113,15 @@ class Evaluation:
     def _decoder(self, runner: Runner, temperature: float, seed: int) -> Runner:
         limit = runner.max_tokens if self.max_tokens is None else self.max_tokens
         return dataclasses.replace(runner, temperature=temperature, seed=seed, max_tokens=limit)
+
+    def check_references(self, policy: Policy) -> None:
+        """Finds a reference that cannot be asked before anything is written.
+
+        Raises:
+          UserError: one has another shape than the policy, or cannot be read.
+        """
+        for reference in self.references.values():
+            check_shape(reference, policy)
 
     def run_references(
         self,

@@ -223,4 +223,5 @@ def examination_of(evaluation: Evaluation, surroundings: Surroundings, policy: P
     sampler, program = make_sampler(policy), method.evaluated_on(collections.languages)
     runner = make_runner(sampler, policy, collections, seed)
     check_questions(evaluation.questions, collections, runner, program)
+    evaluation.check_references(policy)
     return Examination(evaluation=evaluation, sampler=sampler, runner=runner, program=program, policy=policy, seed=seed)

@@ -19,7 +19,15 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.errors import UserError
 from lcrag.experiments.computation import DEFAULT_COMPUTATION, Computation, computation_of
-from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, add_lora, load_hugging_face, load_tokenizer, make_mesh
+from lcrag.policy import (
+    DecoderConfig,
+    HuggingFaceTokenizer,
+    add_lora,
+    load_hugging_face,
+    load_tokenizer,
+    make_mesh,
+    read_config,
+)
 from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.retrieval import (
     Collections,
@@ -90,19 +98,27 @@ def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFa
     return tokenizer
 
 
+def check_shape(folder: str, like: Policy) -> None:
+    """Refuses a folder whose policy has another shape than `like`, by its `config.json`.
+
+    Raises:
+      UserError: it has another shape, or cannot be read.
+    """
+    if computation_of(like.config).of(read_config(resolved_folder(folder))) != like.config:
+        raise UserError(
+            f"the policy in {folder} has another shape than {like.name}: compare policies of one shape"
+            " (Evaluation.references = {} compares with none)"
+        )
+
+
 def policy_parameters(folder: str, like: Policy) -> Any:
     """The parameters of another policy that has the same shape as `like`.
 
     Raises:
       UserError: it has another shape.
     """
-    other = policy(folder, like.mesh, computation_of(like.config))
-    if other.config != like.config:
-        raise UserError(
-            f"the policy in {folder} has another shape than {like.name}: compare policies of one shape"
-            " (Evaluation.references = {} compares with none)"
-        )
-    return other.params
+    check_shape(folder, like)
+    return policy(folder, like.mesh, computation_of(like.config)).params
 
 
 @gin.configurable

@@ -119,6 +119,8 @@ def train(
     held_out, evaluated = evaluation.questions if evaluation else (), method.evaluated_on(collections.languages)
     for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:
         check_questions(asked, collections, runner, begun)  # a program once begun is known to gin, and so to config.gin
+    if evaluation is not None:
+        evaluation.check_references(policy)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out]))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = make_console()

@@ -2,8 +2,11 @@
 
 import shutil
 
+import gin
 import pytest
 from experiment_parts import contents, json_lines, run
+
+from lcrag import main
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def refused(tiny, capfd):
         (("policy.mesh=@mesh()", "mesh.data=3"), ("mesh of data=3",)),
         (("policy.mesh=@mesh()", "Sampler.slots=8"), ("Layout.rows is 4 for 8 devices",)),
         (("policy.folder='nowhere'",), ("nowhere",)),
+        (("Evaluation.references={'other': 'atlas/long_sft'}",), ("atlas/long_sft has another shape",)),
         (("language_coupled.answer='bleu'",), ("'bleu'", "c3_recall")),
         (("hierarchical_search.prompt='lcrll'",), ("'lcrll'",)),
     ],
@@ -148,3 +152,15 @@ def test_deleting_a_corrupt_checkpoint_helps(tiny, finished, tmp_path):
     shutil.rmtree(output / "checkpoints" / "2")
     assert run("train", tiny, "train.checkpoint_every=1", "STEPS=3", output=output) == 0
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("experiment", ["lcrl.gin", "r_search.gin"])
+def test_the_papers_runs_lack_a_policy_only(experiment, tmp_path, capfd):
+    """Every name in them is known, so that the first thing missed is the folder that nobody has downloaded."""
+    gin.clear_config()
+    words = ["--gin_file=platform/h100_8.gin", f"--gin_file={experiment}", "--gin.mesh.fsdp=8", "--gin.mesh.tensor=1"]
+    where = [f"--gin.policy.folder='{tmp_path}/nowhere'", f"--output_dir={tmp_path}/run"]
+    assert main.run(["train", *words, *where]) == 2
+    error = capfd.readouterr().err
+    assert "there is no such folder" in error or "LCRAG_DATA" in error, error
+    assert not (tmp_path / "run").exists()
