@@ -6,9 +6,8 @@ import shutil
 import gin
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-from experiment_parts import json_lines, run
+from experiment_parts import assert_same_bits, json_lines, measured, run, saved_state
 
 from lcrag.experiments.parts import Policy
 from lcrag.experiments.supervised import Imitator
@@ -16,7 +15,6 @@ from lcrag.learning import Layout, Supervised, Trajectory, adamw
 from lcrag.policy import initialise, load_hugging_face, make_mesh, param_shardings
 from lcrag.testing import tiny_config, tiny_tokenizer
 
-TIMINGS = ("seconds/", "tokens_per_second/")
 BINDINGS = (
     "sft.collections=@load_collections()",
     "sft.evaluation=None",
@@ -72,30 +70,20 @@ def learned(tiny, rows, tmp_path_factory):
     return output
 
 
-def leaves_of(folder, step=8):
-    state = ocp.StandardCheckpointer().restore(folder / "checkpoints" / str(step) / "default")
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-
-
-def metrics_of(folder):
-    records = json_lines(folder / "metrics.jsonl")
-    return [{name: value for name, value in record.items() if not name.startswith(TIMINGS)} for record in records]
-
-
 def saved_policy(folder):
     return (folder / "policy" / "model.safetensors").read_bytes()
 
 
 def assert_same(folder, other):
-    leaves, other_leaves = leaves_of(folder), leaves_of(other)
-    assert leaves.keys() == other_leaves.keys() and len(leaves) > 20
-    assert all(leaf.tobytes() == other_leaves[name].tobytes() for name, leaf in leaves.items())
-    assert metrics_of(folder) == metrics_of(other) and len(metrics_of(folder)) == 8
+    leaves = saved_state(folder, 8)
+    assert len(leaves) > 20
+    assert_same_bits(leaves, saved_state(other, 8))
+    assert measured(folder) == measured(other) and len(measured(folder)) == 8
     assert saved_policy(folder) == saved_policy(other)
 
 
 def test_the_loss_falls_and_is_watched(learned):
-    metrics = metrics_of(learned)
+    metrics = measured(learned)
     losses = [record["loss/supervised"] for record in metrics]
     assert losses[-1] < losses[0] - 1
     assert [record["step"] for record in metrics if "validation/loss" in record] == [1, 3, 5, 7]
@@ -124,15 +112,15 @@ def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_
     assert kept == {2, 6, 7, 8}
     assert "the lowest validation loss was that of step 2" in capsys.readouterr().out
     _, params = load_hugging_face(tmp_path / "run" / "policy")
-    np.testing.assert_array_equal(params["embedding"], leaves_of(tmp_path / "run", 2)["['params']['embedding']"])
+    np.testing.assert_array_equal(params["embedding"], saved_state(tmp_path / "run", 2)["['params']['embedding']"])
 
     bindings = ("sft.validate_every=1", "sft.patience=2")
     assert sft(tiny, tmp_path / "patient", *bindings, rows=rows) == 0
     assert "stopped at step 4: no lower validation loss since step 2" in capsys.readouterr().out
-    assert metrics_of(tmp_path / "patient") == metrics_of(tmp_path / "run")[:4]
+    assert measured(tmp_path / "patient") == measured(tmp_path / "run")[:4]
     assert saved_policy(tmp_path / "patient") == saved_policy(tmp_path / "run")
     assert sft(tiny, tmp_path / "patient", *bindings, rows=rows) == 0  # it has nothing left to do
-    assert len(metrics_of(tmp_path / "patient")) == 4
+    assert len(measured(tmp_path / "patient")) == 4
 
 
 def test_four_steps_and_four_more_are_eight(tiny, rows, learned, tmp_path):
@@ -155,7 +143,7 @@ def test_an_interrupted_step_is_done_again(tiny, rows, learned, tmp_path, monkey
         patch.setattr(Imitator, "learn", interrupted)
         assert sft(tiny, tmp_path / "run", rows=rows) == 130
     assert "the same command continues" in capsys.readouterr().err
-    assert [record["step"] for record in metrics_of(tmp_path / "run")] == [0, 1, 2, 3, 4]
+    assert [record["step"] for record in measured(tmp_path / "run")] == [0, 1, 2, 3, 4]
     assert sft(tiny, tmp_path / "run", rows=rows) == 0
     assert_same(tmp_path / "run", learned)
 
@@ -220,7 +208,7 @@ def test_rows_of_a_seqio_task(tiny, tmp_path):
 
 def test_adapters_alone_are_learned_and_saved_merged(tiny, rows, tmp_path):
     assert sft(tiny, tmp_path / "run", "Lora.rank=2", files=("model/lora.gin",), rows=rows) == 0
-    names = leaves_of(tmp_path / "run").keys()
+    names = saved_state(tmp_path / "run", 8).keys()
     assert any("lora_a" in name for name in names) and not any("kernel" in name for name in names)
     (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, tmp_path / "run"))
     assert config == after_config
