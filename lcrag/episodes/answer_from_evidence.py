@@ -40,7 +40,8 @@ def answer_from_evidence(
     """
     if wording not in READINGS:
         raise UserError(f"there is no wording {wording!r} of a reader: choose one of {', '.join(READINGS)}")
-    reading, noted, found = READINGS[wording], [], Outcome(answer=None)
+    reading, found = READINGS[wording], Outcome(answer=None)
+    noted: list[NotedSearch] = []
     if searcher is not None:
         try:
             found = yield from noting_searches(searcher(question, collections), noted)
