@@ -90,7 +90,7 @@ class RowEncoder:
         if not learned.any():
             raise UnusableRow("turns", "the policy's text has no tokens to learn")
         if len(tokens) > self.longest_tokens:
-            longest = f"the longest training row (Layout.row_lengths) holds {self.longest_tokens}"
+            longest = f"the longest training row holds {self.longest_tokens}; raise Layout.row_lengths"
             raise UnusableRow("", f"it has {len(tokens)} tokens, but {longest}")
         return EncodedRow(tokens, learned)
 

@@ -93,13 +93,14 @@ def open_shards(root: pathlib.Path, language: str, identity: Mapping[str, Any]) 
       identity: All that its content depends on.
 
     Raises:
-      UserError: another process is at it, or the earlier attempt was at something else.
+      UserError: another process is at it, or the earlier attempt was at something else and finished a shard of it.
     """
     folder = _folder(root, language)
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, root / language):
         path, plan = folder / PLAN, json.dumps(dict(identity), indent=2, ensure_ascii=False) + "\n"
-        if path.exists() and path.read_text(encoding="utf-8") != plan:
+        shards = Shards(folder)
+        if path.exists() and path.read_text(encoding="utf-8") != plan and shards.finished():
             raise UserError(
                 f"{folder} is the unfinished work of another configuration, as its {PLAN} says:"
                 " go on with that one, or delete the folder"
@@ -107,7 +108,7 @@ def open_shards(root: pathlib.Path, language: str, identity: Mapping[str, Any]) 
         temporary = folder / f".{PLAN}"
         temporary.write_text(plan, encoding="utf-8")
         temporary.replace(path)
-        yield Shards(folder)
+        yield shards
 
 
 def remove_shards(root: pathlib.Path, language: str) -> None:

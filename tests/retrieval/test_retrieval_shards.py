@@ -43,11 +43,13 @@ def test_shards_are_found_again_and_removed(tmp_path, encoder, passages):
     remove_shards(tmp_path, "fi")
 
 
-def test_shards_of_something_else_are_refused(tmp_path):
+def test_shards_of_something_else_are_refused(tmp_path, encoder, passages):
     with open_shards(tmp_path, "fi", PLAN_A):
         pass
+    with open_shards(tmp_path, "fi", PLAN_A | {"source": "b"}) as shards:  # nothing of the other is lost
+        shards.write("a", passages, encoder, {})
     with pytest.raises(UserError, match=f".fi.shards is the unfinished work.*{PLAN}"):
-        with open_shards(tmp_path, "fi", PLAN_A | {"source": "b"}):
+        with open_shards(tmp_path, "fi", PLAN_A):
             pass
 
 
