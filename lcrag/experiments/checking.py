@@ -26,6 +26,32 @@ def check_counts(name: str, **counts: int) -> None:
             raise UserError(f"{name}.{parameter} is {count}: give it a value of 1 or more")
 
 
+def check_seed(name: str, seed: int) -> None:
+    """Refuses a seed that is no unsigned 32-bit number.
+
+    Args:
+      name: The configurable whose seed it is.
+
+    Raises:
+      UserError: it is none.
+    """
+    if not 0 <= seed < 2**32:
+        raise UserError(f"{name}.seed is {seed}: give it a value from 0 to {2**32 - 1}")
+
+
+def check_exploration(temperature: float) -> None:
+    """Refuses greedy rollouts.
+
+    Raises:
+      UserError: the temperature is 0 or less.
+    """
+    if temperature <= 0:
+        raise UserError(
+            f"Runner.temperature is {temperature}, so the policy would always do what it thinks best: learning needs a"
+            " positive one (1.0)"
+        )
+
+
 def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
     """Refuses to drop groups without variance where no group is a baseline.
 

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from lcrag.errors import UserError
 from lcrag.experiments.parts import Policy
 from lcrag.experiments.value_learner import ValueLearner
 from lcrag.learning import (
@@ -64,13 +63,10 @@ class Learner:
       objective: Policy-gradient loss.
       optimizer: The policy's.
       layout: Shapes of training rows.
-      temperature: The sampling temperature.
+      temperature: The sampling temperature, above 0.
       critic: Estimates the advantages (PPO); None: the trajectories bring theirs.
       parts: Mini-batches that a rollout is cut into, one update each; at most as many as it has episodes.
       passes: How often a rollout is learned from.
-
-    Raises:
-      UserError: the sampling is greedy.
     """
 
     def __init__(
@@ -85,11 +81,6 @@ class Learner:
         parts: int = 1,
         passes: int = 1,
     ):
-        if temperature <= 0:
-            raise UserError(
-                f"Runner.temperature is {temperature}, so the policy would always do what it thinks best: learning"
-                " needs a positive one (1.0)"
-            )
         config, mesh = policy.config, policy.mesh
         self._layout, self._parts, self._passes = layout, parts, passes
         params, self._frozen = split_trainable(config, policy.params)

@@ -15,7 +15,14 @@ from lcrag.data.shares import share_of
 from lcrag.display import TrainingDisplay, make_console, training_display
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
-from lcrag.experiments.checking import check_counts, check_dynamic_sampling, check_questions, check_rows
+from lcrag.experiments.checking import (
+    check_counts,
+    check_dynamic_sampling,
+    check_exploration,
+    check_questions,
+    check_rows,
+    check_seed,
+)
 from lcrag.experiments.collecting import collect
 from lcrag.experiments.evaluating import Evaluation
 from lcrag.experiments.learner import Learner
@@ -105,6 +112,7 @@ def train(
     """
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
+    check_seed("train", seed)
     check_counts("train", steps=steps, checkpoint_every=checkpoint_every, episodes_every=episodes_every)
     check_counts("train", updates_per_rollout=updates_per_rollout, passes_per_rollout=passes_per_rollout)
     check_counts("train", most_rollouts=most_rollouts, most_skipped_in_a_row=most_skipped_in_a_row)
@@ -115,6 +123,7 @@ def train(
     groups(step=0)  # enough of them?
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
+    check_exploration(runner.temperature)
     check_rows(layout, sampler.context, policy.mesh)
     held_out, evaluated = evaluation.questions if evaluation else (), method.evaluated_on(collections.languages)
     for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:

@@ -42,6 +42,8 @@ def refused(tiny, capfd):
         (("train.updates_per_rollout=0",), ("train.updates_per_rollout is 0",)),
         (("train.checkpoint_every=0",), ("train.checkpoint_every is 0",)),
         (("STEPS=0",), ("steps",)),
+        (("SEED=-1",), ("train.seed is -1", "from 0")),
+        (("Runner.temperature=0.0",), ("Runner.temperature is 0.0", "a positive one")),
         (("policy.mesh=@mesh()", "mesh.data=3"), ("mesh of data=3",)),
         (("policy.mesh=@mesh()", "Sampler.slots=8"), ("Layout.rows is 4 for 8 devices",)),
         (("policy.folder='nowhere'",), ("nowhere",)),

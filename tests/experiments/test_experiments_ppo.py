@@ -10,7 +10,6 @@ from experiment_parts import assert_same_bits, json_lines, measured, run, saved_
 from test_experiments_compile import TINY
 
 from lcrag import main
-from lcrag.errors import UserError
 from lcrag.experiments import lowering
 from lcrag.experiments.costs import cost_of
 from lcrag.experiments.learner import Learner
@@ -140,11 +139,6 @@ def learner_of(temperature, **parts):
     policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
     layout = Layout(rows=1, row_lengths=(8,), policy_shares=(1.0,))
     return Learner(policy, PolicyGradient(), adamw(learning_rate=1e-3, steps=5), layout, temperature, **parts)
-
-
-def test_greedy_episodes_teach_nothing():
-    with pytest.raises(UserError, match="Runner.temperature is 0.0"):
-        learner_of(0.0)
 
 
 def test_a_small_rollout_has_fewer_mini_batches():
