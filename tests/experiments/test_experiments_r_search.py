@@ -75,7 +75,9 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder,
         return model(requests)
 
     reader = EvidenceReader(remembered, "atlas", max_tokens=5)
-    method = Method(name="R-Search", program=r_search, reward=r_search_reward(reader), coupling="independent", samples=4)
+    method = Method(
+        name="R-Search", program=r_search, reward=r_search_reward(reader), coupling="independent", samples=4
+    )
     evidences = ["Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima"]
     scored = method.score([record(n, "Lima", each) for n, each in enumerate(evidences)], step=3)
     [batch] = batches
