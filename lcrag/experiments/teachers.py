@@ -98,8 +98,8 @@ def oracle_teacher(
     context: int,
     queries: int = 3,
     budget: int = 4,
-    remembered: float = 0.6,
-    mistaken: float = 0.1,
+    remembered: float = 0.4,
+    mistaken: float = 0.3,
     seed: int = 0,
     world: Callable[[], World] = atlas_world,
 ) -> WritingTeacher:
