@@ -20,6 +20,7 @@ REQUIREMENTS = [
     "jinja2>=3.1",
     "matplotlib",
     "mwparserfromhell==0.7.*",
+    "networkx==3.*",
     "numpy>=2,<3",
     "optax==0.2.8",
     "orbax-checkpoint==0.12.8",

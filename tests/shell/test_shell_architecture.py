@@ -17,14 +17,15 @@ ROOTS = ("experiments", "main")
 ALLOWED = {
     "policy": set(),
     "sampling": {"policy"},
-    "episodes": {"sampling", "policy", "retrieval", "data"},
+    "plans": set(),
+    "episodes": {"sampling", "policy", "retrieval", "data", "plans"},
     "retrieval": {"policy"},
-    "rewards": {"policy"},
+    "rewards": {"policy", "plans"},
     "learning": {"policy"},
-    "data": {"policy", "retrieval", "episodes"},
+    "data": {"policy", "retrieval", "episodes", "plans"},
     "artifacts": {"curation", "data", "episodes", "learning", "policy", "retrieval", "rewards", "runs", "sampling"},
-    "evaluation": {"rewards", "data", "episodes", "runs"},
-    "curation": {"data", "episodes", "policy", "retrieval", "rewards", "sampling"},
+    "evaluation": {"rewards", "data", "episodes", "plans", "runs"},
+    "curation": {"data", "episodes", "plans", "policy", "retrieval", "rewards", "sampling"},
     "tool": {"data", "episodes", "retrieval"},
     "runs": {"cli"},
     "cli": set(),
@@ -33,7 +34,7 @@ ALLOWED = {
 }
 # A method's program knows its requests and prompts, never what runs it.
 PROGRAM_FORBIDDEN = {"lcrag.sampling", "lcrag.policy", "lcrag.retrieval", "lcrag.episodes.runner", "jax"}
-WITHOUT_TENSORFLOW = ("policy", "sampling", "rewards", "learning", "episodes", "retrieval")
+WITHOUT_TENSORFLOW = ("policy", "sampling", "rewards", "learning", "episodes", "retrieval", "plans")
 SLOW = {"tensorflow", "tensorflow_text", "seqio"}
 
 
