@@ -106,6 +106,7 @@ class Method:
                 languages=[answer_language(record.question) for record in records],
                 questions=[record.question.text for record in records],
                 extra=[record.outcome.extra for record in records],
+                known=[record.question.extra for record in records],
                 step=step,
             )
         )

@@ -5,6 +5,7 @@ Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few s
 
 from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
 from lcrag.rewards.evidence import r_search_reward
+from lcrag.rewards.globalrag import globalrag_reward
 from lcrag.rewards.matching import (
     VERDICTS,
     c3_recall,
@@ -16,6 +17,7 @@ from lcrag.rewards.matching import (
     token_f1,
 )
 from lcrag.rewards.mixed_segmentation import mixed_f1
+from lcrag.rewards.plan_scores import Planned, plan_rewards, plan_scores
 from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term, language_coupled
 from lcrag.rewards.text import normalise, normalise_english
 
@@ -24,6 +26,7 @@ __all__ = [
     "VERDICTS",
     "Adjustment",
     "Episodes",
+    "Planned",
     "Reward",
     "Term",
     "TermSum",
@@ -33,11 +36,14 @@ __all__ = [
     "c3_recall_bergen",
     "exact_match",
     "flexible_exact_match",
+    "globalrag_reward",
     "language_coupled",
     "language_coupled_reward",
     "mixed_f1",
     "normalise",
     "normalise_english",
+    "plan_rewards",
+    "plan_scores",
     "r_search_reward",
     "squad_accuracy",
     "squad_exact_match",

@@ -27,6 +27,7 @@ class Episodes:
       languages: The language each was to be answered in.
       questions: What was asked.
       extra: What a method's own terms need (evidence, plans, calls, ...).
+      known: What the data set knows of each question beside its answers (golden plans, tier, ...): `Question.extra`.
       step: The training step, for scheduled weights.
     """
 
@@ -36,6 +37,7 @@ class Episodes:
     languages: Sequence[str]
     questions: Sequence[str] = ()
     extra: Sequence[dict[str, Any]] = ()
+    known: Sequence[dict[str, Any]] = ()
     step: int = 0
 
 
