@@ -2,13 +2,20 @@
 
 import re
 
-THINK, SEARCH, INFORMATION, ANSWER, OBSERVATION, EVIDENCE = TAGS = (
+THINK, SEARCH, INFORMATION, ANSWER, OBSERVATION, EVIDENCE, PLAN, SUB_PLAN, SUB_ANSWER, TOOL_CALL, TOOL_RESPONSE = (
+    TAGS
+) = (
     "think",
     "search",
     "information",
     "answer",
     "observation",
     "original_evidence",
+    "plan",
+    "subPlan",
+    "subAnswer",
+    "tool_call",
+    "tool_response",
 )
 
 
