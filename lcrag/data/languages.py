@@ -11,7 +11,7 @@ class Language:
     """One language.
 
     Attributes:
-      code: ISO 639-1 code.
+      code: ISO 639-1 code, or an ISO 639-3 one where there is none.
       name: Its name in English, as a prompt writes it.
       endonym: Its name in itself.
       spaces: Whether its script puts spaces between words; where it does not, corpora are cut by characters.
@@ -58,6 +58,46 @@ _ALL = (
     Language(code="sv", name="Swedish", endonym="svenska", relative="de", example="Peking"),
     Language(code="tr", name="Turkish", endonym="Türkçe", relative="de", example="Pekin"),
     Language(code="vi", name="Vietnamese", endonym="Tiếng Việt", relative="zh", example="Bắc Kinh"),
+    # Translate-R1's languages of few digital speakers, and those that it holds out
+    Language(code="am", name="Amharic", endonym="አማርኛ", relative="ar", example="ቤይጂንግ"),
+    Language(code="ay", name="Aymara", endonym="Aymar aru", relative="es", example="Pekin"),
+    Language(code="gn", name="Guarani", endonym="avañe’ẽ", relative="es", example="Pekín"),
+    Language(code="ha", name="Hausa", endonym="Hausa", relative="ar", example="Beijing"),
+    Language(code="rw", name="Kinyarwanda", endonym="Ikinyarwanda", relative="sw", example="Beijing"),
+    Language(code="lg", name="Luganda", endonym="Luganda", relative="sw", example="Beijing"),
+    Language(code="qu", name="Quechua", endonym="Runasimi", relative="es", example="Pekin"),
+    Language(code="so", name="Somali", endonym="Soomaali", relative="ar", example="Beijing"),
+    Language(code="ug", name="Uyghur", endonym="ئۇيغۇرچە", relative="tr", example="بېيجىڭ"),
+    Language(code="wo", name="Wolof", endonym="Wolof", relative="fr", example="Pekin"),
+    Language(code="yo", name="Yoruba", endonym="Yorùbá", relative="ha", example="Beijing"),
+    Language(code="zu", name="Zulu", endonym="isiZulu", relative="sw", example="Beijing"),
+    Language(code="bm", name="Bambara", endonym="bamanankan", relative="fr", example="Pekin"),
+    Language(code="ee", name="Ewe", endonym="Eʋegbe", relative="fr", example="Beijing"),
+    Language(code="ln", name="Lingala", endonym="lingála", relative="fr", example="Pekin"),
+    Language(code="tw", name="Twi", endonym="Twi", relative="fr", example="Beijing"),
+    Language(code="ig", name="Igbo", endonym="Igbo", relative="ha", example="Beijing"),
+    Language(code="sn", name="Shona", endonym="chiShona", relative="sw", example="Beijing"),
+    Language(code="st", name="Sesotho", endonym="Sesotho", relative="zu", example="Beijing"),
+    Language(code="om", name="Oromo", endonym="Oromoo", relative="am", example="Beijing"),
+    Language(code="tn", name="Tswana", endonym="Setswana", relative="zu", example="Beijing"),
+    Language(code="mi", name="Maori", endonym="te reo Māori", relative="ms", example="Beijing"),
+    # its constructed ones, under codes that ISO 639 keeps for private use; see `lcrag.data.constructed`
+    Language(code="qki", name="Kivari", endonym="Kivari", relative="qto", example="Beijing"),
+    Language(code="qto", name="Toqal", endonym="Toqal", relative="qki", example="Beijing"),
+    # the other languages of MGSM and Global-MMLU
+    Language(code="sw", name="Swahili", endonym="Kiswahili", relative="ar", example="Beijing"),
+    Language(code="cs", name="Czech", endonym="čeština", relative="pl", example="Peking"),
+    Language(code="fa", name="Persian", endonym="فارسی", relative="ar", example="پکن"),
+    Language(code="fil", name="Filipino", endonym="Filipino", relative="ms", example="Beijing"),
+    Language(code="id", name="Indonesian", endonym="Indonesia", relative="ms", example="Beijing"),
+    Language(code="ky", name="Kyrgyz", endonym="кыргызча", relative="ru", example="Пекин"),
+    Language(code="lt", name="Lithuanian", endonym="lietuvių", relative="pl", example="Pekinas"),
+    Language(code="mg", name="Malagasy", endonym="Malagasy", relative="fr", example="Beijing"),
+    Language(code="ne", name="Nepali", endonym="नेपाली", relative="hi", example="बेइजिङ"),
+    Language(code="ny", name="Chichewa", endonym="Chichewa", relative="sw", example="Beijing"),
+    Language(code="si", name="Sinhala", endonym="සිංහල", relative="hi", example="බෙයිජිං"),
+    Language(code="sr", name="Serbian", endonym="српски", relative="ru", example="Пекинг"),
+    Language(code="uk", name="Ukrainian", endonym="українська", relative="ru", example="Пекін"),
 )
 
 LANGUAGES: dict[str, Language] = {language.code: language for language in _ALL}

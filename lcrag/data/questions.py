@@ -16,7 +16,7 @@ class Question:
       language: ISO 639-1 code of the language it is asked, and to be answered, in.
       text: The question.
       answers: Golden answers, aliases included, in `language`.
-      extra: What one method needs and others do not: golden plan, tier, kind, whether
+      extra: What one method needs and others do not: golden plan, domain, tier, kind, whether
         the native collection holds the fact.
     """
 
@@ -31,6 +31,16 @@ class Question:
     def coupling(self) -> str:
         """Names the question across languages: what LcRL's coupled groups share."""
         return f"{self.dataset}/{self.id}"
+
+    @property
+    def domain(self) -> str:
+        """How it is answered and judged, one of `lcrag.data.domains.DOMAINS`; empty where there is one way only."""
+        return self.extra.get("domain", "")
+
+    @property
+    def tier(self) -> str:
+        """The tier of its language, a key of `lcrag.data.tiers.ALL_TIERS` or a name of one's own; empty: none."""
+        return self.extra.get("tier", "")
 
 
 def with_question_mark(text: str) -> str:

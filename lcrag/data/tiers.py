@@ -1,0 +1,101 @@
+"""Languages by how many digital speakers they have, and data in inverse proportion to it (Translate-R1, section 3)."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from lcrag.data.questions import Question
+from lcrag.data.seeded_order import seeded_order
+from lcrag.errors import UserError
+
+# Tier -> its languages (table 1; the constructed ones: section 3.4; the held-out ones: section 6.6).
+TIERS: Mapping[str, tuple[str, ...]] = {
+    "high": ("en", "ar", "zh", "fr", "ja", "ru"),
+    "low": ("am", "ay", "gn", "ha", "rw", "lg", "qu", "so", "ug", "wo", "yo", "zu"),
+    "xlow": ("bm", "ee", "ln", "tw"),
+    "synthetic": ("qki", "qto"),
+}
+HELD_OUT_TIERS: Mapping[str, tuple[str, ...]] = {
+    "held_out_high": ("hi", "tr", "ko"),
+    "held_out_low": ("ig", "sn", "st", "om", "tn", "mi"),
+}
+ALL_TIERS: Mapping[str, tuple[str, ...]] = {**TIERS, **HELD_OUT_TIERS}
+
+# Tier -> training questions of a language in a domain (appendix L; of the constructed ones: section 3.4).
+QUOTAS: Mapping[str, float] = {"high": 610, "low": 4880, "xlow": 3660, "synthetic": 2000}
+
+
+def tier_of(language: str, tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> str:
+    """The tier of a language.
+
+    Raises:
+      UserError: it is in none.
+    """
+    for tier, languages in tiers.items():
+        if language in languages:
+            return tier
+    raise UserError(
+        f"the language {language!r} is in no tier of {', '.join(tiers)}: name its tier, or leave its questions out"
+    )
+
+
+def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> list[Question]:
+    """The questions, each with the tier of its language.
+
+    Raises:
+      UserError: a language is in no tier.
+    """
+    return [
+        dataclasses.replace(question, extra={**question.extra, "tier": tier_of(question.language, tiers)})
+        for question in questions
+    ]
+
+
+def inverse_resource_rates(
+    languages: Iterable[str],
+    weights: Mapping[str, float] = QUOTAS,
+    tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
+) -> dict[str, float]:
+    """Language -> its rate in a seqio mixture: the weight of its tier.
+
+    Raises:
+      UserError: a language is in no tier, or its tier has no weight.
+    """
+    return {language: _weight(tier_of(language, tiers), weights) for language in languages}
+
+
+def weighted_by_tier(
+    questions: Sequence[Question], weights: Mapping[str, float] = QUOTAS, *, seed: int = 0
+) -> list[Question]:
+    """As many of the questions as can be had with the languages of every domain in proportion to their tiers' weights.
+
+    Which ones stay depends on the seed and their ids, so that a language keeps a part of what one with more weight
+    keeps where they have the same questions. None comes twice: a language with too few questions for its weight makes
+    the others smaller. The order is kept.
+
+    Args:
+      questions: Each with its tier.
+      weights: Tier -> weight of each of its languages.
+      seed: Of the choice.
+
+    Raises:
+      UserError: a question has a tier without a weight.
+    """
+    cells: dict[str, dict[str, list[Question]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for question in questions:
+        cells[question.domain][question.language].append(question)
+    kept: set[tuple[str, str, str]] = set()
+    for domain, languages in cells.items():
+        weight = {language: _weight(own[0].tier, weights) for language, own in languages.items()}
+        scale = min(len(own) / weight[language] for language, own in languages.items())
+        for language, own in languages.items():
+            order = seeded_order((question.coupling for question in own), seed)
+            kept |= {(domain, language, name) for name in order[: max(1, round(scale * weight[language]))]}
+    return [each for each in questions if (each.domain, each.language, each.coupling) in kept]
+
+
+def _weight(tier: str, weights: Mapping[str, float]) -> float:
+    if weights.get(tier, 0.0) <= 0:
+        named = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+        raise UserError(f"the tier {tier!r} has no weight above 0 ({named}): give it one, or leave its languages out")
+    return weights[tier]
