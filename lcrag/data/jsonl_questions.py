@@ -3,7 +3,8 @@
 {"id": "1", "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa"]}
 {"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"difficulty": 1}}
 
-Rows with the same id are versions of one question, and make a coupled group.
+Rows with the same id are versions of one question, and make a coupled group. Golden plans in `extra` are checked; see
+`lcrag.plans.golden`.
 """
 
 import pathlib
@@ -16,6 +17,7 @@ from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 from lcrag.errors import UserError
+from lcrag.plans import golden_plans
 
 _KNOWN = " ".join(LANGUAGES)
 
@@ -59,6 +61,8 @@ def jsonl_questions(
                 bad_rows.add(path, line, "language", f"unknown language {row.language!r}, not one of {_KNOWN}")
             elif key in places:
                 bad_rows.add(path, line, "id", f"{row.id} in {row.language} is also at {places[key]}")
+            elif problem := _bad_plan(row):
+                bad_rows.add(path, line, "extra", problem)
             else:
                 places[key] = f"{path}, line {line}"
                 questions.append(_question(row, dataset))
@@ -70,6 +74,15 @@ def jsonl_questions(
             f" are {'all' if languages is None else ' '.join(languages)}; name other files or languages"
         )
     return kept
+
+
+def _bad_plan(row: JsonlRow) -> str:
+    """What is wrong with the golden plans that a row carries; empty: nothing."""
+    try:
+        golden_plans(row.extra)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _question(row: JsonlRow, dataset: str) -> Question:

@@ -85,3 +85,22 @@ def test_bad_rows(file, row, parts):
 @pytest.mark.parametrize("text", ["Who?", "谁？", "من؟", "Ποιος;", "Ποιος\u037e"])
 def test_question_marks_of_all_scripts_are_known(text):
     assert with_question_mark(text) == text and with_question_mark("who ") == "who?"
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"golden_plans": [{"Q1": {"query": "Where is #2?", "answer": "x"}}]}, "golden_plans.0: Q1 names #2"),
+        ({"golden_plans": [{"Q1": {"query": "Where?"}}]}, "golden_plans.0: answer of Q1: it is no text"),
+        ({"plan": {"Q1": ["Where is #1?", "#1"]}, "sub_answers": {"#1": "x"}}, "plan: .* is cyclic"),
+    ],
+)
+def test_a_golden_plan_that_is_none_is_a_bad_row(tmp_path, extra, said):
+    path = tmp_path / "mine.jsonl"
+    good = ROWS[2] | {"extra": {"golden_plans": [{"Q1": {"query": "Which colour?", "answer": ["red"]}}]}}
+    path.write_text(f"{json.dumps(good)}\n{json.dumps(ROWS[1] | {'extra': extra})}\n")
+    with pytest.raises(UserError, match=f"mine.jsonl, line 2, field extra: {said}.*; mend the row"):
+        read(path)
+    bad_rows = BadRows(skip=True)
+    [question] = read(path, bad_rows=bad_rows)
+    assert question.extra == good["extra"] and "line 2" in bad_rows.problems[0]
