@@ -1,8 +1,8 @@
 """Demonstrations of the atlas: its oracle plays the very program that reinforcement learning runs.
 
-Most are counterfactual: the passages about the asked fact, in every language, give another value of
-the same kind, so that reading pays and remembering does not. Only clean ones are kept: those whose
-answer is the value that the current passages give.
+Most are counterfactual: the passages about the asked fact (of two hops, the last one), in every language, give another
+value of the same kind, so that reading pays and remembering does not. Only clean ones are kept: those whose answer is
+the value that the current passages give.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from lcrag.data.atlas import Fact
 from lcrag.data.atlas.retelling import FactSampler
 from lcrag.data.atlas.world import World
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Turn
+from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Translator, Turn
 from lcrag.episodes.batched_search import Search
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.requests import Found, FoundPassage
@@ -61,6 +61,7 @@ class Demonstrator:
       oracle: The teacher; it plays the program.
       context: Tokens that a context holds.
       chat: How openings are put to a model with a chat template.
+      translator: Makes the translations that the program asks for; None: it asks for none.
     """
 
     world: World
@@ -71,17 +72,18 @@ class Demonstrator:
     oracle: AtlasTeacher
     context: int = 512
     chat: Chat = Chat()
+    translator: Translator | None = None
 
     def stream(self, seed: int) -> Iterator[EpisodeRecord]:
         """Clean demonstrations without end; the same seed gives the same ones."""
         generator, facts = np.random.default_rng(seed), FactSampler(self.world)
-        by_id = {fact.id: fact for fact in self.world.facts}
+        last_facts = self.world.last_facts
         tokenizer = ContextTokenizer(self.tokenizer, self.chat)
         while True:
             drawn: list[tuple[Question, Fact, Fact]] = []
             for _ in range(TOGETHER):
                 question = self.questions[int(generator.integers(len(self.questions)))]
-                fact = by_id[question.id]
+                fact = last_facts[question.id]
                 drawn.append((question, fact, facts.told(generator, fact)))
             yield from self._clean(drawn, tokenizer)
 
@@ -96,6 +98,7 @@ class Demonstrator:
             tokenizer,
             context=self.context,
             edit=lambda number, found: self._retold(found, *drawn[number][1:]),
+            translator=self.translator,
         )
         for (question, _, told), record in zip(drawn, records, strict=True):
             if record.outcome.answer in self.world.values(told, question.language):

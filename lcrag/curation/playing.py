@@ -1,18 +1,32 @@
 """Episode programs played with a teacher in the policy's place, so that rows look as episodes do."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Generate, Program, Retries, RetrievalFailure, Retrieve, Turn
+from lcrag.episodes import (
+    EpisodeRecord,
+    Generate,
+    Program,
+    Retries,
+    RetrievalFailure,
+    Retrieve,
+    Translate,
+    TranslationFailure,
+    Translator,
+    Turn,
+)
 from lcrag.episodes.batched_search import Search, answer_batch
 from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.exchange import Exchange
 from lcrag.episodes.live import LiveEpisode
 from lcrag.episodes.requests import Found
+from lcrag.episodes.translation import answer_translations
 from lcrag.errors import UserError
 from lcrag.sampling import Sampled
 
@@ -22,6 +36,7 @@ Teacher: TypeAlias = Callable[[Question, Sequence[Turn], Generate], str]
 # (number of the program, what its search found) -> what it is shown
 Edit: TypeAlias = Callable[[int, Found], Found]
 USUAL_RETRIES = Retries()
+Asked = TypeVar("Asked", Retrieve, Translate)
 
 
 def unedited(number: int, found: Found) -> Found:
@@ -40,8 +55,10 @@ def play(
     edit: Edit = unedited,
     retries: Retries = USUAL_RETRIES,
     concurrency: int = 1,
+    translator: Translator | None = None,
 ) -> list[EpisodeRecord]:
-    """Plays programs to their end, all side by side: the searches that they wait for go out as one batch.
+    """Plays programs to their end, all side by side: the searches and translations that they wait for go out as one
+    batch each.
 
     Args:
       cast: Each question with its fresh program.
@@ -51,14 +68,16 @@ def play(
       context: Tokens that a context holds.
       answer_room: Tokens kept free behind every observation.
       edit: Changes what a search found before its program is shown it.
-      retries: How a failing search is tried again.
+      retries: How a failing search or translation is tried again.
       concurrency: Programs that the teacher writes for at a time; more than one where it waits for a model elsewhere.
+      translator: Makes translations; None: there is none.
 
     Returns:
       The records, in order; their log-probabilities are 0.
 
     Raises:
-      UserError: a prompt does not fit the context, a search failed, or a program asks for what no teacher writes.
+      UserError: a prompt does not fit the context, a search or a translation failed, there is no translator for one, or
+        a program asks for what no teacher writes.
     """
     episodes = [
         LiveEpisode(question, program, number, tokenizer, context, answer_room)
@@ -70,10 +89,16 @@ def play(
     playing = episodes
     while playing := [episode for episode in playing if episode.outcome is None]:
         _each(write, playing, concurrency)
-        asked = [(episode, *search) for episode in playing for search in episode.take_searches()]
-        answers = answer_batch(search, [request for *_, request in asked], retries)
-        for (episode, exchange, part, request), answer in zip(asked, answers, strict=True):
-            episode.searched(exchange, part, edit(episode.number, _found(answer, episode, request)))
+        searches: list[_Errand[Retrieve]] = []
+        translations: list[_Errand[Translate]] = []
+        for episode in playing:
+            for exchange, part, request in episode.take_errands():
+                if isinstance(request, Retrieve):
+                    searches.append(_Errand(episode, exchange, part, request))
+                else:
+                    translations.append(_Errand(episode, exchange, part, request))
+        _search(searches, search, edit, retries)
+        _translate(translations, translator, retries)
     return [episode.record(policy_version=0) for episode in episodes]
 
 
@@ -98,6 +123,41 @@ def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) 
             f"the program of {episode.name} completes prompts beside its dialogue, and no teacher writes those: make"
             " demonstrations of another program"
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Errand(Generic[Asked]):
+    """A search or translation, who asked for it, and as which part of what."""
+
+    episode: LiveEpisode
+    exchange: Exchange
+    part: int
+    request: Asked
+
+
+def _search(asked: Sequence[_Errand[Retrieve]], search: Search, edit: Edit, retries: Retries) -> None:
+    answers = answer_batch(search, [each.request for each in asked], retries)
+    for each, answer in zip(asked, answers, strict=True):
+        shown = edit(each.episode.number, _found(answer, each.episode, each.request))
+        each.episode.returned(each.exchange, each.part, shown)
+
+
+def _translate(asked: Sequence[_Errand[Translate]], translator: Translator | None, retries: Retries) -> None:
+    if not asked:
+        return
+    if translator is None:
+        raise UserError(
+            f"the program of {asked[0].episode.name} translates, but its demonstrator has no translator: give it one,"
+            " as in oracle_demonstrations.translator = @LookUpTranslator()"
+        )
+    answers = answer_translations(translator, [each.request for each in asked], retries)
+    for each, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, TranslationFailure):
+            raise UserError(
+                f"the translation of {each.request.text!r} for {each.episode.name} failed ({answer.reason}): a"
+                " demonstration needs it, so mend the translator and begin again"
+            )
+        each.episode.returned(each.exchange, each.part, answer)
 
 
 def _found(answer: Found | RetrievalFailure, episode: LiveEpisode, request: Retrieve) -> Found:

@@ -18,10 +18,10 @@ from lcrag.episodes.baselines import (
     search_r1,
     sure,
 )
-from lcrag.episodes.batched_search import Retries
 from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
 from lcrag.episodes.lcrl import hierarchical_search
+from lcrag.episodes.model_translator import ModelTranslator
 from lcrag.episodes.observation import STYLES, Information, information
 from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
 from lcrag.episodes.r_search import r_search
@@ -38,11 +38,15 @@ from lcrag.episodes.requests import (
     Request,
     RetrievalFailure,
     Retrieve,
+    Translate,
+    TranslationFailure,
 )
+from lcrag.episodes.retrying import Retries
 from lcrag.episodes.rollout import RolloutStatistics
 from lcrag.episodes.routing import Route, all_at_once, english_only, local_first, native_only
 from lcrag.episodes.runner import Runner
 from lcrag.episodes.tags import neutralise
+from lcrag.episodes.translation import Translated, Translator
 
 __all__ = [
     "PROMPTS",
@@ -58,6 +62,7 @@ __all__ = [
     "Generate",
     "Information",
     "Invalid",
+    "ModelTranslator",
     "Observe",
     "Outcome",
     "Program",
@@ -71,6 +76,10 @@ __all__ = [
     "SamplerCompleter",
     "Search",
     "SideCompletion",
+    "Translate",
+    "Translated",
+    "TranslationFailure",
+    "Translator",
     "Turn",
     "adaptive_rag",
     "all_at_once",

@@ -1,29 +1,13 @@
 """Answers many searches with few calls, and tries again what fails."""
 
-import dataclasses
-import time
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from absl import logging
-
 from lcrag.episodes.requests import Found, FoundPassage, RetrievalFailure, Retrieve
-from lcrag.errors import UserError
+from lcrag.episodes.retrying import ONCE, Failed, Retries, attempted
 
 Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Retries:
-    """How a failing search is tried again.
-
-    Attributes:
-      attempts: Calls in all before the requests of a batch are tried one by one, a last time each.
-      backoff_seconds: Wait before the second call; doubled before each later one.
-    """
-
-    attempts: int = 3
-    backoff_seconds: float = 0.5
 
 
 def answer_batch(search: Search, requests: Sequence[Retrieve], retries: Retries) -> list[Found | RetrievalFailure]:
@@ -48,21 +32,12 @@ def answer_batch(search: Search, requests: Sequence[Retrieve], retries: Retries)
 
 
 def _with_retries(search: Search, group: Sequence[Retrieve], retries: Retries) -> list[Found] | RetrievalFailure:
-    for attempt in range(1, retries.attempts + 1):
-        if attempt > 1:
-            time.sleep(retries.backoff_seconds * 2 ** (attempt - 2))
-        try:
-            return _search_together(search, group)
-        except UserError:
-            raise
-        except Exception as error:  # whatever the service raises is counted and shown, and never ends a run
-            failure = RetrievalFailure(f"{type(error).__name__}: {error}")
-            logging.warning("search of %d requests failed (attempt %d): %s", len(group), attempt, failure.reason)
-    return failure
+    found = attempted(functools.partial(_search_together, search, group), retries, f"search of {len(group)} requests")
+    return RetrievalFailure(found.reason) if isinstance(found, Failed) else found
 
 
 def _alone(search: Search, request: Retrieve) -> Found | RetrievalFailure:
-    found = _with_retries(search, [request], Retries(attempts=1))
+    found = _with_retries(search, [request], ONCE)
     return found if isinstance(found, RetrievalFailure) else found[0]
 
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from lcrag.data.questions import Question
 from lcrag.episodes.context_text import ContextTokenizer, PlacedText
@@ -22,17 +22,24 @@ from lcrag.episodes.requests import (
     Request,
     RetrievalFailure,
     Retrieve,
+    Translate,
 )
 from lcrag.episodes.transcript import Transcript
 from lcrag.errors import UserError
 from lcrag.sampling.generation import Sampled
 
+Errand: TypeAlias = tuple[Exchange, int, Retrieve | Translate]  # the exchange, and which part of it, to be answered
+
 
 class LiveEpisode:
-    """Runs a program until it waits for the policy or a search, and writes down what happens.
+    """Runs a program until it waits for the policy or an errand, and writes down what happens.
 
     Observations are fitted and kept in `unsent` until the next generation wants them in a slot. Of several parallel
-    requests, observations and generations take place in the order asked; searches and completions go out at once.
+    requests, observations and generations take place in the order asked; errands (searches and translations) and
+    completions go out at once.
+
+    Attributes:
+      offered: Names of the tools that the program has offered the policy.
 
     Args:
       question: What is asked.
@@ -57,13 +64,14 @@ class LiveEpisode:
         self.unsent: list[int] = []
         self.slot: int | None = None
         self.outcome: Outcome | None = None
+        self.offered: set[str] = set()
         self.counts = dict.fromkeys(("searches", "retrieval_failures", "generations", "policy_tokens"), 0)
         self.counts |= dict.fromkeys(("length_stops", "context_full", "completions", "completion_tokens"), 0)
         self.counts["retrieval_rounds"] = 0
         self._program, self._tokenizer = program, tokenizer
         self._context, self._answer_room = context, answer_room
         self._in_order: deque[tuple[int, Observe | Generate]] = deque()
-        self._searches: list[tuple[Exchange, int, Retrieve]] = []
+        self._errands: list[Errand] = []
         self._asides: list[Aside] = []  # of the current exchange
         self._untaken_asides: list[Aside] = []
         self._completions: list[SideCompletion] = []
@@ -104,9 +112,9 @@ class LiveEpisode:
         taken, self.unsent = self.unsent, []
         return taken
 
-    def take_searches(self) -> list[tuple[Exchange, int, Retrieve]]:
-        """The searches asked since the last call, with the exchange and the part of it that each answers."""
-        taken, self._searches = self._searches, []
+    def take_errands(self) -> list[Errand]:
+        """The searches and translations asked since the last call."""
+        taken, self._errands = self._errands, []
         return taken
 
     def take_asides(self) -> list[Aside]:
@@ -134,8 +142,8 @@ class LiveEpisode:
         self._exchange.answer(part, sampled.text)
         self._run()
 
-    def searched(self, exchange: Exchange, part: int, answer: Any) -> None:
-        """A search is answered, or has failed."""
+    def returned(self, exchange: Exchange, part: int, answer: Any) -> None:
+        """An errand is answered, or has failed."""
         self.counts["retrieval_failures"] += isinstance(answer, RetrievalFailure)
         exchange.answer(part, answer)
         self._run()
@@ -199,6 +207,7 @@ class LiveEpisode:
 
     def _observe(self, request: Observe) -> bool:
         """Writes environment text if there is room for it and for an answer behind it."""
+        self.offered.update(request.tools)
         room = self.room_tokens - self._answer_room
         placed = self._placed(request.text, room, opens=not self.transcript.length, system=request.system)
         if placed is None:
@@ -246,9 +255,9 @@ class LiveEpisode:
         self._exchange, self._asides = Exchange(asked), []
         self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in self._exchange.parts)
         for part, request in enumerate(self._exchange.parts):
-            if isinstance(request, Retrieve):
-                self.counts["searches"] += len(request.queries)
-                self._searches.append((self._exchange, part, request))
+            if isinstance(request, Retrieve | Translate):
+                self.counts["searches"] += len(request.queries) if isinstance(request, Retrieve) else 0
+                self._errands.append((self._exchange, part, request))
             elif isinstance(request, Complete):
                 self._take_up_completion(part, request)
             elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:

@@ -49,10 +49,13 @@ class Observe:
       text: What is appended.
       system: Of the first one, the method's instructions: a model with a chat template gets them as the system message,
         any other in front of the text.
+      tools: Names of the tools that the text offers the policy; a runner without one of them refuses the program
+        before anything is sampled.
     """
 
     text: str | FittedText
     system: str | None = None
+    tools: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,31 @@ class Retrieve:
 @dataclasses.dataclass(frozen=True)
 class RetrievalFailure:
     """The answer to a `Retrieve` that failed after every retry."""
+
+    reason: str
+
+
+TRANSLATION = "translation"  # the tool behind `Translate`
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate:
+    """Translate a text with the runner's translator. Answer: `str`, or `TranslationFailure` if there is none.
+
+    Attributes:
+      text: What to translate.
+      source: Code of its language; None: the translator finds out.
+      target: Code of the language wanted.
+    """
+
+    text: str
+    source: str | None
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationFailure:
+    """The answer to a `Translate` that the translator does not do, or that failed after every retry."""
 
     reason: str
 
@@ -164,5 +192,5 @@ class Outcome:
 
 
 Found: TypeAlias = Sequence[Sequence[Sequence[FoundPassage]]]  # queries, languages, passages
-Request: TypeAlias = Observe | Generate | Retrieve | Complete
+Request: TypeAlias = Observe | Generate | Retrieve | Translate | Complete
 Program: TypeAlias = Generator[Request | tuple[Request, ...], Any, Outcome]

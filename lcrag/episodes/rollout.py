@@ -1,11 +1,11 @@
 """The loop that keeps the device slots busy.
 
 One pass: free slots take waiting completions and episodes (a shared opening is prefilled once and forked); everything
-observed is appended in one call; generations begin; waiting searches, and what other models are asked, leave in one
-batch each on a host thread; the device decodes a block; programs run on with what has come. What an episode samples
-depends on its own context and number only, never on its slot, its neighbours, or how long a search took. That holds up
-to rounding, which varies with the shapes in which slots are served together; if the pass also waits for its searches,
-the shapes repeat too, bit for bit.
+observed is appended in one call; generations begin; waiting searches, translations, and what other models are asked,
+leave in one batch each on a host thread; the device decodes a block; programs run on with what has come. What an
+episode samples depends on its own context and number only, never on its slot, its neighbours, or how long a search
+took. That holds up to rounding, which varies with the shapes in which slots are served together; if the pass also
+waits for its searches, the shapes repeat too, bit for bit.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from lcrag.episodes.completion import completion_of
 from lcrag.episodes.exchange import Aside, Exchange, Stream
 from lcrag.episodes.host_worker import HostWorker
 from lcrag.episodes.live import LiveEpisode
-from lcrag.episodes.requests import Complete, Generate
+from lcrag.episodes.requests import Complete, Generate, Retrieve, Translate
 from lcrag.episodes.seating import Occupant, Seating, SideContext
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
@@ -37,7 +37,8 @@ class RolloutStatistics:
 
     Attributes:
       seconds: Wall time.
-      retrieval_wait_seconds: Part of it in which the device had nothing to do but wait for a search or another model.
+      retrieval_wait_seconds: Part of it in which the device had nothing to do but wait for a search, a translation or
+        another model.
       retrieval_batches: Batched search calls.
       prefills: Openings that were prefilled.
       forks: Openings that were copied from a prefilled one.
@@ -61,6 +62,7 @@ class Serving:
       tokenizer: The sampler's.
       settings: What is sampled for a request.
       searches: Takes the searches.
+      translations: Takes the translations; None: there is no translator.
       models: Take the completions of other models, by name.
       wait: Wait for searches and other models at the end of the pass in which they were asked.
     """
@@ -69,12 +71,25 @@ class Serving:
     tokenizer: Tokenizer
     settings: Settings
     searches: HostWorker[Ticket]
+    translations: HostWorker[Ticket] | None
     models: Mapping[str, HostWorker[Ticket]]
     wait: bool
 
     @property
     def workers(self) -> list[HostWorker[Ticket]]:
-        return [self.searches, *self.models.values()]
+        return [self.searches, *([self.translations] if self.translations else []), *self.models.values()]
+
+    def errands(self, request: Retrieve | Translate, asker: LiveEpisode) -> HostWorker[Ticket]:
+        """The worker that an errand is for.
+
+        Raises:
+          UserError: there is none.
+        """
+        if isinstance(request, Retrieve):
+            return self.searches
+        if self.translations is None:
+            raise no_translator(asker)
+        return self.translations
 
     def model(self, name: str, asker: LiveEpisode) -> HostWorker[Ticket]:
         """The worker of another model.
@@ -89,6 +104,14 @@ class Serving:
                 " add it to Runner.completers"
             )
         return self.models[name]
+
+
+def no_translator(asker: LiveEpisode) -> UserError:
+    """What to say of a program that translates without a translator."""
+    return UserError(
+        f"the program of {asker.name} lets the policy translate, but the runner has no translator: bind"
+        " Runner.translator, with a file of gin/translator for example"
+    )
 
 
 class Rollout:
@@ -128,8 +151,8 @@ class Rollout:
 
     def _dispatch(self, episode: LiveEpisode) -> None:
         """Passes on what an episode asks for now."""
-        for exchange, part, search in episode.take_searches():
-            self._serving.searches.ask((episode, (exchange, part)), search)
+        for exchange, part, request in episode.take_errands():
+            self._serving.errands(request, episode).ask((episode, (exchange, part)), request)
         for aside in episode.take_asides():
             self._dispatch_aside(episode, aside)
         if episode.outcome is not None:
@@ -210,5 +233,5 @@ class Rollout:
         if isinstance(asked, Aside):
             episode.completed(asked, answer)
         else:
-            episode.searched(*asked, answer)
+            episode.returned(*asked, answer)
         self._dispatch(episode)

@@ -6,15 +6,17 @@ import time
 from collections.abc import Mapping, Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.batched_search import Retries, Search, answer_batch
+from lcrag.episodes.batched_search import Search, answer_batch
 from lcrag.episodes.completion import Completer
 from lcrag.episodes.context_text import Chat, ContextTokenizer
 from lcrag.episodes.exchange import Stream
 from lcrag.episodes.host_worker import HostWorker
 from lcrag.episodes.live import LiveEpisode
 from lcrag.episodes.record import EpisodeRecord
-from lcrag.episodes.requests import Complete, Generate, Program
-from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, Serving
+from lcrag.episodes.requests import TRANSLATION, Complete, Generate, Program
+from lcrag.episodes.retrying import Retries
+from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, Serving, no_translator
+from lcrag.episodes.translation import Translator, answer_translations
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
 from lcrag.sampling.continuation import SlotSampler
@@ -36,10 +38,12 @@ class Runner:
       seed: With an episode's number, names its random stream.
       chat: How the opening prompt is put to a model whose tokenizer has a chat template.
       answer_room: Tokens of the context kept free behind every observation.
-      wait_for_searches: Hold the device back where a search, or another model, takes longer than the block decoded
-        meanwhile, so that a run can be repeated bit for bit; without it the device goes on, and results differ by
-        rounding.
-      retries: How a failing search is tried again.
+      wait_for_searches: Hold the device back where a search, a translation or another model takes longer than the
+        block decoded meanwhile, so that a run can be repeated bit for bit; without it the device goes on, and results
+        differ by rounding.
+      retries: How a failing search or translation is tried again.
+      translator: Makes the translations that programs ask for, called on a thread of its own; None: there is none, and
+        a program that offers the policy translation is refused.
       completers: Models other than the policy that a program may ask by name, each called on a thread of its own.
       statistics: Of the latest run.
 
@@ -58,6 +62,7 @@ class Runner:
     answer_room: int = 16
     wait_for_searches: bool = True
     retries: Retries = Retries()
+    translator: Translator | None = None
     completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)
     statistics: RolloutStatistics = dataclasses.field(default_factory=RolloutStatistics, init=False)
 
@@ -85,8 +90,8 @@ class Runner:
           The records, in the order of `programs`.
 
         Raises:
-          UserError: a prompt does not fit the context (before anything is sampled), or a search or a model was asked
-            for that does not exist.
+          UserError: a prompt does not fit the context or offers a tool that is not there (before anything is sampled),
+            or a search or a model was asked for that does not exist.
         """
         started = time.monotonic()
         self.statistics = RolloutStatistics()
@@ -106,7 +111,7 @@ class Runner:
         """Runs programs up to the first thing they wait for, and no further.
 
         Raises:
-          UserError: a prompt does not fit the context.
+          UserError: a prompt does not fit the context, or offers a tool that is not there.
         """
         self._start(programs)
 
@@ -119,15 +124,19 @@ class Runner:
         ]
         for episode in episodes:
             episode.start()
+            if TRANSLATION in episode.offered and self.translator is None:
+                raise no_translator(episode)
         return episodes
 
     def _serving(self) -> Serving:
         search = functools.partial(answer_batch, self.search, retries=self.retries)
+        translate = self.translator and functools.partial(answer_translations, self.translator, retries=self.retries)
         return Serving(
             sampler=self.sampler,
             tokenizer=self.tokenizer,
             settings=self._settings,
             searches=HostWorker("retrieval", search),
+            translations=HostWorker("translation", translate) if translate else None,
             models={name: HostWorker(name, completer) for name, completer in self.completers.items()},
             wait=self.wait_for_searches,
         )

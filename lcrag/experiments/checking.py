@@ -66,10 +66,22 @@ def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
 
 
 def check_questions(
-    questions: Iterable[Question], collections: SearchableCollections, runner: Runner, program: ProgramOf
+    questions: Iterable[Question],
+    collections: SearchableCollections,
+    runner: Runner,
+    program: ProgramOf,
+    *,
+    native_collections: bool = True,
 ) -> None:
-    """Finds that nothing is asked, a language without a collection, and a prompt longer than the context, at whatever
-    step it would come.
+    """Finds that nothing is asked, a language without a collection, a prompt longer than the context, and a tool that
+    is offered but not there, at whatever step it would come.
+
+    Args:
+      questions: What is asked.
+      collections: What is searched.
+      runner: Runs the programs.
+      program: Builds a question's.
+      native_collections: Whether every question must have a collection in its language.
 
     Raises:
       UserError: there is one.
@@ -78,7 +90,7 @@ def check_questions(
     if not questions:
         raise UserError("there is no question to ask: name another split, other languages or other files")
     missing = sorted({question.language for question in questions} - set(collections.languages))
-    if missing:
+    if missing and native_collections:
         raise UserError(
             f"there are questions in {', '.join(missing)} but collections only in {', '.join(collections.languages)}:"
             " build the missing ones or ask in fewer languages"

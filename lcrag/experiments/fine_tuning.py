@@ -222,6 +222,6 @@ def examination_of(evaluation: Evaluation, surroundings: Surroundings, policy: P
         raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
     sampler, program = make_sampler(policy), method.evaluated_on(collections.languages)
     runner = make_runner(sampler, policy, collections, seed)
-    check_questions(evaluation.questions, collections, runner, program)
+    check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
     evaluation.check_references(policy)
     return Examination(evaluation=evaluation, sampler=sampler, runner=runner, program=program, policy=policy, seed=seed)

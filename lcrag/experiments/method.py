@@ -33,6 +33,8 @@ class Method:
       evaluated: Builds the program of evaluation where it is another one, of a larger budget say; None: `program`.
       reward: Scores a batch of finished episodes.
       collections: Which languages of the collection set a question's program is given.
+      native_collections: Whether every question must have a collection in its language; False for a program that
+        searches in other languages, or not at all.
       coupling: Which episodes share a baseline, and so enter a step together. "parallel": a question in all its
         languages, each answered in its own; "pivot": a question's native, English and related versions, all answered
         in the native language; "independent": the samples of one prompt in one language, as in plain GRPO.
@@ -45,6 +47,7 @@ class Method:
     reward: Reward
     evaluated: Callable[[Question, Sequence[str]], Program] | None = None
     collections: CollectionChoice = every_collection
+    native_collections: bool = True
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     samples: int = 1
     normalise_std: bool = True

@@ -25,7 +25,7 @@ from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_p
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.data.shares import share_of
-from lcrag.episodes import Chat, EpisodeRecord
+from lcrag.episodes import Chat, EpisodeRecord, Translator
 from lcrag.errors import UserError
 from lcrag.experiments.datasets import counted_bad_rows
 from lcrag.experiments.method import Method
@@ -160,6 +160,7 @@ def oracle_demonstrations(
     seed: int = 0,
     end_of_sequence: bool = True,
     oracle: Callable[..., AtlasTeacher] = Oracle,
+    translator: Translator | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
     """Demonstrations of the method's program by an oracle of the atlas, most of them counterfactual.
@@ -172,6 +173,7 @@ def oracle_demonstrations(
       seed: Of the draws.
       end_of_sequence: Teach the end of sequence behind the answer.
       oracle: Makes the one that plays the program, from its `budget`.
+      translator: Makes the translations that the program asks for; None: it asks for none.
       world: Builds the atlas.
     """
     method, collections = surroundings.played()
@@ -187,6 +189,7 @@ def oracle_demonstrations(
         oracle=oracle(budget=searches),
         context=surroundings.longest_tokens - 1,
         chat=surroundings.chat,
+        translator=translator,
     )
     records = itertools.islice(demonstrator.stream(seed), count)
     with counted_bad_rows() as bad_rows:

@@ -49,7 +49,7 @@ def sample(
     text = with_question_mark(" ".join(words))
     question = Question(id="typed", dataset="typed", language=language, text=text, answers=())
     runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
-    check_questions([question], collections, runner, program)
+    check_questions([question], collections, runner, program, native_collections=method.native_collections)
     runner.temperature = temperature
     [record] = runner.run([(question, program(question), 0)])
     console = Console()

@@ -44,6 +44,8 @@ MAY_CHANGE = (
     "train.episodes_every",
     "remote_collections.url",
     "EndpointCompleter.url",
+    "EndpointTranslator.url",
+    "RemoteTranslator.url",
     "train.sentinels",
     "Sentinels.least",
     "Sentinels.most",
@@ -127,7 +129,8 @@ def train(
     check_rows(layout, sampler.context, policy.mesh)
     held_out, evaluated = evaluation.questions if evaluation else (), method.evaluated_on(collections.languages)
     for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:
-        check_questions(asked, collections, runner, begun)  # a program once begun is known to gin, and so to config.gin
+        # a program once begun is known to gin, and so to config.gin
+        check_questions(asked, collections, runner, begun, native_collections=method.native_collections)
     if evaluation is not None:
         evaluation.check_references(policy)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out]))

@@ -3,7 +3,7 @@
 Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
 `initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
 `rebuild_index`, `load_collections`, `Collections`; `Shards`, `open_shards`, `build_from_shards`;
-`SearchableCollections`, what `Collections` and those of `lcrag.retrieval.remote` have in common;
+`SearchableCollections`, what `Collections` and those of `lcrag.retrieval.remote` have in common, and `NoCollections`;
 `lcrag.retrieval.service` serves them over HTTP. JAX, Arrow and ScaNN are imported at first use.
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lcrag.retrieval.encoder import Encoder, initialise_encoder
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
     from lcrag.retrieval.encoder_settings import EncoderSettings
+    from lcrag.retrieval.no_collections import NoCollections
     from lcrag.retrieval.shards import Shards, open_shards
 
 _MODULES = {
@@ -33,6 +34,7 @@ _MODULES = {
     "encoder": ("Encoder", "initialise_encoder"),
     "encoder_folder": ("load_encoder", "save_encoder"),
     "encoder_settings": ("EncoderSettings",),
+    "no_collections": ("NoCollections",),
     "shards": ("Shards", "open_shards"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -45,6 +47,7 @@ __all__ = [
     "Encoder",
     "EncoderSettings",
     "Hit",
+    "NoCollections",
     "Pair",
     "Passage",
     "SearchableCollections",

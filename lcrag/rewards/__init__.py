@@ -3,6 +3,8 @@
 Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few shapes.
 """
 
+from lcrag.rewards.call_costs import cost, cost_adjustment
+from lcrag.rewards.costs import cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
 from lcrag.rewards.evidence import r_search_reward
 from lcrag.rewards.globalrag import globalrag_reward
@@ -35,8 +37,13 @@ __all__ = [
     "c3_recall",
     "c3_recall_bergen",
     "exact_match",
+    "cost",
+    "cost_adjusted_rewards",
+    "cost_adjustment",
+    "domain_reward",
     "flexible_exact_match",
     "globalrag_reward",
+    "gate_firing_probability",
     "language_coupled",
     "language_coupled_reward",
     "mixed_f1",

@@ -13,7 +13,15 @@ from fastapi.responses import JSONResponse
 
 from lcrag.data.batches import coupled
 from lcrag.data.questions import Question
-from lcrag.data.translation import EndpointTranslator, TranslationCache, parallel_versions
+from lcrag.data.translation import (
+    EndpointTranslator,
+    FirstTranslator,
+    ModelTranslator,
+    RememberedTranslator,
+    TranslationCache,
+    parallel_versions,
+)
+from lcrag.episodes import Completion, TranslationFailure
 from lcrag.errors import UserError
 from lcrag.testing.local_server import served
 
@@ -116,6 +124,62 @@ def test_two_processes_do_not_write_one_file(tmp_path):
         TranslationCache(path, meddling)(["a"], "fi", "en")
 
 
+def test_what_is_not_translated_is_not_remembered(tmp_path):
+    path, told = tmp_path / "translations.jsonl", []
+
+    def moody(texts, source, target):
+        told.append(list(texts))
+        return [TranslationFailure("no") if text == "b" and len(told) < 3 else f"{text}!" for text in texts]
+
+    cache = TranslationCache(path, moody)
+    assert cache(["a", "b"], None, "en") == ["a!", TranslationFailure("no")]
+    assert cache(["a", "b"], None, "en") == ["a!", TranslationFailure("no")] and told[-1] == ["b"]
+    assert cache(["b", "a"], None, "en") == ["b!", "a!"]
+    assert TranslationCache(path)(["a", "b"], None, "en") == ["a!", "b!"]
+    remembered = RememberedTranslator(Marking(), texts=2)
+    assert remembered(["a", "b", "a"], None, "en") == ["a>en", "b>en", "a>en"]
+    assert remembered(["b", "c"], None, "en") == ["b>en", "c>en"]
+    assert remembered(["a"], None, "fi") == ["a>fi"]
+    assert [texts for texts, *_ in remembered._translator.asked] == [("a", "b"), ("c",), ("a",)]
+    with pytest.raises(UserError, match="RememberedTranslator.texts is 0"):
+        RememberedTranslator(Marking(), texts=0)
+
+
+def test_several_translators_are_asked_in_turn():
+    def only(*known):
+        return lambda texts, source, target: [
+            f"{text}{known[0]}" if text in known else TranslationFailure(f"not among {known}") for text in texts
+        ]
+
+    several = FirstTranslator([only("a", "b"), only("c", "a")])
+    assert several(["c", "a", "x"], None, "en") == ["cc", "aa", TranslationFailure("not among ('c', 'a')")]
+    with pytest.raises(UserError, match="FirstTranslator.translators is empty"):
+        FirstTranslator([])
+
+
+def test_a_second_model_translates():
+    asked = []
+
+    def model(requests):
+        asked.append(requests)
+        good = [len(asked) > 1 or "Text: a" in prompt for prompt, _ in requests]
+        return [
+            Completion(
+                text=f"Well <translation>{prompt[-1]}!</translation>" if each else "Well",
+                finish_reason="stop",
+                tokens=3,
+            )
+            for each, (prompt, _) in zip(good, requests, strict=True)
+        ]
+
+    assert ModelTranslator(model)(["a", "b"], None, "fr") == ["a!", "b!"]
+    assert [len(requests) for requests in asked] == [2, 1]
+    assert [requests[0][1].temperature for requests in asked] == [0.0, 0.7]
+    assert ModelTranslator(model)([], None, "fr") == []
+    with pytest.raises(UserError, match="ModelTranslator.attempts is 0"):
+        ModelTranslator(model, attempts=0)
+
+
 def test_bad_lines_empty_translations_and_batches(tmp_path):
     path = tmp_path / "translations.jsonl"
     with pytest.raises(UserError, match="the translator says nothing for 'a' from fi to en"):
@@ -158,8 +222,14 @@ def test_an_endpoint_translates(endpoint, monkeypatch):
     assert translator(["Ruotsi", "Suomi"], "fi", "en") == ["Ruotsi-en", "Suomi-en"]
     prompt = seen[0]["messages"][0]["content"]
     assert "from Finnish to English" in prompt and seen[0]["model"] == "good" and len(seen) == 4
-    with pytest.raises(UserError, match=r"chatty at .*/v1 does not translate 'Ruotsi' from fi to en, it says 'Sure!'"):
-        EndpointTranslator("chatty", url)(["Ruotsi"], "fi", "en")
+    assert translator(["Suomi"], None, "en") == ["Suomi-en"]
+    assert seen[-1]["messages"][0]["content"].startswith("Translate the text to English.")
+    [silent] = EndpointTranslator("chatty", url)(["Ruotsi"], "fi", "en")
+    assert silent == TranslationFailure("the model does not translate, it says 'Sure!'")
+    [unknown] = translator(["Ruotsi"], "fi", "xx")
+    assert unknown == TranslationFailure("the model is asked for no language 'xx'")
+    with pytest.raises(UserError, match="a text is not translated: the model does not translate, it says 'Sure!'"):
+        parallel_versions([question(1, "fi", "Ruotsi")], ("en",), EndpointTranslator("chatty", url))
     with pytest.raises(
         UserError, match="does not answer .*no such model.*: mend its address, its key or its model"
     ) as caught:

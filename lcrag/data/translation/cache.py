@@ -9,24 +9,21 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from lcrag.data.rows import BadRows, Row, Text, parsed_rows
-from lcrag.data.translation.versions import Translator
+from lcrag.episodes import Translated, TranslationFailure, Translator
 from lcrag.errors import UserError
 
 
 class _Translation(Row):
-    source: Text
+    source: Text | None
     target: Text
     text: str
     translation: Text
 
 
-def _rows(texts: Sequence[str], answers: Sequence[str], source: str, target: str) -> list[_Translation]:
-    rows = []
-    for text, answer in zip(texts, answers, strict=True):
-        if not answer.strip():
-            raise UserError(f"the translator says nothing for {text!r} from {source} to {target}: choose another one")
-        rows.append(_Translation(source=source, target=target, text=text, translation=answer))
-    return rows
+def _row(text: str, answer: str, source: str | None, target: str) -> _Translation:
+    if not answer.strip():
+        raise UserError(f"the translator says nothing for {text!r} from {source} to {target}: choose another one")
+    return _Translation(source=source, target=target, text=text, translation=answer)
 
 
 def _whole_rows(path: pathlib.Path) -> list[_Translation]:
@@ -45,7 +42,7 @@ class TranslationCache:
 
     The file grows by a line a translation, written after every batch; a process killed at any moment loses no more than
     the batch it was waiting for, and the same call goes on where it stopped. Without a translator it only answers from
-    the file.
+    the file. What the translator does not translate is not remembered, and asked again in the next call.
 
     Args:
       path: The file; it is made if it is not there.
@@ -60,34 +57,38 @@ class TranslationCache:
         self._path, self._translator, self._batch = pathlib.Path(path), translator, batch
         if batch < 1:
             raise UserError(f"TranslationCache.batch is {batch}: give it a value of 1 or more")
-        self._known: dict[tuple[str, str, str], str] = {}
+        self._known: dict[tuple[str | None, str, str], str] = {}
         self._remember(_whole_rows(self._path))
 
-    def __call__(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
         """The texts in the language `target`.
 
         Raises:
           UserError: the file lacks some and there is no translator, or another process is adding to it.
         """
         missing = [text for text in dict.fromkeys(texts) if (source, target, text) not in self._known]
-        if missing:
-            self._add(missing, source, target)
-        return [self._known[source, target, text] for text in texts]
+        failures = self._add(missing, source, target) if missing else {}
+        return [failures[text] if text in failures else self._known[source, target, text] for text in texts]
 
-    def _add(self, texts: Sequence[str], source: str, target: str) -> None:
+    def _add(self, texts: Sequence[str], source: str | None, target: str) -> dict[str, TranslationFailure]:
+        """Asks for some texts and remembers what is translated; returns what is not."""
         if self._translator is None:
             raise UserError(
                 f"{self._path} lacks {len(texts)} translations from {source} to {target}, the first of"
                 f" {texts[0]!r}: name a translator, such as parallel_questions.translator = @EndpointTranslator()"
             )
+        failures: dict[str, TranslationFailure] = {}
         with self._opened() as file:
             for start in range(0, len(texts), self._batch):
                 batch = texts[start : start + self._batch]
-                rows = _rows(batch, self._translator(batch, source, target), source, target)
+                answers = dict(zip(batch, self._translator(batch, source, target), strict=True))
+                failures |= {text: each for text, each in answers.items() if isinstance(each, TranslationFailure)}
+                rows = [_row(text, each, source, target) for text, each in answers.items() if isinstance(each, str)]
                 file.write("".join(f"{json.dumps(row.model_dump(), ensure_ascii=False)}\n" for row in rows).encode())
                 file.flush()
                 os.fsync(file.fileno())
                 self._remember(rows)
+        return failures
 
     def _remember(self, rows: Sequence[_Translation]) -> None:
         self._known.update({(row.source, row.target, row.text): row.translation for row in rows})

@@ -3,21 +3,11 @@
 import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question, with_question_mark
-
-
-@runtime_checkable
-class Translator(Protocol):
-    """Translates texts.
-
-    A failure is an exception, never an empty text: what was translated before it must not be lost in silence.
-    """
-
-    def __call__(self, texts: Sequence[str], source: str, target: str) -> Sequence[str]:
-        """The texts in the language `target`, in equal order; `source` and `target` are ISO 639-1 codes."""
+from lcrag.episodes import Translated, TranslationFailure, Translator
+from lcrag.errors import UserError
 
 
 def parallel_versions(
@@ -29,7 +19,7 @@ def parallel_versions(
     `extra["translated_from"]`. An answer without letters (a year, a number) is left as it is.
 
     Raises:
-      UserError: an unknown language.
+      UserError: an unknown language, or a text that is not translated.
     """
     for language in languages:
         language_of(language)
@@ -61,9 +51,21 @@ def _wanted(versions: Iterable[dict[str, Question]], languages: Sequence[str]) -
 
 def _translations(wanted: dict[_Direction, list[str]], translator: Translator) -> dict[_Direction, dict[str, str]]:
     return {
-        (source, target): dict(zip(texts, translator(texts, source, target), strict=True))
+        (source, target): dict(zip(texts, whole(translator(texts, source, target)), strict=True))
         for (source, target), texts in wanted.items()
     }
+
+
+def whole(translations: Sequence[Translated]) -> list[str]:
+    """Translations of which none may be missing.
+
+    Raises:
+      UserError: one is.
+    """
+    texts = [each for each in translations if isinstance(each, str)]
+    if failure := next((each for each in translations if isinstance(each, TranslationFailure)), None):
+        raise UserError(f"a text is not translated: {failure.reason}; mend or change the translator, and begin again")
+    return texts
 
 
 def _version(question: Question, language: str, translated: dict[_Direction, dict[str, str]]) -> Question:

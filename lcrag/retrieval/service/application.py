@@ -163,7 +163,7 @@ def _checked(body: bytes, limits: ServiceLimits) -> wire.RetrieveRequest:
 
 def _languages(asked: wire.RetrieveRequest, description: wire.Description) -> list[str]:
     """The language of each query."""
-    present = ", ".join(description.languages)
+    present = ", ".join(description.languages) or "none"
     if asked.languages is None:
         if description.default_language is None:
             raise HTTPException(422, f"the request names no languages and there is no default: there are {present}")
