@@ -53,16 +53,16 @@ prepare() {
     --gin.policy.folder="'$made/sft-${seeds[0]}/policy'" --gin.selection.demonstrated="'$made/demonstrations'"
 }
 
-# reinforce NAME MODE SFT|BASE WORD...: PPO on the selected questions, which the words may change.
+# reinforce NAME MODE SFT|BASE QUESTIONS WORD...: PPO on a file of the selection.
 reinforce() {
-  local name=$1 start=$3 seed from
+  local name=$1 start=$3 questions=$4 seed from
   set_mode "$2"
-  shift 3
+  shift 4
   for seed in "${seeds[@]}"; do
     from=()
     if [ "$start" = SFT ]; then from=(--gin.policy.folder="'$made/sft-$seed/policy'"); fi
     stage "$output/study/$name-$seed" report.md train "${mode[@]}" --gin_file=data/selected.gin "$@" "${from[@]}" \
-      --gin.train/jsonl_questions.files="('$made/selection/train.jsonl',)" --gin.SEED="$seed"
+      --gin.train/jsonl_questions.files="('$made/selection/$questions',)" --gin.SEED="$seed"
   done
 }
 
@@ -81,12 +81,12 @@ modes=("$what")
 if [ "$what" = ablations ]; then modes=(several single); fi
 for each in "${modes[@]}"; do
   prepare "$each"
-  reinforce "$each" "$each" SFT
+  reinforce "$each" "$each" SFT train.jsonl
 done
 if [ "$what" = ablations ]; then
-  reinforce without_sft several BASE --gin_file=ablation/rag_r1_without_sft.gin
-  reinforce without_selection several SFT --gin_file=ablation/rag_r1_without_selection.gin
+  reinforce without_sft several BASE train.jsonl --gin_file=ablation/rag_r1_without_sft.gin
+  reinforce without_selection several SFT unfiltered.jsonl --gin_file=ablation/rag_r1_without_selection.gin
   evaluate_sft without_rl several --gin_file=ablation/rag_r1_without_rl.gin
 fi
 .venv/bin/lcrag report "$output/study" --output_dir="$output/report" \
-  --gin.compare_runs.metrics='("exact_match", "searches", "retrieval_rounds")'
+  --gin.compare_runs.metrics='("squad_exact_match", "searches", "retrieval_rounds")'

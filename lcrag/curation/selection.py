@@ -22,8 +22,8 @@ class Selected:
 
     Attributes:
       question: The question.
-      because: "wrong at first", and then answered by some rollout, or "right at first".
-      rollouts: Stochastic rollouts up to the first right one; 0 for a question that was right at first.
+      because: "wrong at first" or "right at first".
+      rollouts: Stochastic rollouts up to the first right one; 0 where none was needed, and where none was right.
     """
 
     question: Question
@@ -87,6 +87,33 @@ def split(selected: Sequence[Selected], validation_share: float, seed: int) -> t
     for each in selected:
         sides[each.question.coupling in held_out].append(each)
     return sides
+
+
+def unfiltered(
+    questions: Iterable[Question],
+    first_right: Mapping[str, bool],
+    rollouts_to_right: Mapping[str, int],
+    held_out: Iterable[Selected],
+    *,
+    easy_share: float,
+    seed: int,
+) -> list[Selected]:
+    """What would be trained on without stochastic rollouts (table 4, "w/o Filter"): all that was wrong at first.
+
+    With it the same easy questions as in `select`, and nothing of the validation questions.
+
+    Args:
+      questions: As in `select`.
+      first_right: As in `select`.
+      rollouts_to_right: As in `select`.
+      held_out: The questions kept for validation.
+      easy_share: As in `select`.
+      seed: As in `select`.
+    """
+    wrong = dict.fromkeys((key for key, correct in first_right.items() if not correct), 0)
+    everything = select(questions, first_right, wrong | dict(rollouts_to_right), easy_share=easy_share, seed=seed)
+    kept_apart = {each.question.coupling for each in held_out}
+    return [each for each in everything if each.question.coupling not in kept_apart]
 
 
 def question_row(selected: Selected) -> dict[str, Any]:

@@ -11,7 +11,16 @@ import gin
 from rich.table import Table
 
 from lcrag.curation.judging import right
-from lcrag.curation.selection import RIGHT_AT_FIRST, WRONG_AT_FIRST, Selected, key_of, question_row, select, split
+from lcrag.curation.selection import (
+    RIGHT_AT_FIRST,
+    WRONG_AT_FIRST,
+    Selected,
+    key_of,
+    question_row,
+    select,
+    split,
+    unfiltered,
+)
 from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.display import make_console
@@ -24,7 +33,8 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, provenance
 from lcrag.runs.atomic import write_json, write_json_lines
 
-ROLLOUTS, TRAIN, VALIDATION = "rollouts.jsonl", "train.jsonl", "validation.jsonl"
+ROLLOUTS = "rollouts.jsonl"
+TRAIN, VALIDATION, UNFILTERED = "train.jsonl", "validation.jsonl", "unfiltered.jsonl"
 SAME_HASHES = ("questions", "teacher", "tokenizer", "demonstrations")
 MAY_CHANGE = ("selection.batch", "endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
 
@@ -49,8 +59,8 @@ def selection(
     """Selects questions for reinforcement learning; the same call continues after an interruption.
 
     A question whose demonstration was wrong is sampled until a rollout is right, at most `rollouts` times. Every
-    rollout is written into `rollouts.jsonl`; the selected questions into `train.jsonl` and `validation.jsonl`, which
-    `jsonl_questions` reads.
+    rollout is written into `rollouts.jsonl`; the selected questions into `train.jsonl` and `validation.jsonl`, and what
+    training would have without the rollouts into `unfiltered.jsonl`: files that `jsonl_questions` reads.
 
     Args:
       output_dir: The folder.
@@ -91,7 +101,9 @@ def selection(
             console.print(f"rollout {attempt}: {len(left)} questions", highlight=False)
         solved = {row["key"]: row["attempt"] for row in journal.rows if row["correct"]}
         selected = select(asked, first_right, solved, easy_share=easy_share, seed=seed)
-        sides = dict(zip((TRAIN, VALIDATION), split(selected, validation_share, seed), strict=True))
+        train, validation = split(selected, validation_share, seed)
+        everything = unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed)
+        sides = {TRAIN: train, VALIDATION: validation, UNFILTERED: everything}
         for name, side in sides.items():
             write_json_lines(run.path / name, map(question_row, side))
         report = account(first_right, solved, sides)
@@ -141,7 +153,7 @@ def account(
     first_right: Mapping[str, bool], solved: Mapping[str, int], sides: Mapping[str, Sequence[Selected]]
 ) -> dict[str, Any]:
     """What was selected and why, in numbers."""
-    reasons = collections.Counter(each.because for side in sides.values() for each in side)
+    reasons = collections.Counter(each.because for name in (TRAIN, VALIDATION) for each in sides[name])
     wrong = sum(not correct for correct in first_right.values())
     return {
         "right_at_first": len(first_right) - wrong,

@@ -125,8 +125,21 @@ def test_what_a_selection_is(demonstrated, selected):
     assert because.count("wrong at first") == len(solved)
     assert because.count("right at first") == round(0.25 * sum(first.values()))
     report = json.loads((selected / "report.json").read_text())
-    assert report["written"] == {name: len(json_lines(selected / name)) for name in ("train.jsonl", "validation.jsonl")}
+    files = ("train.jsonl", "validation.jsonl", "unfiltered.jsonl")
+    assert report["written"] == {name: len(json_lines(selected / name)) for name in files}
     assert report["never_right"] == len(tried - solved)
+
+
+def test_what_training_would_have_without_rollouts(demonstrated, selected):
+    first = {row["key"]: row["correct"] for row in json_lines(demonstrated / "episodes.jsonl")}
+    train, validation, everything = (
+        {f"{row['id']}/{row['language']}": row["extra"] for row in json_lines(selected / f"{name}.jsonl")}
+        for name in ("train", "validation", "unfiltered")
+    )
+    wrong = {key.partition("/")[2] for key, right in first.items() if not right}
+    assert everything.keys() == (train.keys() | wrong) - validation.keys() and everything.keys() > train.keys()
+    assert {key: everything[key] for key in train} == train
+    assert {everything[key]["rollouts_to_right"] for key in everything.keys() - train.keys()} == {0}
 
 
 def test_rollouts_have_their_temperature_and_numbers_of_their_own(demonstrated, tmp_path):

@@ -1,0 +1,90 @@
+"""`launch/rag_r1.sh` does every stage once, each with what the stages before it made, and then reports."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lcrag import main
+from lcrag.cli.arguments import split_arguments
+from lcrag.cli.gin_files import read_bindings, read_file
+
+ROOT = Path(__file__).resolve().parents[2]
+# Writes down how it was called, and leaves what the real command leaves when it is done.
+PRETENDED = """#!/usr/bin/env bash
+echo "$(printf '%q ' "$@")" >>calls
+for word in "$@"; do
+  case $word in --output_dir=*) mkdir -p "${word#*=}"; touch "${word#*=}"/{report.{md,json},evaluation.json} ;; esac
+done
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "launch").mkdir()
+    shutil.copy(ROOT / "launch" / "rag_r1.sh", tmp_path / "launch")
+    (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
+    (tmp_path / ".venv" / "bin" / "lcrag").chmod(0o755)
+
+    def runs(*words, **settings):
+        command = ["bash", str(tmp_path / "launch" / "rag_r1.sh"), *words]
+        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / "calls").read_text().splitlines()
+        (tmp_path / "calls").unlink()
+        return [split_arguments(shlex.split(line), main.special_options()) for line in lines]
+
+    return runs
+
+
+def bound(call):
+    return {each.key: each.value for each in read_bindings(call.bindings)}
+
+
+def name_of(call):
+    """The last name that its files give the method."""
+    statements = [statement for name in call.gin_files for statement in read_file(name)]
+    return [each.value for each in statements if getattr(each, "key", "") == "Method.name"][-1]
+
+
+def test_the_stages_follow_one_another(script):
+    calls = script(SEEDS="0 1", OUTPUT="out")
+    commands = [" ".join((call.command, *call.words)) for call in calls]
+    assert commands == ["curate demonstrations", "sft", "sft", "curate selection", "train", "train", "report out/study"]
+    demonstrations, *tuned, selection, first, second, _ = calls
+    assert [bound(call)["SEED"] for call in (*tuned, first, second)] == [0, 1, 0, 1]
+    assert bound(tuned[1])["demonstration_files.files"] == (f"{demonstrations.output_dir}/rows.jsonl",)
+    assert bound(selection)["selection.demonstrated"] == str(demonstrations.output_dir)
+    assert bound(selection)["policy.folder"] == f"{tuned[0].output_dir}/policy"
+    assert bound(second)["policy.folder"] == f"{tuned[1].output_dir}/policy"
+    assert bound(second)["train/jsonl_questions.files"] == (f"{selection.output_dir}/train.jsonl",)
+
+
+def test_the_ablations(script):
+    study = [call for call in script("ablations", OUTPUT="out") if call.output_dir.parent.name == "study"]
+    called = {call.output_dir.name.removesuffix("-0"): call for call in study}
+    assert {name: call.command for name, call in called.items()} == {
+        **dict.fromkeys(("several", "single", "without_sft", "without_selection"), "train"),
+        "without_rl": "evaluate",
+    }
+    files = {name: bound(call).get("train/jsonl_questions.files", ("",))[0] for name, call in called.items()}
+    assert {name: Path(file).name for name, file in files.items()} == {
+        **dict.fromkeys(("several", "single", "without_sft"), "train.jsonl"),
+        "without_selection": "unfiltered.jsonl",
+        "without_rl": "",
+    }
+    assert "policy.folder" not in bound(called["without_sft"])
+    assert bound(called["without_selection"])["policy.folder"] == bound(called["several"])["policy.folder"]
+    assert "made/single" in bound(called["single"])["policy.folder"]
+    assert len({name_of(call) for call in study}) == len(study), "every system has a name of its own"
+
+
+def test_what_is_done_is_not_done_again(script):
+    script(OUTPUT="out")
+    again = script(OUTPUT="out")
+    assert [call.command for call in again] == ["report"]
