@@ -4,6 +4,7 @@ import functools
 import math
 import pathlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,8 @@ def load_hugging_face(
 
     Names, shapes and dtypes of all tensors are compared with `config.json` before any value is read. Then each
     process reads the parts that its devices hold, once, in pieces of `PIECE_BYTES`; a device casts and transposes a
-    piece and writes it into its share of the parameter, in place.
+    piece and writes it into its share of the parameter, in place. What was written is looked through once, on the
+    devices, for values that are not finite.
 
     Args:
       folder: Holds `config.json` and `model.safetensors` (or shards and their index file).
@@ -47,18 +49,21 @@ def load_hugging_face(
       mesh: Devices; one device if None.
 
     Raises:
-      UserError: a file or tensor is missing, left over, of another shape or dtype, or cannot be read.
+      UserError: a file or tensor is missing, left over, of another shape or dtype, or cannot be read, or a tensor
+        holds a value that is not finite.
     """
     wanted = parameter_dtype(dtype)
     config = read_config(folder)
     tensors = TensorFolder(folder)
     _check(config, tensors)
-    shardings = flat_parameters(param_shardings(config, mesh or make_mesh(devices=jax.devices()[:1])))
+    mesh = mesh or make_mesh(devices=jax.devices()[:1])
+    shardings = flat_parameters(param_shardings(config, mesh))
     parts: dict[str, list[StoredParameter]] = {}
     for stored in stored_parameters(config):
         parts.setdefault(stored.path, []).append(stored)
     shapes = flat_parameters(abstract_parameters(config))
     flat = {path: _filled(shapes[path].shape, wanted, shardings[path], parts[path], tensors) for path in parts}
+    _check_finite(flat, parts, tensors, mesh)
     return config, nested_parameters(flat)
 
 
@@ -97,6 +102,19 @@ def _check_tied(embedding: StoredParameter, tensors: TensorFolder) -> None:
             raise UserError(
                 f"tensor {UNEMBEDDING_NAME} in {tensors.tensors[UNEMBEDDING_NAME].file} differs from {embedding.name},"
                 " though config.json ties them: set tie_word_embeddings to false there"
+            )
+
+
+def _check_finite(
+    flat: Mapping[str, jax.Array], parts: Mapping[str, Sequence[StoredParameter]], tensors: TensorFolder, mesh: Mesh
+) -> None:
+    """Names the first stored tensor that is damaged; every process finds the same."""
+    finite = jax.device_get(_finite(mesh)(flat))
+    for stored in (each for path in parts for each in parts[path]):
+        if not finite[stored.path].reshape(-1)[stored.layer or 0]:
+            raise UserError(
+                f"tensor {stored.name} in {tensors.tensors[stored.name].file} holds NaN or infinite values: the"
+                " checkpoint is damaged, fetch or write it again"
             )
 
 
@@ -151,6 +169,17 @@ def _piece(tensors: TensorFolder, part: StoredParameter, sharding: NamedSharding
 def _zeros(shape: tuple[int, ...], dtype: np.dtype, sharding: NamedSharding):
     """A program that makes an empty parameter in its place."""
     return jax.jit(functools.partial(jnp.zeros, shape, dtype), out_shardings=sharding)
+
+
+@functools.cache
+def _finite(mesh: Mesh):
+    """A program that tells of every parameter whether all its values are finite, bool[] or bool[layers]."""
+
+    def finite(flat):
+        kept_axes = {path: int(path.startswith("layers/")) for path in flat}
+        return {path: jnp.isfinite(leaf).all(tuple(range(kept_axes[path], leaf.ndim))) for path, leaf in flat.items()}
+
+    return jax.jit(finite, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 @functools.cache

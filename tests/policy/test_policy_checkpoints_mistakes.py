@@ -102,6 +102,13 @@ def test_wrong_dtype(folder, dtype):
     assert f"tensor {NAME}" in sentence(folder) and "which is not supported" in sentence(folder)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", [NAME, "model.embed_tokens.weight"])
+def test_values_that_are_not_finite(folder, name, value):
+    rewrite(folder, lambda tensors: tensors[name].view(-1)[7].fill_(value))
+    assert f"tensor {name} in {folder}" in sentence(folder) and "NaN or infinite" in sentence(folder)
+
+
 def test_pickles_are_never_opened(folder):
     rewrite(folder, lambda tensors: None)
     (folder / "model.safetensors").unlink()
