@@ -31,7 +31,8 @@ class PairedDifference:
     Attributes:
       difference: Mean over clusters of (first - second).
       standard_error: Its standard error.
-      p_value: Of the two-sided paired t-test; 1 where all differences are 0.
+      p_value: Of the two-sided paired t-test; 1 where all differences are the same, and so say nothing of how they
+        vary.
       interval: The 95 % percentile interval of the bootstrap over clusters.
       clusters: How many there are.
     """
@@ -96,9 +97,9 @@ def paired_t_test(
 
 
 def _p_value(differences: np.ndarray) -> float:
-    """Of the one-sample t-test of mean 0; where all differences are the same, 0, or 1 if they are 0."""
+    """Of the one-sample t-test of mean 0; 1 where all differences are the same: without variance it says nothing."""
     constant = differences.std(ddof=1) <= 1e-12 * np.abs(differences).max()
-    return float(not differences.any()) if constant else float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
+    return 1.0 if constant else float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def _by_cluster(

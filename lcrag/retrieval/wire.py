@@ -17,8 +17,8 @@ from lcrag.retrieval.passages import Hit, Passage
 CONTENT_HEADER = "lcrag-content"
 
 
-class RetrieveRequest(pydantic.BaseModel, strict=True):
-    """What `POST /retrieve` takes; fields that other clients add are ignored."""
+class RetrieveRequest(pydantic.BaseModel, strict=True, extra="forbid"):
+    """What `POST /retrieve` takes; a field that does not exist is refused, since it may be a misspelt one."""
 
     queries: list[str]
     topk: int | None = None

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, clustered_standard_error, compare, paired_difference
+from lcrag.evaluation.significance import paired_t_test
 
 SCORES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
 
@@ -47,9 +48,10 @@ def test_differences_are_averaged_within_clusters_first():
     assert (result.difference, result.clusters) == (0.5, 2)
 
 
-def test_equal_systems_and_a_constant_gain():
-    assert paired_difference([0.5, 1], [0.5, 1]).p_value == 1
-    assert paired_difference([1, 1], [0, 0]).p_value == 0
+@pytest.mark.parametrize(("first", "second"), [([0.5, 1], [0.5, 1]), ([1, 1], [0, 0]), ([0.3, 0.5], [0.1, 0.3])])
+def test_differences_that_do_not_vary_are_not_significant(first, second):
+    assert paired_difference(first, second).p_value == 1
+    assert paired_t_test(first, second) == 1
 
 
 def test_mistakes_are_named():

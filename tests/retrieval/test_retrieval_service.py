@@ -75,7 +75,7 @@ def test_what_a_request_leaves_out(url, collections):
     result = ask(url, queries=["why?"]).json()["result"]
     assert [document["id"] for document in result[0]] == ["en-0", "en-1", "en-2"], "three bare documents in English"
     assert ask(url, queries=[]).json() == {"result": []}
-    assert ask(url, queries=["a"], languages=["zh"], user="someone").json()["result"][0][0]["language"] == "zh"
+    assert ask(url, queries=["a"], languages=["zh"]).json()["result"][0][0]["language"] == "zh"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,7 @@ def test_no_default_language():
         (b'{"queries": "a"}', 422, "queries: Input should be a valid array"),
         (b'{"queries": [1]}', 422, "queries.0: Input should be a valid string"),
         (b'{"queries": ["\\ud800"]}', 422, "Invalid JSON"),
+        (b'{"queries": ["a"], "top_k": 2}', 422, "top_k: Extra inputs are not permitted"),
         (b'{"queries": ["a"], "topk": true}', 422, "topk: Input should be a valid integer"),
         (b'{"queries": ["a"], "topk": 0}', 422, "ask for 1 to 4 passages"),
         (b'{"queries": ["a"], "topk": 5}', 422, "ask for 1 to 4 passages"),
