@@ -14,6 +14,7 @@ from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
+from lcrag.data.shares import limited
 from lcrag.data.translation import EndpointTranslator, TranslationCache, Translator, parallel_versions
 from lcrag.experiments.parts import cache_folder, configured_encoder, kept_collections, resolved_folder
 from lcrag.retrieval import Collections
@@ -77,6 +78,7 @@ def xor_tydi_questions(
     languages: Sequence[str] = XOR_TYDI_TEST,
     folder: str | None = None,
     train: int | None = 1000,
+    limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """XOR-TyDi QA, each question in its own language only; see `lcrag.data.xor_tydi.xor_tydi_questions`.
@@ -86,11 +88,13 @@ def xor_tydi_questions(
       languages: Languages to take.
       folder: Where the files are; None: `$LCRAG_DATA/xor_tydi`.
       train: Training questions of a language; None: all.
+      limit: At most so many questions of each language, of either split.
       seed: Of their choice.
     """
     with counted_bad_rows() as bad_rows:
         found = dataset_folder(xor_tydi.DATASET, folder)
-        return xor_tydi.xor_tydi_questions(found, split, languages, train=train, seed=seed, bad_rows=bad_rows)
+        asked = xor_tydi.xor_tydi_questions(found, split, languages, train=train, seed=seed, bad_rows=bad_rows)
+    return limited(asked, limit, seed=seed)
 
 
 @gin.configurable
@@ -99,6 +103,7 @@ def xquad_questions(
     languages: Sequence[str] = xquad.LANGUAGES,
     folder: str | None = None,
     test_articles: int = 12,
+    limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """XQuAD; see `lcrag.data.xquad.xquad_questions`.
@@ -108,11 +113,14 @@ def xquad_questions(
       languages: Languages to ask in.
       folder: Where the files are; None: `$LCRAG_DATA/xquad`.
       test_articles: Articles of the test split.
-      seed: Of the split.
+      limit: At most so many questions, each in all languages.
+      seed: Of the split, and of which questions these are.
     """
     with counted_bad_rows() as bad_rows:
         found = dataset_folder(xquad.DATASET, folder)
-        return xquad.xquad_questions(found, split, languages, test_articles=test_articles, seed=seed, bad_rows=bad_rows)
+        options = {"test_articles": test_articles, "seed": seed}
+        asked = xquad.xquad_questions(found, split, languages, **options, bad_rows=bad_rows)
+    return limited(asked, limit, seed=seed)
 
 
 @gin.configurable

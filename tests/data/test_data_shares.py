@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.questions import Question
-from lcrag.data.shares import share_of
+from lcrag.data.shares import limited, share_of
 from lcrag.errors import UserError
 
 QUESTIONS = [
@@ -32,3 +32,18 @@ def test_the_whole_and_another_seed():
 def test_other_shares_do_not_exist(share):
     with pytest.raises(UserError, match="of the questions does not exist"):
         share_of(QUESTIONS, share, seed=0)
+
+
+@given(st.integers(0, 45), st.integers(0, 45), st.integers(0, 3))
+def test_a_number_of_questions_in_all_their_languages(one, other, seed):
+    small, large = (limited(QUESTIONS, limit, seed=seed) for limit in sorted((one, other)))
+    assert len(large) == 3 * min(40, max(one, other)) and len({each.id for each in large}) * 3 == len(large)
+    assert {each.id for each in small} <= {each.id for each in large}
+    assert large == [question for question in QUESTIONS if question in large], "in the order in which they came"
+
+
+def test_a_number_of_questions_of_each_language():
+    fewer = [each for each in QUESTIONS if each.language != "ja" or int(each.id) < 2]
+    languages = [each.language for each in limited(fewer, 5, seed=0)]
+    assert [languages.count(code) for code in ("en", "fi", "ja")] == [5, 5, 2]
+    assert limited(fewer, None, seed=0) == fewer and limited(QUESTIONS, 5, seed=0) != limited(QUESTIONS, 5, seed=1)

@@ -15,6 +15,7 @@ from lcrag.experiments.datasets import (
     parallel_questions,
     xor_tydi_questions,
     xquad_collections,
+    xquad_questions,
 )
 
 ONE_STEP = ("STEPS=1", "train.evaluation=None")
@@ -132,6 +133,17 @@ def test_english_is_one_of_xor_tydi_s_training_languages(files):
     xor_files(files)
     found = xor_tydi_questions("train", ("en",), train=1)
     assert [type(each) for each in found] == [Question] and found[0].language == "en"
+
+
+def test_a_number_of_questions_of_each_language(files):
+    xor_files(files)
+    for split in ("train", "test"):
+        found = xor_tydi_questions(split, ("fi", "ja"), train=6, limit=3)
+        assert [each.language for each in found] == ["fi"] * 3 + ["ja"] * 3
+    for language in ("en", "th"):
+        shutil.copy(prepared(f"xquad/xquad.{language}.json.gz"), files / "xquad" / f"xquad.{language}.json.gz")
+    found = xquad_questions("test", ("en", "th"), limit=4)
+    assert [each.language for each in found] == ["en", "th"] * 4 and len({each.id for each in found}) == 4
 
 
 def test_xquad_brings_its_own_collections(tiny, tmp_path, files, monkeypatch):
