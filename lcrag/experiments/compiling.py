@@ -122,7 +122,7 @@ def _finding(plan: Plan, program: str, target: Target, memory_gib: float | None)
 def _introduce(plan: Plan, target: Target, console: Console) -> None:
     axes = " x ".join(f"{name} {size}" for name, size in plan.mesh.shape.items())
     rows, length = plan.layout.rows, max(plan.layout.row_lengths)
-    console.print(f"{parameter_count(plan.config):,} parameters on {target.name}: {axes}", highlight=False)
+    console.print(f"{model_text(plan.config)} on {target.name}: {axes}", highlight=False)
     console.print(
         f"update of {rows} rows of {length} tokens a micro-batch; {plan.sampler.slots} slots of"
         f" {plan.sampler.context} tokens, {plan.sampler.append_tokens} of them appended to {plan.sampler.append_rows}"
@@ -133,6 +133,12 @@ def _introduce(plan: Plan, target: Target, console: Console) -> None:
         console.print("compiled for CPUs, which widen bfloat16: the temporaries of GPUs are smaller", highlight=False)
     held = ", ".join(f"{name} {size_text(size)}" for name, size in residents(plan).items() if size)
     console.print(f"on each device all the time: {held}", highlight=False)
+
+
+def model_text(config: DecoderConfig) -> str:
+    """Which model a shape is: `qwen2 of 36 layers, 2,048 wide, 151,936 tokens: 3,085,938,688 parameters`."""
+    shape = f"{config.family} of {config.layers} layers, {config.width:,} wide, {config.vocabulary_size:,} tokens"
+    return f"{shape}: {parameter_count(config):,} parameters"
 
 
 def _report(plan: Plan, target: Target, findings: Sequence[Finding]) -> dict:

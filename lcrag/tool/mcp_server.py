@@ -5,7 +5,7 @@ nothing to wait for but the calls in flight.
 """
 
 import json
-from typing import Any, TypeAlias
+from typing import Any
 
 import pydantic
 from fastapi import FastAPI
@@ -26,8 +26,6 @@ try:
     from mcp.server.transport_security import TransportSecuritySettings
 except ModuleNotFoundError as error:
     raise UserError("serving agents by MCP needs its SDK: pip install 'lcrag[mcp]'") from error
-
-Context: TypeAlias = ServerRequestContext[Any]
 
 PATH = "/mcp"
 TOOL = "search"
@@ -68,17 +66,6 @@ def make_server(service: ToolService) -> Server[Any]:
 
 def described(tool: SearchTool) -> types.Tool:
     """What an agent is told of the tool."""
-    schema = ToolRequest.model_json_schema()
-    language = {
-        "type": "string",
-        "enum": tool.languages,
-        "description": ToolRequest.model_fields["language"].description,
-    }
-    if tool.default_language is None:
-        schema["required"] = [*schema["required"], "language"]
-    else:
-        language["default"] = tool.default_language
-    schema["properties"]["language"] = language
     return types.Tool(
         name=TOOL,
         title="Search and answer",

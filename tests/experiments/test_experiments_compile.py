@@ -94,6 +94,7 @@ def test_the_devices_present(tmp_path, capsys):
     kinds = {each["kind"] for each in programs["update"]["collectives"]}
     assert kinds & {"all-gather", "all-reduce", "reduce-scatter"}
     shown = capsys.readouterr().out
+    assert "qwen3 of 2 layers, 32 wide, 384 tokens: " in shown
     assert "8 x cpu present" in shown and "update of 8 rows of 64 tokens" in shown
 
 
