@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import gin
 import pytest
 from experiment_parts import contents, json_lines, run
 
@@ -69,11 +70,13 @@ def oracle(queries=3):
 
 
 def demonstrate(output, teacher=None, questions=QUESTIONS, **options):
+    gin.clear_config()  # what earlier tests have used is no part of this configuration
     parts = {"program": program, "collections": Atlas(), "teacher": teacher or oracle(), "batch": 16}
     demonstrations(output, questions=questions, **(parts | options))
 
 
 def select(output, demonstrated, teacher=None, **options):
+    gin.clear_config()
     parts = {"program": program, "collections": Atlas(), "teacher": teacher or Guessing(), "batch": 4}
     parts |= {"rollouts": 3, "validation_share": 0.3, "demonstrated": str(demonstrated), "questions": QUESTIONS}
     selection(output, **(parts | options))
