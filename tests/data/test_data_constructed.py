@@ -1,0 +1,164 @@
+"""Constructed languages: every word has one of its own, as long as it, and every text comes back."""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.data.constructed import (
+    CONSTRUCTED,
+    KIVARI,
+    TOQAL,
+    LookUpTranslator,
+    WordSubstitution,
+    constructed_questions,
+    read_word_list,
+    vocabulary_of,
+    write_word_list,
+)
+from lcrag.data.languages import language_of
+from lcrag.data.questions import Question
+from lcrag.data.translation import FirstTranslator
+from lcrag.episodes import TranslationFailure
+from lcrag.errors import UserError
+
+TEXT = "Janet's ducks lay 16 eggs per day. She eats three; how much, in dollars ($2 or $3 an egg), does Janet make?"
+WORDS = tuple("a go to of cat dog eggs ducks janet three dollars how much does make she eats lay per day".split())
+SYLLABLES = re.compile(r"(?:[b-df-hj-np-tv-z][aeiou][b-df-hj-np-tv-z])*(?:[b-df-hj-np-tv-z][aeiou]?)?")
+KIVARI_OF = WordSubstitution(vocabulary_of([TEXT, " ".join(WORDS)]), KIVARI.seed)
+
+words = st.text("abcdefghijklmnopqrstuvwxyz", min_size=2, max_size=9)
+# What a text may be taken apart at, and what stands between.
+texts = st.lists(
+    st.one_of(words, words.map(str.title), st.sampled_from(WORDS), st.sampled_from(list("$\\{}()[]_ \n.,'’-—é7東")),
+              st.sampled_from(["\\frac", "\\begin{cases}", "$x+y$", "\\(", "\\)", "$$", "café", "H2O", "x_max"])),
+    max_size=25,
+).map("".join)  # fmt: skip
+
+
+def test_a_text_keeps_its_shape():
+    text = KIVARI_OF.constructed(TEXT)
+    assert KIVARI_OF.english(text) == TEXT != text
+    assert [len(piece) for piece in re.split(r"(\W+)", text)] == [len(piece) for piece in re.split(r"(\W+)", TEXT)]
+    assert re.sub("[A-Za-z]", "", text) == re.sub("[A-Za-z]", "", TEXT)
+    assert [c.isupper() for c in text] == [c.isupper() for c in TEXT]
+    assert not set(vocabulary_of([text])) & {"janet", "ducks", "eggs", "dollars"}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "12.5, 1/2, 3e8 and 2nd",
+        r"\frac{a}{b} + \sqrt{x}",
+        "$cats + dogs$ or $$cats = dogs$$",
+        r"\(cats\) or \[cats\]",
+        r"\begin{cases} x \end{cases}",
+        "A) B. (C) x y_max H2O café ñu 東京",
+        "≤ ∑ → % € \\$",
+    ],
+)
+def test_numbers_latex_symbols_and_single_letters_pass(kept):
+    table = WordSubstitution("and or cats dogs cases max caf frac sqrt begin end nd".split(), 1)
+    text = table.constructed(kept)
+    for piece in re.split(r" and | or ", kept):
+        assert piece in text
+    assert table.english(text) == kept
+
+
+def test_prices_are_no_mathematics():
+    table = WordSubstitution(["dollars", "for", "cats"], 1)
+    text = table.constructed("$5 for cats and $10 for cats")
+    assert "cats" not in text and text.startswith("$5 ") and " $10 " in text
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, st.lists(words, max_size=40), st.integers(0, 3))
+def test_every_text_comes_back(text, vocabulary, seed):
+    table = WordSubstitution(vocabulary, seed)
+    assert table.english(table.constructed(text)) == text
+    assert table.constructed(table.english(text)) == text
+    assert len(table.constructed(text)) == len(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(words, max_size=200), st.integers(0, 3))
+def test_no_two_words_share_one(vocabulary, seed):
+    table = WordSubstitution(vocabulary, seed).words
+    assert set(table) == set(vocabulary)
+    assert len(set(table.values())) == len(table)
+    assert all(len(word) == len(new) for word, new in table.items())
+
+
+def test_words_are_syllables_while_there_are_any_and_no_english_ones():
+    table = KIVARI_OF.words
+    assert all(SYLLABLES.fullmatch(word) for word in table.values())
+    assert not set(table) & set(table.values())
+
+
+def test_a_length_with_more_words_than_syllables():
+    """All 676 words of two letters: 105 get the syllables, the rest the other strings; a language of its own."""
+    every = ["".join(pair) for pair in itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=2)]
+    table = WordSubstitution(every, 7).words
+    assert set(table.values()) == set(every)
+    assert sum(bool(SYLLABLES.fullmatch(word)) for word in table.values()) == 105
+    some = WordSubstitution(every[:120], 7).words.values()
+    assert sum(bool(SYLLABLES.fullmatch(word)) for word in some) == 105 and len(set(some)) == 120
+
+
+def test_the_two_languages_are_independent():
+    kivari, toqal = (language.over(WORDS).words for language in (KIVARI, TOQAL))
+    assert sum(kivari[word] == toqal[word] for word in kivari) <= 2
+    assert KIVARI.over(reversed(WORDS)).words == kivari
+
+
+def test_the_look_up_translates_in_every_direction():
+    translate = LookUpTranslator(vocabulary_of([TEXT]))
+    (kivari,), (toqal,) = (translate([TEXT], "en", code) for code in CONSTRUCTED)
+    assert len({TEXT, kivari, toqal}) == 3
+    assert translate([kivari, toqal, TEXT, "42"], None, "en") == [TEXT, TEXT, TEXT, "42"]
+    assert translate([kivari], "qki", "qto") == [toqal] == translate([kivari], None, "qto")
+    assert translate.languages == ("en", "qki", "qto")
+    assert [translate.language_of(text) for text in (TEXT, kivari, toqal)] == ["en", "qki", "qto"]
+    with pytest.raises(UserError, match=r"no constructed language 'fi': use one of qki \(Kivari\), qto \(Toqal\)"):
+        LookUpTranslator(WORDS, ("fi",))
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target"),
+    [(TEXT, None, "fr"), (TEXT, "fr", "en"), ("Combien de dollars gagne-t-elle chaque jour ?", None, "en")],
+)
+def test_what_cannot_be_looked_up_is_left_to_another_translator(text, source, target):
+    look_up = LookUpTranslator(vocabulary_of([TEXT]))
+    assert look_up([text], source, target) == [TranslationFailure("a look-up translates between en, qki, qto only")]
+    both = FirstTranslator((look_up, lambda texts, source, target: ["asked a model"] * len(texts)))
+    (kivari,) = look_up([TEXT], "en", "qki")
+    assert both([text], source, target) == ["asked a model"] and both([kivari], None, "en") == [TEXT]
+
+
+def test_questions_in_constructed_languages():
+    asked = Question(id="1", dataset="d", language="en", text=TEXT, answers=("18",), extra={"domain": "mathematics"})
+    versions = constructed_questions([asked], ("qki", "qto"), vocabulary_of([TEXT]))
+    assert [(each.language, each.answers, each.extra, each.id) for each in versions] == [
+        (code, ("18",), asked.extra, "1") for code in ("qki", "qto")
+    ]
+    assert LookUpTranslator(vocabulary_of([TEXT]))([versions[1].text], None, "en") == [TEXT]
+    with pytest.raises(UserError, match="question 1 of d is in 'qki': only English questions have a version"):
+        constructed_questions(versions, ("qki",), WORDS)
+
+
+def test_a_vocabulary_in_a_file(tmp_path):
+    path = tmp_path / "words.txt"
+    write_word_list(path, vocabulary_of([TEXT]))
+    assert read_word_list(path) == vocabulary_of([TEXT])
+    path.write_text("ducks\nit's\n")
+    with pytest.raises(UserError, match='words.txt, line 2: "it\'s" is no word of two or more letters a to z: mend it'):
+        read_word_list(path)
+    path.write_text("\n")
+    with pytest.raises(UserError, match="words.txt holds no word"):
+        read_word_list(path)
+
+
+def test_they_are_languages_like_others():
+    assert [language_of(code).name for code in CONSTRUCTED] == ["Kivari", "Toqal"]
