@@ -167,7 +167,7 @@ def oracle_demonstrations(
 
     Args:
       surroundings: What they are for.
-      questions: One-hop questions of the atlas; they are drawn with replacement.
+      questions: Questions of the atlas, of one hop or two; they are drawn with replacement.
       count: How many demonstrations.
       searches: Searches that the oracle makes at most: the program's budget.
       seed: Of the draws.
@@ -178,8 +178,8 @@ def oracle_demonstrations(
     """
     method, collections = surroundings.played()
     atlas = world()
-    if unknown := {question.id for question in questions} - {fact.id for fact in atlas.facts}:
-        raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it one-hop questions of the atlas")
+    if unknown := {question.id for question in questions} - set(atlas.last_facts):
+        raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas, no comparisons")
     demonstrator = Demonstrator(
         world=atlas,
         questions=questions,

@@ -71,6 +71,11 @@ class World:
     splits: Mapping[str, str]
     holdings: Holdings
 
+    @functools.cached_property
+    def last_facts(self) -> Mapping[str, Fact]:
+        """The fact whose value answers a question, by the question's id: of two hops, the second one."""
+        return {fact.id: fact for fact in self.facts} | {item.id: item.second for item in self.two_hops}
+
     def questions(
         self,
         split: str,
