@@ -28,6 +28,7 @@ REQUIREMENTS = [
     "pyarrow",
     "pydantic==2.*",
     "rich",
+    "sacrebleu==2.6.*",
     "safetensors",
     "scann==1.4.2",
     "scipy",

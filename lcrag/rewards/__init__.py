@@ -6,6 +6,7 @@ Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few s
 from lcrag.rewards.call_costs import cost, cost_adjustment
 from lcrag.rewards.costs import cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
+from lcrag.rewards.domains import domain_reward
 from lcrag.rewards.evidence import r_search_reward
 from lcrag.rewards.globalrag import globalrag_reward
 from lcrag.rewards.matching import (
@@ -36,14 +37,14 @@ __all__ = [
     "anti_consistency",
     "c3_recall",
     "c3_recall_bergen",
-    "exact_match",
     "cost",
     "cost_adjusted_rewards",
     "cost_adjustment",
     "domain_reward",
+    "exact_match",
     "flexible_exact_match",
-    "globalrag_reward",
     "gate_firing_probability",
+    "globalrag_reward",
     "language_coupled",
     "language_coupled_reward",
     "mixed_f1",

@@ -94,8 +94,10 @@ def r_search_reward(
         evidences = _noted(episodes, "evidence")
         return evidence_rewards(reader, ANSWER_TERMS[answer], episodes.questions, evidences, episodes.golds)
 
-    second = () if reader is None else (Term("evidence", evidence),)
-    return TermSum(terms=(first, *second, Term("format", form)))
+    last = Term("format", form)
+    if reader is None:
+        return TermSum(terms=(first, last))
+    return TermSum(terms=(first, Term("evidence", evidence), last), models={"reader": reader})
 
 
 def _noted(episodes: Episodes, name: str) -> list[Any]:

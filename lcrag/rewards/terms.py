@@ -1,7 +1,7 @@
 """A method's reward: named, weighted terms, then adjustments that look at whole groups."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gin
@@ -65,10 +65,16 @@ class TermSum:
     """The weighted sum of terms, then each adjustment of that total in turn.
 
     Calling it returns every term under its name, what the adjustments name, and "total".
+
+    Attributes:
+      terms: What is summed.
+      adjustments: What then looks at whole groups.
+      models: Frozen models that terms ask, by what they do: a result depends on what they are made of.
     """
 
     terms: tuple[Term, ...]
     adjustments: tuple[Adjustment, ...] = ()
+    models: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def __call__(self, episodes: Episodes) -> dict[str, Values]:
         values = {term.name: term.score(episodes) for term in self.terms}

@@ -1,0 +1,87 @@
+"""The reward of each episode by the domain of its question."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import gin
+import numpy as np
+
+from lcrag.errors import UserError
+from lcrag.rewards.domains.generation import Scores, Written, instruction_following, summarisation, translation
+from lcrag.rewards.domains.judging import RETRIES, Judge
+from lcrag.rewards.domains.mathematics import mathematics
+from lcrag.rewards.domains.multiple_choice import multiple_choice
+from lcrag.rewards.terms import Episodes, Term, TermSum, Values
+
+Scorer: TypeAlias = Callable[[Sequence[Written], Judge | None, int], Scores]
+
+SCORERS: Mapping[str, Scorer] = {
+    "mathematics": lambda written, judge, retries: mathematics(*_texts(written)),
+    "multiple_choice": lambda written, judge, retries: multiple_choice(*_texts(written)),
+    "instruction_following": instruction_following,
+    "summarisation": summarisation,
+    "translation": translation,
+}
+
+
+@gin.configurable(module="lcrag.rewards")
+def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum:
+    """Translate-R1's task reward (section 4.5): each episode is scored by its question's domain, in [0, 1].
+
+    Args:
+      judge: Scores summaries and translations and the fluency of what follows an instruction; None: chrF, and no
+        judgement of fluency beyond heuristics.
+      retries: How often a judge that says no score is asked again; an episode that it never scores earns 0.
+
+    Returns:
+      A reward that names "total", "domain" (the same, before any adjustment) and "unjudged": 1 for an episode that
+      the judge never scored.
+
+    Raises:
+      UserError: `retries` is negative.
+    """
+    if retries < 0:
+        raise UserError(f"domain_reward.retries is {retries}: give it a value of 0 or more")
+
+    def score(episodes: Episodes) -> Values:
+        scores = np.zeros(len(episodes.answers))
+        domains = _domains(episodes)
+        for domain in dict.fromkeys(domains):
+            places = [place for place, own in enumerate(domains) if own == domain]
+            scores[places] = SCORERS[domain]([_written(episodes, place) for place in places], judge, retries)
+        return scores
+
+    models = {} if judge is None else {"judge": judge}
+    return TermSum(terms=(Term("domain", score),), adjustments=(_unjudged,), models=models)
+
+
+def _unjudged(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
+    """What the judge never scored earns nothing, and is counted."""
+    scores = np.nan_to_num(total, nan=0.0)
+    return scores, {"domain": scores, "unjudged": np.isnan(total).astype(float)}
+
+
+def _domains(episodes: Episodes) -> list[str]:
+    domains = [known.get("domain", "") for known in episodes.known]
+    for question, domain in zip(episodes.questions, domains, strict=True):
+        if domain not in SCORERS:
+            said = f"has the unknown domain {domain!r}" if domain else "has no domain"
+            raise UserError(
+                f"the question {question[:60]!r} {said}, and domain_reward scores by it: give extra.domain of its data"
+                f" one of {', '.join(SCORERS)}"
+            )
+    return domains
+
+
+def _written(episodes: Episodes, place: int) -> Written:
+    return Written(
+        question=episodes.questions[place],
+        text=episodes.answers[place] or "",
+        golds=tuple(episodes.golds[place]),
+        language=episodes.languages[place],
+        constraints=episodes.known[place].get("constraints"),
+    )
+
+
+def _texts(written: Sequence[Written]) -> tuple[list[str | None], list[tuple[str, ...]]]:
+    return [each.text for each in written], [each.golds for each in written]
