@@ -9,10 +9,15 @@ import gin
 from lcrag.errors import UserError
 from lcrag.experiments.demonstrating import demonstrations
 from lcrag.experiments.selecting import selection
+from lcrag.experiments.translating import translations
 
 Curation: TypeAlias = Callable[[pathlib.Path], None]
 
-KINDS: Mapping[str, Curation] = {"demonstrations": demonstrations, "selection": selection}
+KINDS: Mapping[str, Curation] = {
+    "demonstrations": demonstrations,
+    "selection": selection,
+    "translations": translations,
+}
 
 
 @gin.configurable

@@ -1,0 +1,95 @@
+"""What a domain asks of its translations: what stays as it is, how long they may be, and what must be the same."""
+
+import dataclasses
+
+from lcrag.data import domains as names
+from lcrag.data.questions import Question
+from lcrag.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Domain:
+    """One domain.
+
+    Attributes:
+      name: One of `lcrag.data.domains.DOMAINS`, or "question" for questions that name none.
+      called: What the text is, for prompts.
+      keep: What the translator leaves as it is.
+      compared: What the judge decides.
+      answers: Whether the golden answers are texts of the question's language, and so translated as well.
+      max_tokens: Longest translation that a model may write.
+    """
+
+    name: str
+    called: str
+    keep: str
+    compared: str
+    answers: bool = False
+    max_tokens: int = 2048
+
+
+_SAME_ANSWER = "whether the two have the same correct answer"
+_SAME_MEANING = "whether the two mean the same"
+
+MATHEMATICS = Domain(
+    name=names.MATHEMATICS,
+    called="a mathematical problem",
+    keep="Keep all mathematical notation (LaTeX, equations, numbers, variable names) exactly as it is. Translate only"
+    " the natural language.",
+    compared=_SAME_ANSWER,
+)
+MULTIPLE_CHOICE = Domain(
+    name=names.MULTIPLE_CHOICE,
+    called="a multiple-choice question",
+    keep="Keep all mathematical notation, numbers, units and formulas exactly as they are, and every option under its"
+    " own key.",
+    compared=_SAME_ANSWER,
+)
+INSTRUCTION_FOLLOWING = Domain(
+    name=names.INSTRUCTION_FOLLOWING,
+    called="an instruction to a writer",
+    keep="Keep every word between quotation marks, every number and every mark of format exactly as it is: the result"
+    " of the instruction is checked against them.",
+    compared="whether the two ask for the same text under the same constraints",
+)
+SUMMARISATION = Domain(
+    name=names.SUMMARISATION,
+    called="an article with its summary",
+    keep="Keep numbers and dates right, and use the usual form of a name in the other language.",
+    compared=_SAME_MEANING,
+    answers=True,
+)
+TRANSLATION = Domain(
+    name=names.TRANSLATION,
+    called="a text",
+    keep="Keep numbers and dates right, and use the usual form of a name in the other language.",
+    compared=_SAME_MEANING,
+    max_tokens=512,
+)
+QUESTION = Domain(
+    name="question",
+    called="a question of a quiz with its answers",
+    keep="Keep numbers and dates right, and use the usual form of a name in the other language.",
+    compared=_SAME_ANSWER,
+    answers=True,
+)
+
+DOMAINS = {
+    domain.name: domain
+    for domain in (MATHEMATICS, MULTIPLE_CHOICE, INSTRUCTION_FOLLOWING, SUMMARISATION, TRANSLATION, QUESTION)
+}
+
+
+def domain_of(question: Question) -> Domain:
+    """The domain of a question; one that names none has short answers in its language (`QUESTION`).
+
+    Raises:
+      UserError: there is no such domain.
+    """
+    name = question.domain or QUESTION.name
+    if name not in DOMAINS:
+        raise UserError(
+            f"the question {question.id} of {question.dataset} is of the domain {name!r}: give it one of"
+            f" {', '.join(DOMAINS)}"
+        )
+    return DOMAINS[name]

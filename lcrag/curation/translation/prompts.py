@@ -1,0 +1,52 @@
+"""What the translator and the judge are asked (Translate-R1, Appendix L)."""
+
+from collections.abc import Mapping
+
+from lcrag.curation.translation.domains import Domain
+from lcrag.curation.translation.parts import written
+from lcrag.data.languages import language_of
+
+_TRANSLATE = """\
+Translate {called} from {source} to {target}. {keep}{form}
+Add nothing, leave nothing out, and do not solve or answer it.
+Write only the translation, between <output> and </output>.
+
+<input>
+{text}
+</input>"""
+
+_FORM = " The input is a JSON object: keep its keys and translate its values."
+
+_JUDGE = """\
+An original text was translated into another language and back. Decide {compared}.
+
+Ignore other names of persons and places, another story around the same facts, rephrasing, formatting and word order.
+It is DIFFERENT if a number, an operation, a definition, a constraint or the question itself changed, if information is
+missing, or if one of them gives the answer away and the other does not.
+
+<original>
+{original}
+</original>
+
+<back_translation>
+{back}
+</back_translation>
+
+Write SAME or DIFFERENT between <verdict> and </verdict>, and nothing else."""
+
+
+def translation_prompt(parts: Mapping[str, str], domain: Domain, source: str, target: str) -> str:
+    """Asks for the translation of some parts, from one language (by its code) to another."""
+    return _TRANSLATE.format(
+        called=domain.called,
+        source=language_of(source).name,
+        target=language_of(target).name,
+        keep=domain.keep,
+        form=_FORM if len(parts) > 1 else "",
+        text=written(parts),
+    )
+
+
+def judge_prompt(original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> str:
+    """Asks whether a back-translation kept what matters of the original."""
+    return _JUDGE.format(compared=domain.compared, original=written(original), back=written(back))
