@@ -5,11 +5,11 @@ Files are looked for in `$LCRAG_DATA/<data set>` when a task is first read; spli
 
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import seqio
 
-from lcrag.data import mkqa, xor_tydi, xquad
+from lcrag.data import global_mmlu, mgsm, mkqa, xor_tydi, xquad
 from lcrag.data.english.asked import LANGUAGE
 from lcrag.data.english.sets import QUESTION_SETS, QuestionSet, questions_of
 from lcrag.data.files import data_file, dataset_folder
@@ -21,13 +21,17 @@ from lcrag.data.seqio_questions import register_questions
 
 
 def register_file_data(vocabulary: seqio.Vocabulary) -> None:
-    """Registers the English sets, and MKQA, XOR-TyDi QA and XQuAD with each split in the languages that LcRL takes."""
+    """Registers every data set with each of its splits; MKQA and XOR-TyDi QA in the languages that LcRL takes."""
     for split, languages in (("train", LCRL_TRAINING), ("validation", LCRL_TRAINING), ("test", LCRL_LANGUAGES)):
         register_questions(mkqa.DATASET, split, languages, functools.partial(_mkqa, split), vocabulary)
     for split, languages in (("train", XOR_TYDI_TRAINING), ("test", XOR_TYDI_TEST)):
         register_questions(xor_tydi.DATASET, split, languages, functools.partial(_xor_tydi, split), vocabulary)
     for split in ("train", "test"):
         register_questions(xquad.DATASET, split, xquad.LANGUAGES, functools.partial(_xquad, split), vocabulary)
+    register_questions(mgsm.DATASET, "test", mgsm.LANGUAGES, _mgsm, vocabulary)
+    for split in global_mmlu.SPLITS:
+        questions = functools.partial(_global_mmlu, split)
+        register_questions(global_mmlu.DATASET, split, global_mmlu.LANGUAGES, questions, vocabulary)
     for chosen in QUESTION_SETS.values():
         for split in chosen.files:
             register_questions(chosen.name, split, (LANGUAGE,), functools.partial(_english, chosen, split), vocabulary)
@@ -39,6 +43,7 @@ def register_jsonl(
     languages: Sequence[str],
     files: Sequence[str | pathlib.Path],
     vocabulary: seqio.Vocabulary,
+    rates: Mapping[str, float] | None = None,
 ) -> None:
     """Registers one's own questions (see `lcrag.data.jsonl_questions`) as a split of a data set.
 
@@ -48,12 +53,14 @@ def register_jsonl(
       languages: Languages of the split.
       files: JSON lines.
       vocabulary: Vocabulary of inputs and targets.
+      rates: Language -> its rate in the mixture, `lcrag.data.tiers.inverse_resource_rates(languages)` for one; None:
+        equal ones.
     """
 
     def questions(language: str) -> list[Question]:
         return jsonl_questions(files, dataset=dataset, languages=(language,), bad_rows=BadRows())
 
-    register_questions(dataset, split, languages, questions, vocabulary)
+    register_questions(dataset, split, languages, questions, vocabulary, rates)
 
 
 def _mkqa(split: str, language: str) -> list[Question]:
@@ -73,6 +80,15 @@ def _xor_tydi(split: str, language: str) -> list[Question]:
 
 def _xquad(split: str, language: str) -> list[Question]:
     return xquad.xquad_questions(dataset_folder(xquad.DATASET), split, (language,), bad_rows=BadRows())
+
+
+def _mgsm(language: str) -> list[Question]:
+    return mgsm.mgsm_questions(dataset_folder(mgsm.DATASET), (language,), bad_rows=BadRows())
+
+
+def _global_mmlu(split: str, language: str) -> list[Question]:
+    folder = dataset_folder(global_mmlu.DATASET)
+    return global_mmlu.global_mmlu_questions(folder, split, (language,), bad_rows=BadRows())
 
 
 def _english(chosen: QuestionSet, split: str, language: str) -> list[Question]:

@@ -83,9 +83,10 @@ def register_questions(
     languages: Sequence[str],
     questions: Callable[[str], Sequence[Question]],
     vocabulary: seqio.Vocabulary,
+    rates: Mapping[str, float] | None = None,
     **extra_arguments,
 ) -> None:
-    """Registers a task a language, and their mixture in equal parts.
+    """Registers a task a language, and their mixture.
 
     Args:
       dataset: Name of the data set.
@@ -93,6 +94,7 @@ def register_questions(
       languages: Languages of the split.
       questions: Language -> its questions; called when the task is first read.
       vocabulary: Vocabulary of inputs and targets.
+      rates: Language -> its rate in the mixture; None: equal ones.
       **extra_arguments: Passed to `seqio.TaskRegistry.add`, such as metric functions.
     """
     features = {name: seqio.Feature(vocabulary, add_eos=name == "targets") for name in ("inputs", "targets")}
@@ -104,8 +106,8 @@ def register_questions(
             output_features=features,
             **extra_arguments,
         )
-    names = [f"{dataset}_{split}_{language}" for language in languages]
-    seqio.MixtureRegistry.add(f"{dataset}_{split}", names, default_rate=1.0)
+    tasks = [(f"{dataset}_{split}_{code}", 1.0 if rates is None else rates[code]) for code in languages]
+    seqio.MixtureRegistry.add(f"{dataset}_{split}", tasks)
 
 
 def questions_of_task(name: str) -> list[Question]:

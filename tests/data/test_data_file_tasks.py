@@ -9,12 +9,14 @@ import seqio
 from prepared_data import prepared
 
 import lcrag.data.tasks
+from lcrag.data import global_mmlu, mgsm
 from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.english.sets import QUESTION_SETS, questions_of
 from lcrag.data.file_tasks import register_jsonl
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.rows import BadRows
 from lcrag.data.seqio_questions import TokenizerVocabulary
+from lcrag.data.tiers import inverse_resource_rates
 from lcrag.data.xquad import LANGUAGES, xquad_questions
 from lcrag.errors import UserError
 
@@ -41,6 +43,8 @@ def folder(tmp_path, monkeypatch):
         ("xor_tydi_test", XOR_TYDI_TEST),
         ("xquad_train", LANGUAGES),
         ("xquad_test", LANGUAGES),
+        ("mgsm_test", mgsm.LANGUAGES),
+        ("global_mmlu_test", global_mmlu.LANGUAGES),
     ],
 )
 def test_mixtures_have_the_paper_s_languages(mixture, languages):
@@ -93,6 +97,39 @@ def test_one_s_own_questions(tmp_path):
         seqio.MixtureRegistry.remove("mine_train")
         for code in ("fi", "bn"):
             seqio.TaskRegistry.remove(f"mine_train_{code}")
+
+
+def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):
+    shutil.copytree(prepared("mgsm"), tmp_path / "mgsm")
+    (tmp_path / "global_mmlu" / "ha").mkdir(parents=True)
+    columns = ("sample_id", "subject", "subject_category", "question", *(f"option_{letter}" for letter in "abcd"))
+    row = json.dumps(dict.fromkeys(columns, "x") | {"answer": "D"})
+    (tmp_path / "global_mmlu" / "ha" / "dev.jsonl").write_text(row)
+    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
+    problems = lcrag.data.tasks.questions_of_task("mgsm_test_th")
+    assert problems == mgsm.mgsm_questions(tmp_path / "mgsm", ("th",), bad_rows=BadRows()) and len(problems) == 200
+    (question,) = lcrag.data.tasks.questions_of_task("global_mmlu_dev_ha")
+    assert (question.answers, question.domain, question.tier) == (("D",), "multiple_choice", "low")
+
+
+def test_a_mixture_in_inverse_proportion_to_resources(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    rows = [{"id": n, "language": code, "question": code, "answers": ["x"]} for code in ("en", "ha") for n in range(90)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    vocabulary, rates = TokenizerVocabulary(SHIPPED_FOLDER), inverse_resource_rates(("en", "ha"))
+    register_jsonl("mixed", "train", ("en", "ha"), [path], vocabulary, rates)
+    try:
+        mixture = seqio.get_mixture_or_task("mixed_train")
+        assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
+            "mixed_train_en": 610, "mixed_train_ha": 4880
+        }  # fmt: skip
+        mixed = mixture.get_dataset({"inputs": 8, "targets": 8}, "train", shuffle=False, seed=0)
+        languages = [vocabulary.decode(row["inputs"].tolist()) for row in mixed.take(60).as_numpy_iterator()]
+        assert languages.count("ha") > 5 * languages.count("en") > 0
+    finally:
+        seqio.MixtureRegistry.remove("mixed_train")
+        for code in ("en", "ha"):
+            seqio.TaskRegistry.remove(f"mixed_train_{code}")
 
 
 def test_the_english_sets_are_tasks_too(tmp_path, monkeypatch):
