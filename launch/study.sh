@@ -17,42 +17,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source launch/environment.sh
+source launch/jobs.sh
 prepare_environment
 
 study=${1:-}
 shift || true
 experiment=${EXPERIMENT:-quickstart.gin}
 output=${OUTPUT:-runs/studies}
-jobs=${JOBS:-1}
-running=0
 read -ra seeds <<<"${SEEDS:-0 1 2}"
-
-# run_point FOLDER COMMAND...: at once, or beside others. The first failure ends the study.
-run_point() {
-  local folder=$1
-  shift
-  if [ "$jobs" -le 1 ]; then
-    .venv/bin/lcrag "$@" --output_dir="$folder"
-    return
-  fi
-  if [ "$running" -ge "$jobs" ]; then wait_for_one; fi
-  running=$((running + 1))
-  mkdir -p "$(dirname "$folder")"
-  echo "lcrag $* --output_dir=$folder"
-  (.venv/bin/lcrag "$@" --output_dir="$folder" >"$folder.log" 2>&1 || { tail -n 3 "$folder.log" >&2 && exit 1; }) &
-}
-
-wait_for_one() {
-  if ! wait -n; then
-    wait
-    exit 1
-  fi
-  running=$((running - 1))
-}
-
-wait_for_all() {
-  while [ "$running" -gt 0 ]; do wait_for_one; done
-}
 
 # method_file METHOD: the words that make an experiment one of this method.
 method_file() {

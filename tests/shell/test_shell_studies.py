@@ -26,7 +26,8 @@ done
 @pytest.fixture
 def study(tmp_path):
     (tmp_path / "launch").mkdir()
-    shutil.copy(ROOT / "launch" / "study.sh", tmp_path / "launch")
+    for name in ("study.sh", "jobs.sh"):
+        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
     (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
