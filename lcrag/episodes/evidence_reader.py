@@ -1,7 +1,7 @@
 """A frozen model that answers a question from evidence alone (R-Search, section 3.2.2)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lcrag.episodes.completion import Completer
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
@@ -70,6 +70,11 @@ class EvidenceReader:
             raise UserError(f"there is no wording {wording!r} of a reader: choose one of {', '.join(READINGS)}")
         self._model, self._reading = model, READINGS[wording]
         self._temperature, self._max_tokens, self._seed = temperature, max_tokens, seed
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Fingerprints of what its model is made of; a model behind an endpoint does not tell."""
+        return getattr(self._model, "hashes", {})
 
     def __call__(self, questions: Sequence[str], evidences: Sequence[str]) -> list[str]:
         """The answers, in order; a model that fails raises, and never counts as an empty answer."""

@@ -4,6 +4,7 @@ from lcrag.evaluation.answered import Answered
 from lcrag.evaluation.comparison import Place, compare
 from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
 from lcrag.evaluation.metrics import evaluate, question_metrics
+from lcrag.evaluation.place_tables import place_tables
 from lcrag.evaluation.report import Report, write_report
 from lcrag.evaluation.retrieval_metrics import retrieval_rows
 from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
@@ -29,6 +30,7 @@ __all__ = [
     "mean_over_seeds",
     "method_table",
     "paired_difference",
+    "place_tables",
     "question_metrics",
     "read_rows",
     "read_training_log",

@@ -68,7 +68,7 @@ def comparison_table(
             Cell(place_name(place)),
             _change(comparison, index, place, first),
             _difference(comparison, index, place, first),
-            *(Cell(_with_error(row)) for row in references),
+            *(Cell(value_text(row)) for row in references),
             *(_change(comparison, index, place, metric) for metric in others),
         )
 
@@ -87,7 +87,7 @@ def method_table(
     """One line a method: every metric with its standard error, at one place."""
     index = _index(rows)
     lines = tuple(
-        (Cell(method), *(Cell(_with_error(index.get((method, place, metric)))) for metric in metrics))
+        (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
         for method in methods
     )
     header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
@@ -133,7 +133,8 @@ def _difference(comparison: Comparison, index: Mapping, place: Place, metric: st
     return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_error(error)}", tone)
 
 
-def _with_error(row: Row | None) -> str:
+def value_text(row: Row | None) -> str:
+    """A value with its standard error: .385 ±.021; a dash where there is none."""
     return "–" if row is None else f"{_number(row.value)}{_error(row.standard_error)}"
 
 

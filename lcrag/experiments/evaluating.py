@@ -17,8 +17,9 @@ from lcrag.data.questions import Question
 from lcrag.display import make_console
 from lcrag.episodes import EpisodeRecord, Runner
 from lcrag.errors import UserError
-from lcrag.evaluation import Answered, Row, read_rows, write_rows
+from lcrag.evaluation import Answered, Row, place_tables, read_rows, to_rich, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
+from lcrag.evaluation.tables import METRIC_NAMES
 from lcrag.experiments.checking import check_counts, check_questions
 from lcrag.experiments.method import Method, ProgramOf
 from lcrag.experiments.parts import (
@@ -38,7 +39,7 @@ from lcrag.sampling import Sampler
 EVALUATION = "evaluation.json"
 ANSWERS = "answers"
 BEFORE, AFTER = "before", "after"  # what a training run calls its policy
-SHOWN = ("c3_recall", "flexible_exact_match", "exact_match", "searches", "retrieval_rounds", "seconds_per_question")
+MAY_CHANGE = ("evaluate.metrics",)
 # Added to the run's seed once for each inference run, so that evaluation never draws a training rollout's numbers.
 SEED_OFFSET = 1_000_000
 
@@ -213,7 +214,7 @@ def _add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:
 def _claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
     """Writes down what a label's answers come from; refuses a label whose answers come from something else."""
     path = answers_path(folder, label, "config").with_suffix(".gin")
-    if path.exists() and (difference := first_difference(path.read_text(encoding="utf-8"), config)):
+    if path.exists() and (difference := first_difference(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):
         raise UserError(
             f"{folder} holds another evaluation called {label!r}: {difference};"
             " choose another evaluate.label or --output_dir"
@@ -234,8 +235,16 @@ def evaluate(
     method: Method,
     evaluation: Evaluation,
     label: str = "policy",
+    metrics: Sequence[str] = (
+        "c3_recall",
+        "flexible_exact_match",
+        "exact_match",
+        "correct_language",
+        "searches",
+        "retrieval_rounds",
+    ),
 ) -> None:
-    """Evaluates a policy without training it; writes `evaluation.json` and the answers.
+    """Evaluates a policy without training it; writes `evaluation.json` and the answers, and prints a table by language.
 
     Args:
       output_dir: Where to write.
@@ -246,12 +255,16 @@ def evaluate(
       method: Its program.
       evaluation: What to ask.
       label: What to call the policy in the rows.
+      metrics: Of the printed table; all are written.
 
     Raises:
-      UserError: no output folder, one where the label means something else, or questions without collections.
+      UserError: no output folder, one where the label means something else, an unknown metric, or questions without
+        collections.
     """
     if output_dir is None:
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
+    if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
+        raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
     runner = make_runner(make_sampler(policy), policy, collections, seed)
     program = method.evaluated_on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
@@ -259,8 +272,5 @@ def evaluate(
     _claim_label(output_dir, label, gin.operative_config_str(), about)
     console = make_console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
-    for row in rows:
-        if row.language == "all" and row.metric in SHOWN:
-            console.print(
-                f"{row.method}  {row.split}  {row.metric} {row.value:.3f} ± {row.standard_error:.3f} ({row.count})"
-            )
+    for table in place_tables(rows, metrics):
+        console.print(to_rich(table))

@@ -1,7 +1,7 @@
 """A method: a program, a reward, and who shares a baseline with whom."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import gin
@@ -17,7 +17,7 @@ from lcrag.episodes.collection_choice import CollectionChoice, every_collection
 from lcrag.episodes.prompts import answer_language
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
-from lcrag.rewards import Episodes, Reward
+from lcrag.rewards import Episodes, Reward, TermSum
 
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
@@ -51,6 +51,11 @@ class Method:
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     samples: int = 1
     normalise_std: bool = True
+
+    @property
+    def models(self) -> Mapping[str, object]:
+        """The frozen models that the reward asks, by what they do."""
+        return self.reward.models if isinstance(self.reward, TermSum) else {}
 
     def on(self, languages: Sequence[str]) -> ProgramOf:
         """The method's program over one collection set."""

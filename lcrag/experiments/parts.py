@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -228,12 +228,24 @@ def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollect
 
 
 def content_hashes(
-    policy: Policy, collections: SearchableCollections | None, questions: Iterable[Question]
+    policy: Policy,
+    collections: SearchableCollections | None,
+    questions: Iterable[Question],
+    models: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """The hash of everything that a result depends on and that gin names only by its folder."""
+    """The hash of everything that a result depends on and that gin names only by its folder.
+
+    Args:
+      policy: Who answers.
+      collections: What is searched.
+      questions: All that are asked.
+      models: Other models that take part, by name; those behind an endpoint have no hashes.
+    """
     own = {
         "policy": parameter_fingerprint(policy.params),
         "tokenizer": policy.tokenizer.fingerprint(),
         "questions": records_fingerprint(questions),
     }
+    for name, model in (models or {}).items():
+        own |= {f"{name}/{part}": value for part, value in getattr(model, "hashes", {}).items()}
     return own | (collections.content_hashes() if collections is not None else {})

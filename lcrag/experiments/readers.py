@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import gin
 from jax.sharding import Mesh
@@ -13,6 +13,7 @@ from lcrag.episodes.evidence_reader import EvidenceReader
 from lcrag.experiments.computation import DEFAULT_COMPUTATION, Computation
 from lcrag.experiments.parts import resolved_folder
 from lcrag.policy import load_hugging_face, load_tokenizer, read_config
+from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.sampling import Generation, Sampler
 
 gin.external_configurable(EndpointCompleter, module="lcrag.episodes")
@@ -50,7 +51,7 @@ def local_model(
     path = resolved_folder(folder)
     read_config(path)  # a mistake is said before anything is sampled, and not after the first rollout
 
-    def load() -> Completer:
+    def load() -> tuple[Completer, Mapping[str, str]]:
         config, params = load_hugging_face(path, computation.compute_dtype, mesh)
         tokenizer = load_tokenizer(path)
         sampler = Sampler(
@@ -64,7 +65,8 @@ def local_model(
             append_tokens=append_tokens,
             mesh=mesh,
         )
-        return SamplerCompleter(sampler, tokenizer, Chat(template=chat_template))
+        hashes = {"parameters": parameter_fingerprint(params), "tokenizer": tokenizer.fingerprint()}
+        return SamplerCompleter(sampler, tokenizer, Chat(template=chat_template)), hashes
 
     return LoadedWhenAsked(load)
 
@@ -73,12 +75,19 @@ class LoadedWhenAsked:
     """A model that costs no memory where nobody asks it, as in an evaluation without rewards.
 
     Args:
-      load: Makes the model.
+      load: Makes the model, and the fingerprints of what it is made of.
     """
 
-    def __init__(self, load: Callable[[], Completer]):
-        self._model = functools.cache(load)
+    def __init__(self, load: Callable[[], tuple[Completer, Mapping[str, str]]]):
+        self._loaded = functools.cache(load)
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Fingerprints of its parameters and its tokenizer, which are loaded for it."""
+        _, hashes = self._loaded()
+        return hashes
 
     def __call__(self, requests: Sequence[tuple[str, Generation]]) -> Sequence[Completion]:
         """Completes a batch of prompts."""
-        return self._model()(requests)
+        model, _ = self._loaded()
+        return model(requests)

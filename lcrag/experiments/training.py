@@ -133,7 +133,8 @@ def train(
         check_questions(asked, collections, runner, begun, native_collections=method.native_collections)
     if evaluation is not None:
         evaluation.check_references(policy)
-    about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out]))
+    models = {**method.models, **runner.completers}
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out], models))
     with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}

@@ -6,7 +6,7 @@ import shutil
 
 import gin
 import pytest
-from experiment_parts import json_lines, run
+from experiment_parts import SIZES, json_lines, run
 from prepared_data import prepared
 
 from lcrag.cli.gin_files import read_file
@@ -14,6 +14,7 @@ from lcrag.data.english.sets import QUESTION_SETS
 from lcrag.errors import UserError
 from lcrag.evaluation import read_rows
 from lcrag.experiments.english import english_collections, english_questions, several_questions
+from lcrag.experiments.tool import open_search_tool
 
 ONE_STEP = ("STEPS=1", "train.evaluation=None")
 
@@ -39,10 +40,13 @@ def small(tiny):
     return (encoder, *(f"{name}.collections=@english_collections()" for name in ("train", "evaluate", "sample")))
 
 
-def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files):
+def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files, capsys):
     bindings = (*small(tiny), "Evaluation.temperatures={'greedy': 0.0}", "hierarchical_search.route=@english_only")
     options = {"gin_files": ("data/hotpotqa.gin",), "output": tmp_path / "run"}
     assert run("evaluate", tiny, *bindings, **options) == 0
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in ("hotpotqa, test", "all languages", "bridge", "seconds a question")), shown
+    assert "trained on" not in shown and "recall" not in shown, "one language, and the metrics of an English set"
     rows = read_rows(tmp_path / "run" / "evaluation.json")
     assert {row.dataset for row in rows} == {"hotpotqa"} and {row.split for row in rows} > {"test", "test/bridge"}
     assert {"squad_exact_match", "squad_f1", "squad_accuracy"} <= {row.metric for row in rows}
@@ -62,6 +66,18 @@ def test_hotpotqa_trains(tiny, tmp_path, files):
     assert run("train", tiny, *bindings, "train/english_questions.limit=3", **options) == 0
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
     assert {episode["dataset"] for episode in episodes} == {"hotpotqa"} and len(episodes) == 4
+
+
+@pytest.mark.parametrize("name", [name for name, each in QUESTION_SETS.items() if each.own_passages])
+def test_sets_with_paragraphs_are_searched_by_every_command(name):
+    bound = {each.selector for each in read_file(f"data/{name}.gin") if getattr(each, "parameter", "") == "collections"}
+    assert bound == {"train", "evaluate", "sample", "search_tool"}
+
+
+def test_a_tool_searches_the_paragraphs(tiny, files):
+    bindings = [*SIZES, f"policy.folder='{tiny / 'policy'}'", *small(tiny), "search_tool.warm_up=False"]
+    tool = open_search_tool("quickstart.gin", "data/hotpotqa.gin", bindings=bindings)
+    assert tool.languages == ["en"] and len(tool(["Which magazine was first?"])) == 1
 
 
 def test_several_sets_are_joined_and_limited(files):

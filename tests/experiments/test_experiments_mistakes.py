@@ -63,6 +63,11 @@ def test_an_evaluation_without_questions(refused, tmp_path):
     assert "there is no question to ask" in error and not (tmp_path / "run").exists()
 
 
+def test_a_metric_that_does_not_exist(refused, tmp_path):
+    error = refused("evaluate", "evaluate.metrics=('bleu',)", output=tmp_path / "run")
+    assert "no metric 'bleu' for evaluate.metrics: use c3_recall" in error and not (tmp_path / "run").exists()
+
+
 def test_a_missing_file(refused, tmp_path):
     error = refused("train", gin_files=("ablation/no_penality.gin",), output=tmp_path / "run")
     assert "did you mean ablation/no_penalty.gin?" in error and not (tmp_path / "run").exists()

@@ -12,7 +12,8 @@ from lcrag.episodes import EpisodeRecord, Outcome, r_search
 from lcrag.episodes.evidence_reader import EvidenceReader
 from lcrag.experiments.method import Method
 from lcrag.experiments.readers import local_model
-from lcrag.policy import initialise, load_tokenizer, save_hugging_face
+from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hugging_face
+from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.rewards import r_search_reward, token_f1
 from lcrag.sampling import Generation, generate
 from lcrag.testing import tiny_config
@@ -108,6 +109,10 @@ def test_it_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path
     assert measured["episode/valid_searches"] > 0
     (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
     assert set(episode["rewards"]) == {"total", "mixed_f1", "evidence", "format"} and json.dumps(episode)
+    hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
+    expected = parameter_fingerprint(load_hugging_face(reader_folder)[1])
+    assert hashes["reader/parameters"] == expected != hashes["policy"]
+    assert hashes["reader/tokenizer"] == hashes["tokenizer"]
     assert "local_model.context = 96" in (tmp_path / "run" / "config.gin").read_text()
 
 
@@ -154,8 +159,6 @@ def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_
 
 def test_generate_and_the_reader_agree(reader_folder):
     """Greedy, the sampler behind the reader writes what the library's own `generate` writes."""
-    from lcrag.policy import load_hugging_face
-
     model = local_model(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
     tokenizer, (config, params) = load_tokenizer(reader_folder), load_hugging_face(reader_folder)
     prompts = ["Where?\n", "Peru: capital: Lima\n"]
