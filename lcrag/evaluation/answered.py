@@ -17,6 +17,10 @@ class Answered:
       retrieval_rounds: How often it waited for some of them.
       subsets: Names of the parts of the data set it belongs to and that are reported apart, e.g.
         "native_missing", "copyable", "two_hops".
+      sampled_tokens: How many tokens were sampled for it, those beside the dialogue included; None: not known.
+      answer_retrieved: Whether a passage that a search found holds a golden answer, False without a search; None: not
+        known.
+      plan: The plan that the policy made, in its canonical form; None: it made none.
     """
 
     question_id: str
@@ -27,6 +31,9 @@ class Answered:
     searches: int = 0
     retrieval_rounds: int = 0
     subsets: tuple[str, ...] = ()
+    sampled_tokens: int | None = None
+    answer_retrieved: bool | None = None
+    plan: str | None = None
 
     @property
     def cluster(self) -> str:

@@ -12,7 +12,9 @@ from lcrag.evaluation.scoreboard import Part, Scoreboard, Standing, System, poin
 from lcrag.evaluation.table import Cell, Rank, Table
 from lcrag.evaluation.tables import METRIC_NAMES
 
-NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question")  # neither percentages nor better when higher
+# Neither percentages nor better when higher.
+NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens")
+UNRANKED = (*NOT_SHARES, "failures_without_passage")
 LANGUAGE_NAMES = {"seen": "seen", "zero_shot": "zero-shot", "all": "all"}
 
 
@@ -150,7 +152,7 @@ def _column_cells(column: Column, systems: Sequence[System], marking: Marking) -
     for system, text in texts.items():
         rivals = [other for other in systems if other[0] == system[0] and standings[other] is not None]
         rank: Rank = ""
-        if column.metric not in NOT_SHARES and standings[system] is not None and len(rivals) > 1:
+        if column.metric not in UNRANKED and standings[system] is not None and len(rivals) > 1:
             better = {texts[other] for other in rivals if float(texts[other]) > float(text)}
             rank = "" if len(better) > 1 else "second" if better else "best"
         cells[system] = Cell(text, rank=rank, mark="*" if _is_marked(column, system, marking) else "")

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError
 from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.efficiency import EFFICIENCY, PARTS, score_per_log_token
 from lcrag.evaluation.metrics import question_metrics
 from lcrag.evaluation.significance import paired_t_test
 
@@ -157,8 +158,11 @@ class Scoreboard:
         """Of the paired t-test over the questions of a part, a question's score being the mean over the trials.
 
         All language versions of a question are one observation. NaN where the two were trained on different
-        languages and the part depends on that, or where fewer than two questions are scored on both sides.
+        languages and the part depends on that, where fewer than two questions are scored on both sides, or where the
+        metric is no question's.
         """
+        if metric not in self._scores[0]:
+            return float("nan")
         chosen = [
             self._chosen(index, part) for index, trial in enumerate(self.trials) if trial.system in (system, other)
         ]
@@ -180,6 +184,10 @@ class Scoreboard:
 
     def _value(self, index: int, metric: str, part: Part) -> float:
         """Of one trial: a subset's mean over its questions, a group of languages' mean over the languages' means."""
+        if metric == EFFICIENCY:
+            return score_per_log_token(*(self._value(index, each, part) for each in PARTS))
+        if metric not in self._scores[index]:
+            return float("nan")
         scores, chosen = self._scores[index][metric], self._chosen(index, part)
         chosen = chosen & ~np.isnan(scores)
         if part[0]:

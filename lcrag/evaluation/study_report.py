@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 
+from lcrag.evaluation.cost_plots import draw_costs, draw_searches, has_costs, has_searches
 from lcrag.evaluation.latex import to_latex
 from lcrag.evaluation.paper_tables import (
     Marking,
@@ -13,12 +14,19 @@ from lcrag.evaluation.paper_tables import (
     spread_table,
     study_table,
 )
-from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.phase_times import phase_table
+from lcrag.evaluation.plan_diversity import PlanDiversity, diversity_table, plan_diversity
+from lcrag.evaluation.scoreboard import Scoreboard, Trial
 from lcrag.evaluation.study_plots import STUDIED_GROUPS, TRAINING_PANELS, draw_method_curves, draw_study
 from lcrag.evaluation.table import Table, to_markdown
+from lcrag.evaluation.tool_plots import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in
+from lcrag.evaluation.tool_tables import tool_tables
+from lcrag.evaluation.tool_use import asked_repeatedly, has_tool_use
 from lcrag.evaluation.training_log import Curve
 
 REPORT, LATEX, CURVES, STUDY = "report.md", "tables.tex", "curves.png", "study_{}_{}.png"
+SEARCHES, COSTS = "searches_{}.png", "costs_{}.png"
+PARETO, SELECTIVITY, TOOL_RATES = "pareto_{}_{}.png", "selectivity_{}_{}.png", "tool_rates.png"
 Boards = Mapping[tuple[str, str, str], Scoreboard]
 """(data set, split, decoding) -> its scoreboard."""
 
@@ -48,7 +56,7 @@ class StudyReport:
 
 def study_tables(report: StudyReport) -> list[Table]:
     """Every table of the report, in reading order."""
-    tables = []
+    tables: list[Table | None] = []
     for decoding in dict.fromkeys(decoding for _, _, decoding in report.boards):
         boards = [board for (_, _, own), board in report.boards.items() if own == decoding]
         if report.axis:
@@ -56,7 +64,8 @@ def study_tables(report: StudyReport) -> list[Table]:
         tables.append(overall_table(boards, f"Overall, {decoding}", report.metrics, report.marking))
         for board in boards:
             tables += _tables_of(report, board, f"{board.dataset}, {decoding}")
-    return tables
+    tables.append(phase_table(report.logs))
+    return [table for table in tables if table is not None]
 
 
 def _points_tables(report: StudyReport, board: Scoreboard, decoding: str) -> list[Table]:
@@ -67,15 +76,29 @@ def _points_tables(report: StudyReport, board: Scoreboard, decoding: str) -> lis
     ]
 
 
-def _tables_of(report: StudyReport, board: Scoreboard, where: str) -> list[Table]:
-    """By language, by part, and the spread between runs."""
+def _tables_of(report: StudyReport, board: Scoreboard, where: str) -> list[Table | None]:
+    """By language, by part, the spread between runs, and where there are plans, how many, and the use of a tool."""
     tables: list[Table | None] = [
         language_table(board, f"{_name(metric)} by language, {where}", metric, report.marking)
         for metric in report.metrics[:2]
     ]
     tables.append(part_table(board, f"{_name(report.metrics[0])} by part, {where}", report.metrics[0], report.marking))
     tables.append(spread_table(board, f"Spread between runs, {where}", report.metrics))
-    return [table for table in tables if table is not None]
+    tables.append(diversity_table(_plans(board), f"Plans of right answers, {where}"))
+    return [*tables, *tool_tables(board, where)]
+
+
+def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
+    """System -> the plans of each of its runs that asked more than once, all inference runs of one together."""
+    found: dict[str, dict[str, list[Trial]]] = {}
+    several_models = len({trial.model for trial in board.trials}) > 1
+    for trial in board.trials:
+        name = f"{trial.system[1]}, {trial.model}" if several_models else trial.system[1]
+        found.setdefault(name, {}).setdefault(trial.run, []).append(trial)
+    return {
+        name: [plan_diversity([each for trial in own for each in trial.answered]) for own in runs.values() if own[1:]]
+        for name, runs in found.items()
+    }
 
 
 def _name(metric: str) -> str:
@@ -114,6 +137,38 @@ def _draw(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
         name = STUDY.format(dataset, decoding)
         draw_study(board, report.metrics[0], report.axis, folder / name)
         figures[name] = f"{_name(report.metrics[0])} of {dataset}, {decoding}, by {report.axis}"
+    return figures | _draw_costs(folder, report) | _draw_tool_use(folder, report)
+
+
+def _draw_costs(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
+    """Draws searches, and performance against tokens, for each way of decoding in which they are known."""
+    figures = {}
+    for decoding in dict.fromkeys(decoding for _, _, decoding in report.boards):
+        boards = [board for (_, _, own), board in report.boards.items() if own == decoding]
+        if has_searches(boards):
+            draw_searches(boards, folder / (name := SEARCHES.format(decoding)))
+            figures[name] = f"Searches per question by data set, {decoding}"
+        if has_costs(boards):
+            draw_costs(boards, folder / (name := COSTS.format(decoding)))
+            figures[name] = (
+                f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
+            )
+    return figures
+
+
+def _draw_tool_use(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
+    """Draws reward against tool rate, the rates of single questions and rates over training, where they are known."""
+    figures = {}
+    for (dataset, _, decoding), board in report.boards.items():
+        if has_tool_use(board):
+            draw_pareto(board, folder / (name := PARETO.format(dataset, decoding)))
+            figures[name] = f"Reward against tool rate on {dataset}, {decoding}, by tier; in percent the Pareto share"
+            if asked_repeatedly(board):
+                draw_selectivity(board, folder / (name := SELECTIVITY.format(dataset, decoding)))
+                figures[name] = f"Questions of {dataset}, {decoding}, by the share of their samples with a tool call"
+    if tiers_in(report.logs):
+        draw_tool_rates(report.logs, folder / TOOL_RATES)
+        figures[TOOL_RATES] = "Tool rate over the training steps, by tier"
     return figures
 
 

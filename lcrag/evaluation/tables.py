@@ -21,6 +21,10 @@ METRIC_NAMES = {
     "searches": "searches",
     "retrieval_rounds": "retrieval rounds",
     "seconds_per_question": "seconds a question",
+    "sampled_tokens": "sampled tokens",
+    "score_per_log_token": "score per log token",
+    "failures_without_passage": "failures without a passage",
+    "plan_diversity": "distinct plans",
     "answered": "answered",
 }
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}

@@ -5,10 +5,11 @@ import itertools
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
@@ -16,12 +17,13 @@ from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.display import make_console
 from lcrag.episodes import EpisodeRecord, Runner
+from lcrag.episodes.noting import NotedSearch, noting_searches
 from lcrag.errors import UserError
-from lcrag.evaluation import Answered, Row, place_tables, read_rows, to_rich, write_rows
+from lcrag.evaluation import Answered, Row, diversity_rows, place_tables, read_rows, to_rich, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
 from lcrag.evaluation.tables import METRIC_NAMES
 from lcrag.experiments.checking import check_counts, check_questions
-from lcrag.experiments.method import Method, ProgramOf
+from lcrag.experiments.method import Method, ProgramOf, episodes_of
 from lcrag.experiments.parts import (
     Policy,
     check_shape,
@@ -30,7 +32,10 @@ from lcrag.experiments.parts import (
     make_sampler,
     policy_parameters,
 )
+from lcrag.experiments.tool_rates import CALLS
 from lcrag.retrieval import SearchableCollections
+from lcrag.rewards import Reward
+from lcrag.rewards.containment import holds_answer
 from lcrag.runs import provenance
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.runs.same_run import first_difference
@@ -59,6 +64,7 @@ class Evaluation:
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages, among which an answer's language is identified.
       reading: What the numbers show and do not show, in plain words; for the report.
+      reward: Scores each answer for the metric `reward`, the cost of tools left out; None: only the other metrics.
     """
 
     questions: Sequence[Question]
@@ -70,6 +76,7 @@ class Evaluation:
     seen_languages: Sequence[str] = LCRL_TRAINING
     languages: Sequence[str] = LCRL_LANGUAGES
     reading: str = "One run on one machine; compare methods only over several seeds."
+    reward: Reward | None = None
 
     def __post_init__(self):
         check_counts("Evaluation", runs=self.runs, max_tokens=1 if self.max_tokens is None else self.max_tokens)
@@ -88,10 +95,12 @@ class Evaluation:
         """Asks every question in every way of decoding, with the parameters that the runner's sampler has.
 
         Writes `answers/<label>_<decoding>.jsonl` (a later inference run's with `_run_2`, ... behind it) and adds the
-        rows to `evaluation.json`; the seed of a later run's rows is the text "<seed>, run 2", ...
+        rows to `evaluation.json`; the seed of a later run's rows is the text "<seed>, run 2", ..., that of what several
+        runs say together "<seed>, runs 1 to 5".
         """
         rows: list[Row] = []
         for decoding, temperature in self.temperatures.items():
+            samples: list[Answered] = []
             for number in range(1, (self.runs if temperature else 1) + 1):
                 decoder = self._decoder(runner, temperature, seed + number * SEED_OFFSET)
                 answered = self._ask(decoder, program, f"{label}, {decoding}", console or Console())
@@ -108,6 +117,10 @@ class Evaluation:
                     languages=self.languages,
                 )
                 rows += [*measured, *_inference_times(measured, decoder.statistics.seconds / len(answered))]
+                samples += answered
+            if self.runs > 1 and temperature:
+                together = {"method": f"{label}, {decoding}", "seed": f"{seed}, runs 1 to {self.runs}"}
+                rows += diversity_rows(samples, model=policy.name, split=self.split, **together)
         _add_rows(folder / EVALUATION, rows)
         return rows
 
@@ -139,11 +152,18 @@ class Evaluation:
             self.run(folder, label, runner, program, dataclasses.replace(policy, name=reference), **options)
 
     def _ask(self, runner: Runner, program: ProgramOf, title: str, console: Console) -> list[Answered]:
-        programs = [(q, program(q), number) for number, q in enumerate(self.questions)]
+        noted: list[list[NotedSearch]] = [[] for _ in self.questions]
+        programs = [(q, noting_searches(program(q), noted[n]), n) for n, q in enumerate(self.questions)]
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(title, total=len(programs))
             records = runner.run(programs, progress=lambda done, _: progress.update(task, completed=done))
-        return [_answered(record) for record in records]
+        found = zip(records, noted, self._rewards(records), strict=True)
+        return [_answered(record, searches, reward) for record, searches, reward in found]
+
+    def _rewards(self, records: Sequence[EpisodeRecord]) -> Sequence[float | None]:
+        if self.reward is None:
+            return [None] * len(records)
+        return self.reward(episodes_of(records, np.arange(len(records), dtype=np.int32)))["total"].tolist()
 
 
 def _inference_times(rows: Sequence[Row], seconds: float) -> list[Row]:
@@ -153,7 +173,7 @@ def _inference_times(rows: Sequence[Row], seconds: float) -> list[Row]:
     return [dataclasses.replace(row, metric=metric, value=seconds, standard_error=math.nan) for row in whole]
 
 
-def _answered(record: EpisodeRecord) -> Answered:
+def _answered(record: EpisodeRecord, searches: Sequence[NotedSearch], reward: float | None) -> Answered:
     question, extra = record.question, record.question.extra
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:
@@ -162,6 +182,9 @@ def _answered(record: EpisodeRecord) -> Answered:
         subsets.append("two_hops")
     if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
         subsets.append(extra["type"])
+    subsets += filter(None, (question.domain, question.tier))
+    if question.domain and question.tier:
+        subsets.append(f"{question.domain}/{question.tier}")
     return Answered(
         question_id=question.id,
         dataset=question.dataset,
@@ -171,7 +194,24 @@ def _answered(record: EpisodeRecord) -> Answered:
         searches=record.counts["searches"],
         retrieval_rounds=record.counts["retrieval_rounds"],
         subsets=tuple(subsets),
+        sampled_tokens=record.counts["policy_tokens"] + record.counts["completion_tokens"],
+        answer_retrieved=holds_answer(_passages(searches), question.answers),
+        plan=_plan(record),
+        domain=question.domain,
+        tier=question.tier,
+        reward=reward,
+        tool_calls=record.counts.get(CALLS),
     )
+
+
+def _passages(searches: Sequence[NotedSearch]) -> Iterator[str]:
+    return (f"{passage.title} {passage.text}" for search in searches for passage in search.passages)
+
+
+def _plan(record: EpisodeRecord) -> str | None:
+    """The plan of an episode as one text, however it was spaced; None if it made none."""
+    plan = record.outcome.extra.get("plan")
+    return None if plan is None else json.dumps(plan, ensure_ascii=False)
 
 
 def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:

@@ -13,12 +13,16 @@ from lcrag.errors import UserError
 from lcrag.evaluation import (
     Answered,
     Comparison,
+    PlanDiversity,
     Report,
     Table,
     compare,
     comparison_table,
+    diversity_table,
     evaluate,
     method_table,
+    phase_table,
+    plan_diversity,
     read_training_log,
     to_rich,
     write_report,
@@ -37,11 +41,15 @@ from lcrag.runs.configured import read_configured
 from lcrag.runs.folder import CONFIG
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
+COSTS = (
+    *("squad_exact_match", "squad_f1", "retrieval_rounds"),
+    *("sampled_tokens", "score_per_log_token", "failures_without_passage"),
+)
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
-    """For each way of decoding a before/after table by language and subset, then every policy in one table."""
+    """For each way of decoding, before and after by language and subset; then every policy: results, costs, plans."""
     split, rows = evaluation.split, []
     groups = [
         [(split, name) for name in ("all", "seen", "zero_shot")],
@@ -68,7 +76,20 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         found.append(comparison_table(comparison, f"Held-out questions, {decoding}", groups, METRICS))
     labels = [f"{label}, {decoding}" for decoding in evaluation.temperatures for label in _labels(evaluation)]
     found.append(method_table(rows, "Every policy, all languages", labels, METRICS, (split, "all")))
-    return found
+    found.append(method_table(rows, "What answers cost, all languages", labels, COSTS, (split, "all")))
+    plans = diversity_table(_plans(folder, evaluation), "Plans of right answers")
+    return found if plans is None else [*found, plans]
+
+
+def _plans(folder: pathlib.Path, evaluation: Evaluation) -> dict[str, list[PlanDiversity]]:
+    """The plans of every policy in each way of decoding that asked more than once."""
+    asked = {
+        f"{label}, {decoding}": (label, decoding)
+        for decoding in evaluation.temperatures
+        for label in _labels(evaluation)
+        if len(inference_runs(folder, label, decoding)) > 1
+    }
+    return {name: [plan_diversity(_answers(folder, *each))] for name, each in asked.items()}
 
 
 def _answers(folder: pathlib.Path, label: str, decoding: str) -> list[Answered]:
@@ -83,20 +104,24 @@ def _labels(evaluation: Evaluation) -> Sequence[str]:
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
     """Prints the tables of a finished run and writes `report.md` with its curves."""
     about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
+    curves = read_training_log(folder / "metrics.jsonl")
     results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
+    if (times := phase_table({title: [curves]})) is not None:
+        results.append(times)
     for table in results:
         console.print(to_rich(table))
     path = write_report(
         folder,
         Report(
-            title=str(read_configured(folder / CONFIG).get("Method.name", "Training run")),
+            title=title,
             summary=f"Started {about['started']}, seed {about['seed']}.",
             command=" ".join(about["command"]),
             commit=about["commit"] or "not in a repository",
             versions={**about["packages"], "devices": ", ".join(about["devices"])},
             tables=tuple(results),
             reading=evaluation.reading if evaluation else "Nothing was evaluated.",
-            curves=read_training_log(folder / "metrics.jsonl"),
+            curves=curves,
         ),
     )
     console.print(f"The report is in {path}")

@@ -1,0 +1,109 @@
+"""Figures of what answers cost: searches by data set, performance against tokens (GlobalRAG, figures 6, 8 to 12)."""
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib
+import matplotlib.axes
+import matplotlib.collections
+import matplotlib.figure
+import matplotlib.ticker
+import numpy as np
+
+from lcrag.evaluation.efficiency import EFFICIENCY, PARTS
+from lcrag.evaluation.plots import COLOURS, GRID, INK, STYLE
+from lcrag.evaluation.scoreboard import Part, Scoreboard, System
+
+WHOLE: Part = ("", "all")
+_LARGEST_BUBBLE = 900.0  # points²
+
+
+def mean_of(board: Scoreboard, system: System, metric: str) -> float:
+    """A system's mean over all languages; NaN where it has none."""
+    standing = board.standing(system, metric, WHOLE) if system in board.systems else None
+    return np.nan if standing is None else standing.value
+
+
+def has_searches(boards: Sequence[Scoreboard]) -> bool:
+    """Whether anything was searched for."""
+    return any(mean_of(board, system, "searches") > 0 for board in boards for system in board.systems)
+
+
+def has_costs(boards: Sequence[Scoreboard]) -> bool:
+    """Whether it is known of some system how many tokens its answers took."""
+    return any(mean_of(board, system, EFFICIENCY) > 0 for board in boards for system in board.systems)
+
+
+def draw_searches(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
+    """Draws the searches of every system on every data set as bars into a PNG (GlobalRAG, figure 6)."""
+    systems = _systems(boards)
+    width = 0.8 / len(systems)
+    with matplotlib.rc_context(STYLE):
+        figure = matplotlib.figure.Figure(figsize=(2.2 + 1.6 * len(boards), 3.8), dpi=150, layout="constrained")
+        axes = figure.subplots()
+        for number, system in enumerate(systems):
+            heights = [mean_of(board, system, "searches") for board in boards]
+            places = np.arange(len(boards)) + (number - (len(systems) - 1) / 2) * width
+            axes.bar(places, np.nan_to_num(heights), width, label=_label(system, systems), color=_colour(number))
+        axes.set_title("Searches per question")
+        axes.set_xticks(range(len(boards)), [board.dataset for board in boards])
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        _legend(figure, axes)
+        figure.savefig(path)
+
+
+def draw_costs(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
+    """Draws performance against the tokens sampled, a panel for each data set, into a PNG (GlobalRAG, figures 8 to 12).
+
+    A bubble's area is the score per log token, the largest one of all panels being the largest bubble.
+    """
+    systems = _systems(boards)
+    largest = np.nanmax([mean_of(board, system, EFFICIENCY) for board in boards for system in board.systems])
+    with matplotlib.rc_context(STYLE):
+        figure = matplotlib.figure.Figure(figsize=(4.3 * len(boards), 3.8), dpi=150, layout="constrained")
+        row = np.atleast_1d(figure.subplots(1, len(boards)))
+        for board, axes in zip(boards, row, strict=True):
+            for number, system in enumerate(systems):
+                exact, f1, tokens = (mean_of(board, system, metric) for metric in PARTS)
+                area = _LARGEST_BUBBLE * mean_of(board, system, EFFICIENCY) / largest
+                score, label = 50 * (exact + f1), _label(system, systems)
+                axes.scatter(tokens, score, s=np.nan_to_num(area), color=_colour(number), alpha=0.75, label=label)
+            _finish(axes, board.dataset)
+        _legend(figure, row[0])
+        figure.savefig(path)
+
+
+def _systems(boards: Sequence[Scoreboard]) -> list[System]:
+    return list(dict.fromkeys(system for board in boards for system in board.systems))
+
+
+def _label(system: System, systems: Sequence[System]) -> str:
+    return system[1] if len({model for model, _ in systems}) == 1 else f"{system[1]}, {system[0]}"
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _finish(axes: matplotlib.axes.Axes, title: str) -> None:
+    axes.set_title(title)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.set_xlabel("sampled tokens a question")
+    axes.set_ylabel("mean of EM and F1 (%)")
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(0.25)
+
+
+def _legend(figure: matplotlib.figure.Figure, axes: matplotlib.axes.Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        placed = {"loc": "outside lower center", "ncols": min(4, len(handles)), "frameon": False, "labelcolor": INK}
+        legend = figure.legend(handles, labels, **placed)
+        for handle in legend.legend_handles:
+            if isinstance(handle, matplotlib.collections.PathCollection):  # else bubbles as large as in some panel
+                handle.set_sizes([60.0])
