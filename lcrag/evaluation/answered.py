@@ -21,6 +21,10 @@ class Answered:
       answer_retrieved: Whether a passage that a search found holds a golden answer, False without a search; None: not
         known.
       plan: The plan that the policy made, in its canonical form; None: it made none.
+      domain: The question's domain, empty where there is one way of answering only.
+      tier: The tier of its language, empty where there are none.
+      reward: What the answer earns, without the cost of tools, in [0, 1]; None: not scored.
+      tool_calls: How often the translation tool was called; None: the program has none.
     """
 
     question_id: str
@@ -34,6 +38,10 @@ class Answered:
     sampled_tokens: int | None = None
     answer_retrieved: bool | None = None
     plan: str | None = None
+    domain: str = ""
+    tier: str = ""
+    reward: float | None = None
+    tool_calls: int | None = None
 
     @property
     def cluster(self) -> str:

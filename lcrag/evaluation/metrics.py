@@ -28,10 +28,12 @@ def question_metrics(
       own, after SQuAD's normalisation: `squad_exact_match`, `squad_f1` (where "yes" and "no" are right as a whole only,
       as in HotpotQA's script) and `squad_accuracy` (a gold is contained in the answer); `correct_language` (its rule:
       `correct_language`), `searches`, `retrieval_rounds`, `sampled_tokens`, `failures_without_passage` (see
-      `failures_without_passage`) and `answered` (1 if there is an answer).
+      `failures_without_passage`), `reward` and `tool_calls` as they were noted, `tool_rate` (1 if the tool was called)
+      and `answered` (1 if there is an answer).
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
     right = rewards.squad_exact_match(answers, golds)
+    calls = np.array([question.tool_calls for question in answered], float)  # None becomes NaN
     return {
         "c3_recall": rewards.c3_recall(answers, golds),
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
@@ -45,6 +47,9 @@ def question_metrics(
         "retrieval_rounds": np.array([question.retrieval_rounds for question in answered], float),
         "sampled_tokens": np.array([question.sampled_tokens for question in answered], float),
         "failures_without_passage": failures_without_passage(answered, right),
+        "reward": np.array([question.reward for question in answered], float),
+        "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
+        "tool_calls": calls,
         "answered": np.array([bool((answer or "").strip()) for answer in answers], float),
     }
 

@@ -13,8 +13,8 @@ from lcrag.evaluation.table import Cell, Rank, Table
 from lcrag.evaluation.tables import METRIC_NAMES
 
 # Neither percentages nor better when higher.
-NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens")
-UNRANKED = (*NOT_SHARES, "failures_without_passage")
+NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "tool_calls")
+UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate")
 LANGUAGE_NAMES = {"seen": "seen", "zero_shot": "zero-shot", "all": "all"}
 
 
@@ -80,7 +80,7 @@ def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> 
     if not board.subsets:
         return None
     parts: list[Part] = [("", group) for group in ("all", "seen", "zero_shot")]
-    parts += [(subset, "all") for subset in board.subsets]
+    parts += [(subset, "all") for subset in board.subsets if "/" not in subset]  # parts of parts have tables of theirs
     names = [(subset or LANGUAGE_NAMES[group]).replace("_", " ") for subset, group in parts]
     columns = [Column(board, metric, part, name) for part, name in zip(parts, names, strict=True)]
     return _table(columns, title, marking, "A part's mean is over its questions.")

@@ -25,6 +25,9 @@ METRIC_NAMES = {
     "score_per_log_token": "score per log token",
     "failures_without_passage": "failures without a passage",
     "plan_diversity": "distinct plans",
+    "reward": "reward",
+    "tool_rate": "tool rate",
+    "tool_calls": "tool calls",
     "answered": "answered",
 }
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}

@@ -16,6 +16,7 @@ from lcrag.episodes import EpisodeRecord, Program
 from lcrag.episodes.collection_choice import CollectionChoice, every_collection
 from lcrag.episodes.prompts import answer_language
 from lcrag.errors import UserError
+from lcrag.experiments.tool_rates import tool_rates
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.rewards import Episodes, Reward, TermSum
 
@@ -106,21 +107,30 @@ class Method:
         groups = [self.group_of(record.question) for record in records]
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         ids = np.array([numbers[group] for group in groups], np.int32)
-        rewards = self.reward(
-            Episodes(
-                answers=[record.outcome.answer for record in records],
-                golds=[record.question.answers for record in records],
-                group_ids=ids,
-                languages=[answer_language(record.question) for record in records],
-                questions=[record.question.text for record in records],
-                extra=[record.outcome.extra for record in records],
-                known=[record.question.extra for record in records],
-                step=step,
-            )
-        )
+        rewards = self.reward(episodes_of(records, ids, step))
         totals = np.asarray(rewards["total"], np.float32)
         advantages = np.asarray(group_advantages(totals, ids, normalise_std=self.normalise_std))
         return Scored(tuple(records), tuple(groups), ids, rewards, advantages)
+
+
+def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:
+    """What rewards may know of finished episodes.
+
+    Args:
+      records: The episodes.
+      group_ids: The group of each.
+      step: The training step.
+    """
+    return Episodes(
+        answers=[record.outcome.answer for record in records],
+        golds=[record.question.answers for record in records],
+        group_ids=group_ids,
+        languages=[answer_language(record.question) for record in records],
+        questions=[record.question.text for record in records],
+        extra=[record.outcome.extra for record in records],
+        known=[record.question.extra for record in records],
+        step=step,
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,6 +172,7 @@ class Scored:
             "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in self.records])),
             "episode/tokens": float(np.mean(lengths)),
             "groups/without_variance": float(np.mean(self.without_variance[firsts])),
+            **tool_rates(self.records, self.rewards),
         }
 
 
