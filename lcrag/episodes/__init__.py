@@ -46,6 +46,7 @@ from lcrag.episodes.rollout import RolloutStatistics
 from lcrag.episodes.routing import Route, all_at_once, english_only, local_first, native_only
 from lcrag.episodes.runner import Runner
 from lcrag.episodes.tags import neutralise
+from lcrag.episodes.translate_r1 import translate_r1
 from lcrag.episodes.translation import Translated, Translator
 
 __all__ = [
@@ -105,4 +106,5 @@ __all__ = [
     "search_o1",
     "search_r1",
     "sure",
+    "translate_r1",
 ]

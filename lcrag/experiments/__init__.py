@@ -9,6 +9,7 @@ import lcrag.experiments.readers  # noqa: F401
 from lcrag.experiments.building import build
 from lcrag.experiments.compiling import compile_programs
 from lcrag.experiments.curating import curate
+import lcrag.experiments.translators  # noqa: F401
 from lcrag.experiments.evaluating import evaluate
 from lcrag.experiments.exporting import export
 from lcrag.experiments.fine_tuning import sft

@@ -7,9 +7,11 @@ from typing import Literal
 import gin
 from rich.console import Console
 
+from lcrag.data.translation.service import USUAL_TRANSLATION_LIMITS, TranslationEndpoint, TranslationLimits
+from lcrag.episodes import Translator
 from lcrag.errors import UserError
 from lcrag.experiments.tool import serve_over_stdio, tool_extensions
-from lcrag.retrieval import Collections, SearchableCollections
+from lcrag.retrieval import Collections, NoCollections, SearchableCollections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
     GoogleCustomSearch,
@@ -24,6 +26,7 @@ from lcrag.retrieval.remote import (
 )
 from lcrag.retrieval.service import (
     USUAL_LIMITS,
+    Extension,
     ServiceLimits,
     address_of,
     is_loopback,
@@ -35,6 +38,7 @@ from lcrag.tool import USUAL_TOOL_LIMITS, SearchTool, ToolLimits, ToolService
 
 gin.register(ServiceLimits, module="lcrag.retrieval")
 gin.register(Patience, module="lcrag.retrieval")
+gin.external_configurable(NoCollections, module="lcrag.retrieval")
 
 
 @gin.configurable
@@ -44,24 +48,27 @@ def serve(
     *,
     collections: SearchableCollections | None = None,
     tool: SearchTool | None = None,
+    translator: Translator | None = None,
     transport: Literal["http", "stdio"] = "http",
     host: str = "127.0.0.1",
     port: int = 8000,
     default_language: str | None = None,
     limits: ServiceLimits = USUAL_LIMITS,
     tool_limits: ToolLimits = USUAL_TOOL_LIMITS,
+    translation_limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
     window_seconds: float = 0.003,
     batch_queries: int = 512,
     warm_up_queries: Sequence[int] = (1, 16, 64, 256),
 ) -> None:
-    """Answers `/retrieve`, and with a tool `/search_tool` and `/mcp`, until SIGTERM or Ctrl-C; then finishes the
-    requests in flight.
+    """Answers `/retrieve`, with a tool `/search_tool` and `/mcp`, and with a translator `/translate`, until SIGTERM or
+    Ctrl-C; then finishes the requests in flight.
 
     Args:
       output_dir: Not used.
       words: Not used.
-      collections: What `/retrieve` searches; None: the tool's collections.
+      collections: What `/retrieve` searches; None: the tool's collections, and without a tool none.
       tool: A policy that searches, for others to call.
+      translator: Translates for others; it may be all that is served.
       transport: "stdio" serves the tool alone, by MCP to the one agent that started this process.
       host: Address to listen on; the default can be reached from this machine only.
       port: 0 takes any that is free.
@@ -69,7 +76,8 @@ def serve(
         collection, or the only one there is.
       limits: What a request for searches may ask for.
       tool_limits: What a request to the tool may ask for.
-      window_seconds: How long a request waits for others to share its search, or its run of the tool.
+      translation_limits: What a request for translations may ask for.
+      window_seconds: How long a request waits for others to share its search, its run of the tool or its translation.
       batch_queries: A shared search takes no further request once it has this many queries.
       warm_up_queries: Sizes of the searches done before the first request, so that none waits for a compilation;
         collections that are elsewhere themselves are not warmed up.
@@ -83,10 +91,17 @@ def serve(
     if transport == "stdio":
         _serve_stdio(service)
         return
-    searched = _searched(collections, tool)
+    searched = _searched(collections, tool, translator)
     with listen(host, port) as listener:
         console, address, local_only = Console(), address_of(listener), is_loopback(listener)
-        extensions, said = tool_extensions(service, address, local_only=local_only) if service else ([], [])
+        said = [f"serving {', '.join(searched.languages)} at {address}/retrieve"] if searched.languages else []
+        extensions: list[Extension] = []
+        if service is not None:
+            added, lines = tool_extensions(service, address, local_only=local_only)
+            extensions, said = [*extensions, *added], [*said, *lines]
+        if translator is not None:
+            extensions.append(TranslationEndpoint(translator, limits=translation_limits, window_seconds=window_seconds))
+            said.append(f"translations at {address}/translate")
         application = make_application(
             searched,
             limits=limits,
@@ -96,18 +111,26 @@ def serve(
             extensions=extensions,
         )
         warm_up(searched, warm_up_queries)
-        for line in (f"serving {', '.join(searched.languages)} at {address}/retrieve", *said):
+        for line in said:
             console.print(line, markup=False, soft_wrap=True)
         if not local_only:
-            console.print("whoever can reach this address can search: there is no authentication", soft_wrap=True)
-        longest = max(limits.search_seconds, tool_limits.answer_seconds if service else 0.0)
+            console.print("whoever can reach this address can use it: there is no authentication", soft_wrap=True)
+        longest = max(
+            limits.search_seconds,
+            tool_limits.answer_seconds if service else 0.0,
+            translation_limits.answer_seconds if translator else 0.0,
+        )
         run_until_stopped(application, listener, longest)
         console.print("stopped; the requests in flight were finished")
 
 
-def _searched(collections: SearchableCollections | None, tool: SearchTool | None) -> SearchableCollections:
+def _searched(
+    collections: SearchableCollections | None, tool: SearchTool | None, translator: Translator | None
+) -> SearchableCollections:
     if collections is not None:
         return collections
+    if tool is None and translator is not None:
+        return NoCollections()
     if tool is None:
         raise UserError(
             "serve.collections has no value: bind it in a gin file or with --gin.serve.collections=VALUE, or serve a"

@@ -1,0 +1,14 @@
+"""Translators, as gin builds them; that of constructed languages is `look_up_translator`, in `domains`."""
+
+import gin
+
+from lcrag.data.translation import FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
+from lcrag.data.translation.remote import RemoteTranslator
+from lcrag.data.translation.service import TranslationLimits
+
+gin.external_configurable(FirstTranslator, module="lcrag.data")
+gin.external_configurable(ModelTranslator, module="lcrag.episodes")
+gin.external_configurable(RememberedTranslator, module="lcrag.data")
+gin.external_configurable(RemoteTranslator, module="lcrag.data")
+gin.external_configurable(TranslationCache, module="lcrag.data")
+gin.register(TranslationLimits, module="lcrag.data")
