@@ -4,6 +4,7 @@ Every function named here is a command of `lcrag`, called as `function(output_di
 """
 
 import lcrag.experiments.datasets  # noqa: F401  gin finds its functions by their names
+import lcrag.experiments.domains  # noqa: F401
 import lcrag.experiments.english  # noqa: F401
 import lcrag.experiments.readers  # noqa: F401
 from lcrag.experiments.building import build
