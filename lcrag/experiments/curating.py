@@ -8,6 +8,7 @@ import gin
 
 from lcrag.errors import UserError
 from lcrag.experiments.demonstrating import demonstrations
+from lcrag.experiments.golden_planning import golden_plans
 from lcrag.experiments.selecting import selection
 from lcrag.experiments.translating import translations
 
@@ -17,6 +18,7 @@ KINDS: Mapping[str, Curation] = {
     "demonstrations": demonstrations,
     "selection": selection,
     "translations": translations,
+    "golden_plans": golden_plans,
 }
 
 

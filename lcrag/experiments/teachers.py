@@ -7,9 +7,11 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import gin
 
 from lcrag.curation.endpoint_teacher import EndpointTeacher
+from lcrag.curation.oracle_demonstrations import AtlasTeacher
 from lcrag.curation.playing import Teacher, play
 from lcrag.data.atlas import World
 from lcrag.data.atlas.parallel_oracle import ParallelOracle, training_memory
+from lcrag.data.atlas.plan_teacher import PlanTeacher
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Generate, Program, Turn
 from lcrag.episodes.batched_search import Search
@@ -117,6 +119,33 @@ def oracle_teacher(
     """
     atlas = world()
     oracle = ParallelOracle(queries=queries, budget=budget, memory=training_memory(atlas, remembered, mistaken, seed))
+    return _rule_based(oracle, tokenizer, context, atlas)
+
+
+@gin.configurable
+def plan_teacher(
+    tokenizer: str,
+    context: int,
+    budget: int = 2,
+    careless: float = 0.0,
+    seed: int = 0,
+    world: Callable[[], World] = atlas_world,
+) -> WritingTeacher:
+    """The atlas's rule-based teacher of golden plans.
+
+    Args:
+      tokenizer: Folder of the policy whose tokens are counted.
+      context: Tokens that a context holds.
+      budget: Searches that it makes for a sub-question before it gives up.
+      careless: Share of the questions that it plans in a circle.
+      seed: Of which questions these are.
+      world: Builds the atlas.
+    """
+    return _rule_based(PlanTeacher(budget=budget, careless=careless, seed=seed), tokenizer, context, world())
+
+
+def _rule_based(oracle: AtlasTeacher, tokenizer: str, context: int, world: World) -> WritingTeacher:
+    """A teacher that follows rules, and so always writes the same."""
 
     def writer(temperature: float) -> Teacher:
         if temperature:
@@ -127,7 +156,7 @@ def oracle_teacher(
         return oracle.next_text(question, [(turn.by, turn.text) for turn in turns])
 
     written = _context_tokenizer(tokenizer)
-    return WritingTeacher(writer=writer, tokenizer=written, context=context, hashes={"world": atlas.fingerprint()})
+    return WritingTeacher(writer=writer, tokenizer=written, context=context, hashes={"world": world.fingerprint()})
 
 
 @gin.configurable
