@@ -3,14 +3,15 @@
 Every function named here is a command of `lcrag`, called as `function(output_dir, words)`.
 """
 
-import lcrag.experiments.datasets  # noqa: F401  gin finds its functions by their names
+import lcrag.experiments.comprehension  # noqa: F401  gin finds its functions by their names
+import lcrag.experiments.datasets  # noqa: F401
 import lcrag.experiments.domains  # noqa: F401
 import lcrag.experiments.english  # noqa: F401
 import lcrag.experiments.readers  # noqa: F401
+import lcrag.experiments.translators  # noqa: F401
 from lcrag.experiments.building import build
 from lcrag.experiments.compiling import compile_programs
 from lcrag.experiments.curating import curate
-import lcrag.experiments.translators  # noqa: F401
 from lcrag.experiments.evaluating import evaluate
 from lcrag.experiments.exporting import export
 from lcrag.experiments.fine_tuning import sft

@@ -148,7 +148,7 @@ def golden_answers(
         context=surroundings.longest_tokens - 1,  # the end of sequence
     )
     with counted_bad_rows() as bad_rows:
-        return _of_records(records, encoder, bad_rows, misread)
+        return rows_of_records(records, encoder, bad_rows, misread)
 
 
 @gin.configurable
@@ -193,7 +193,7 @@ def oracle_demonstrations(
     )
     records = itertools.islice(demonstrator.stream(seed), count)
     with counted_bad_rows() as bad_rows:
-        return _of_records(records, surroundings.encoder(end_of_sequence), bad_rows)
+        return rows_of_records(records, surroundings.encoder(end_of_sequence), bad_rows)
 
 
 def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_rows: BadRows) -> list[Trajectory]:
@@ -215,7 +215,7 @@ def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_r
     return rows
 
 
-def _of_records(
+def rows_of_records(
     records: Iterable[EpisodeRecord],
     encoder: RowEncoder,
     bad_rows: BadRows,
