@@ -16,10 +16,11 @@ from collections.abc import Callable
 import numpy as np
 
 from lcrag import rewards
-from lcrag.testing import plain_rewards
+from lcrag.testing import plain_costs, plain_rewards
 
 ANSWERS, GOLDS = 4096, 3
 GROUPS, GROUP_SIZE = 256, 16
+COSTED_GROUPS, SAMPLES = 768, 8  # a step of Translate-R1
 ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz  ",
     "абвгдежзиклмнопрсту  ",
@@ -41,12 +42,28 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def compare(name: str, fast: Callable[[], np.ndarray], plain: Callable[[], list[float]], repeats: int) -> None:
+def compare(
+    name: str, fast: Callable[[], np.ndarray], plain: Callable[[], list], repeats: int, tolerance: float = 1e-12
+) -> None:
     first = seconds(fast)
-    np.testing.assert_allclose(fast(), plain(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(fast(), plain(), rtol=0, atol=tolerance)
     times = [(seconds(fast), seconds(plain)) for _ in range(repeats)]
     ours, theirs = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
     print(f"{name:24} {ours:9.1f} ms {theirs:12.1f} ms {theirs / ours:8.1f} x {first:12.2f} s")
+
+
+def compare_costs(repeats: int) -> None:
+    """The costs of tool calls, one row a mechanism."""
+    drawn = np.random.default_rng(0)
+    shape = (COSTED_GROUPS, SAMPLES)
+    correct = drawn.random(shape) < drawn.random((COSTED_GROUPS, 1))
+    groups = (correct.astype(np.float32), drawn.integers(0, 3, shape), correct)
+    plain_groups = tuple(column.tolist() for column in groups)
+    print(f"{COSTED_GROUPS} groups of {SAMPLES} samples that call a tool")
+    for method in ("flat", "otc", "group_relative", "gated"):
+        fast = lambda method=method: np.asarray(rewards.cost_adjusted_rewards(*groups, method))  # noqa: E731
+        plain = lambda method=method: plain_costs.cost_adjusted_rewards(*plain_groups, method)  # noqa: E731
+        compare(f"cost: {method}", fast, plain, repeats, tolerance=1e-6)
 
 
 def main() -> None:
@@ -64,6 +81,7 @@ def main() -> None:
     coupled = (answers, np.zeros(ANSWERS), np.arange(ANSWERS) % GROUPS)
     fast = lambda: rewards.anti_consistency(*coupled)  # noqa: E731
     compare("anti_consistency", fast, lambda: plain_rewards.anti_consistency_sets_once(*coupled), repeats)
+    compare_costs(repeats)
 
 
 if __name__ == "__main__":

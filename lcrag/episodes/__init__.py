@@ -43,9 +43,10 @@ from lcrag.episodes.requests import (
 )
 from lcrag.episodes.retrying import Retries
 from lcrag.episodes.rollout import RolloutStatistics
-from lcrag.episodes.routing import Route, all_at_once, english_only, local_first, native_only
+from lcrag.episodes.routing import Route, all_at_once, available_first, english_only, local_first, native_only
 from lcrag.episodes.runner import Runner
 from lcrag.episodes.tags import neutralise
+from lcrag.episodes.translate_and_search import translate_and_search
 from lcrag.episodes.translate_r1 import translate_r1
 from lcrag.episodes.translation import Translated, Translator
 
@@ -86,6 +87,7 @@ __all__ = [
     "all_at_once",
     "answer_from_evidence",
     "answer_in",
+    "available_first",
     "d_rag",
     "direct_inference",
     "english_only",
@@ -106,5 +108,6 @@ __all__ = [
     "search_o1",
     "search_r1",
     "sure",
+    "translate_and_search",
     "translate_r1",
 ]

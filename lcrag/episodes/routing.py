@@ -26,6 +26,17 @@ def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[s
 
 
 @gin.register
+def available_first(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
+    """`local_first`, for questions in languages without a collection, too: their first search goes to English.
+
+    So where the native language has none, the translated question is searched in English, then in all others. Without
+    English the first collection of the set takes its place.
+    """
+    home = native if native in collections else "en" if "en" in collections else next(iter(collections), native)
+    return local_first(search, home, collections)
+
+
+@gin.register
 def native_only(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """The ablation without multi-language rollout: every search goes to the native collection (LcRL, table 2)."""
     return (native,)

@@ -1,7 +1,8 @@
-"""Translators, as gin builds them; that of constructed languages is `look_up_translator`, in `domains`."""
+"""Translators, and the teacher that has questions translated, as gin builds them; see `domains` for the look-up."""
 
 import gin
 
+from lcrag.data.atlas.translating_oracle import TranslatingOracle
 from lcrag.data.translation import FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
 from lcrag.data.translation.remote import RemoteTranslator
 from lcrag.data.translation.service import TranslationLimits
@@ -10,5 +11,6 @@ gin.external_configurable(FirstTranslator, module="lcrag.data")
 gin.external_configurable(ModelTranslator, module="lcrag.episodes")
 gin.external_configurable(RememberedTranslator, module="lcrag.data")
 gin.external_configurable(RemoteTranslator, module="lcrag.data")
+gin.external_configurable(TranslatingOracle, module="lcrag.data")
 gin.external_configurable(TranslationCache, module="lcrag.data")
 gin.register(TranslationLimits, module="lcrag.data")
