@@ -26,6 +26,7 @@ from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.exchange import Exchange
 from lcrag.episodes.live import LiveEpisode
 from lcrag.episodes.requests import Found
+from lcrag.episodes.transcript import Transcript
 from lcrag.episodes.translation import answer_translations
 from lcrag.errors import UserError
 from lcrag.sampling import Sampled
@@ -114,8 +115,8 @@ def _each(write: Callable[[LiveEpisode], None], playing: Sequence[LiveEpisode], 
 def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) -> None:
     """Lets the teacher write as long as the program asks for nothing else."""
     while (request := episode.take_generation()) is not None:
-        transcript = episode.transcript
-        text = teacher(episode.question, [Turn("environment", transcript.prompt), *transcript.turns], request)
+        turns = [Turn("environment", _opening(episode.transcript)), *episode.transcript.turns]
+        text = teacher(episode.question, turns, request)
         tokens = np.asarray(tokenizer.encode(text), np.int32)
         episode.sampled(Sampled(tokens, np.zeros(len(tokens), np.float32), text, "stop"))
     if episode.take_asides():
@@ -123,6 +124,11 @@ def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) 
             f"the program of {episode.name} completes prompts beside its dialogue, and no teacher writes those: make"
             " demonstrations of another program"
         )
+
+
+def _opening(transcript: Transcript) -> str:
+    """What the environment said first; the chat template around it is that of the policy, not of the teacher."""
+    return "\n\n".join(filter(None, (transcript.system, "".join(transcript.opening))))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

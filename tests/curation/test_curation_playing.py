@@ -8,9 +8,10 @@ import pytest
 from lcrag.curation.golden_answers import GoldenAnswers, misread
 from lcrag.curation.playing import play
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Retries, Runner, direct_inference, hierarchical_search, ircot, rag
+from lcrag.episodes import Chat, Retries, Runner, direct_inference, hierarchical_search, ircot, r_search, rag
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
+from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
@@ -63,6 +64,20 @@ def test_a_played_episode_is_the_runners():
         np.testing.assert_array_equal(record.by_policy, other.by_policy)
         assert (record.turns, record.outcome, record.counts) == (other.turns, other.outcome, other.counts)
         assert not record.log_probabilities.any()
+
+
+def test_the_teacher_sees_no_chat_template_of_the_policy():
+    template = ChatTemplate("{% for each in messages %}[{{ each.role }}]{{ each.content }}{% endfor %}[assistant]")
+    tokenizer, seen = dataclasses.replace(TOKENIZER, chat_template=template), []
+
+    def teacher(asked, turns, request):
+        seen.append(turns[0].text)
+        return "<answer> Lima</answer>"
+
+    cast = [(question(), r_search(question(), LANGUAGES))]
+    [record] = play(cast, teacher, search, ContextTokenizer(tokenizer, Chat()), context=2000)
+    assert seen == [f"{record.system}\n\n{record.opening[0]}"] and "[" not in seen[0]
+    assert record.prompt.startswith("[system]") and record.outcome.answer == "Lima"
 
 
 def test_all_programs_search_together():
