@@ -1,12 +1,16 @@
 """R-Search end to end: trained with another architecture's model as the reader, its ablations, and its cold start."""
 
+import functools
 import json
 
+import gin
 import jax
 import numpy as np
 import pytest
 from experiment_parts import TOKENIZER, json_lines, one_device, run
 
+from lcrag.curation import oracle_demonstrations
+from lcrag.data.atlas import build_world
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome, r_search
 from lcrag.episodes.evidence_reader import EvidenceReader
@@ -14,9 +18,11 @@ from lcrag.experiments.method import Method
 from lcrag.experiments.readers import local_model
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hugging_face
 from lcrag.policy.fingerprint import parameter_fingerprint
+from lcrag.retrieval import Hit
 from lcrag.rewards import r_search_reward, token_f1
 from lcrag.sampling import Generation, generate
 from lcrag.testing import tiny_config
+from lcrag.testing.pretended_collections import PretendedCollections
 
 GIN = "r_search_atlas.gin"
 SIZES = (
@@ -134,12 +140,32 @@ def test_who_only_asks_needs_no_reader(tiny, tmp_path):
     assert run("evaluate", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "asked") == 0
 
 
+class Exact(PretendedCollections):
+    """Finds the passage whose title and label are asked for, and nothing else."""
+
+    def hits(self, query, language, k):
+        found = passages_by_query(language).get(query)
+        return [Hit(id=found.id, title=found.title, text=found.text, score=1.0, language=language)] if found else []
+
+
+@functools.cache
+def passages_by_query(language):
+    return {f"{each.title} {each.text.partition(':')[0]}": each for each in build_world(0).passages(language)}
+
+
+@gin.configurable
+def exact_collections():
+    return Exact(("en", "fi"))
+
+
 @pytest.mark.parametrize("evidence", [True, False])
-def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_path, evidence):
+def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_path, evidence, monkeypatch):
+    monkeypatch.setattr(oracle_demonstrations, "TOGETHER", 24)
     bindings = (
         "STEPS=2",
+        "TRAINING_LANGUAGES=('en', 'fi')",
         "sft.rows_per_step=4",
-        "sft.collections=@load_collections()",
+        "sft.collections=@exact_collections()",
         "local_model.folder='nowhere'",
         "r_search.observation_tokens=48",
         "train/oracle_demonstrations.count=12",
