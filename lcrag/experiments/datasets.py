@@ -15,7 +15,7 @@ from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.data.shares import limited
-from lcrag.data.translation import EndpointTranslator, TranslationCache, Translator, parallel_versions
+from lcrag.data.translation import EndpointTranslator
 from lcrag.experiments.parts import cache_folder, configured_encoder, kept_collections, resolved_folder
 from lcrag.retrieval import Collections
 
@@ -159,21 +159,3 @@ def jsonl_questions(
     """
     with counted_bad_rows() as bad_rows:
         return jsonl.jsonl_questions(files, dataset=dataset, languages=languages, bad_rows=bad_rows)
-
-
-@gin.configurable
-def parallel_questions(
-    questions: Sequence[Question],
-    languages: Sequence[str],
-    translations: str,
-    translator: Translator | None = None,
-) -> list[Question]:
-    """Each question in all languages: what the data set lacks is translated once and kept in a file.
-
-    Args:
-      questions: What there is.
-      languages: Languages that every question gets.
-      translations: The file, JSON lines; it is made if it is not there.
-      translator: Whom to ask for what the file lacks; None: nobody.
-    """
-    return parallel_versions(questions, languages, TranslationCache(translations, translator))

@@ -26,6 +26,7 @@ from lcrag.curation.translation import (
     fill_lanes,
     lanes_of,
     sift,
+    to_translate,
 )
 from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.questions import Question
@@ -121,7 +122,7 @@ def translations(
     sources = sift(questions, thresholds, preferred=PREFERRED, seed=seed)
     lanes = lanes_of(sources, languages, places, together=together)
     exact = exact or {}
-    models = _models(translator, judge, [code for code in languages if code not in exact])
+    models = _models(translator, judge, [code for code in to_translate(lanes, sources) if code not in exact])
     about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
     config, console = gin.operative_config_str(), make_console()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=("questions",)) as run:

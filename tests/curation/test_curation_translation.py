@@ -435,14 +435,14 @@ def test_a_local_model_is_asked_in_batches():
         return [Completion(text=prompt * 2, finish_reason="eos", tokens=1) for prompt, _ in requests]
 
     async def saying(*asks):
-        model = CompleterModel("m", completer)
+        model = CompleterModel(completer)
         return await asyncio.gather(*map(model.say, asks), return_exceptions=True)
 
     assert asyncio.run(saying(*(ask(f"p{n}", number=n % 2) for n in range(9)))) == [f"p{n}" * 2 for n in range(9)]
     assert sum(map(len, batches)) == 9 and len(batches) <= 2 and set(sum(batches, [])) == {0.0, 0.7}
     assert all(isinstance(each, UserError) for each in asyncio.run(saying(ask("bad"), ask("good"))))
     with pytest.raises(UserError, match="CompleterModel.in_flight is 0"):
-        CompleterModel("m", completer, in_flight=0)
+        CompleterModel(completer, in_flight=0)
 
 
 def test_sources_are_sifted_and_put_in_one_order_for_all_languages():

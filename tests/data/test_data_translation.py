@@ -1,4 +1,4 @@
-"""Parallel versions by translation: what is asked, what is remembered, and what a kill leaves behind."""
+"""Translators: what is asked, what is remembered, and what a kill leaves behind."""
 
 import json
 import signal
@@ -11,23 +11,16 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from lcrag.data.batches import coupled
-from lcrag.data.questions import Question
 from lcrag.data.translation import (
     EndpointTranslator,
     FirstTranslator,
     ModelTranslator,
     RememberedTranslator,
     TranslationCache,
-    parallel_versions,
 )
 from lcrag.episodes import Completion, TranslationFailure
 from lcrag.errors import UserError
 from lcrag.testing.local_server import served
-
-
-def question(number, language, *answers, text="who?"):
-    return Question(id=str(number), dataset="asked", language=language, text=text, answers=answers)
 
 
 class Marking:
@@ -39,27 +32,6 @@ class Marking:
     def __call__(self, texts, source, target):
         self.asked.append((tuple(texts), source, target))
         return [f"{text}>{target}" for text in texts]
-
-
-def test_every_question_gets_all_languages():
-    translator = Marking()
-    questions = [question(1, "fi", "Ruotsi", "1995"), question(2, "ja", "1995年"), question(2, "en", "1995")]
-    versions = parallel_versions(questions, ("en", "fi", "ja"), translator)
-    assert [(each.id, each.language) for each in versions] == [(n, code) for n in "12" for code in ("en", "fi", "ja")]
-    assert [len(group) for group in coupled(versions)] == [3, 3]
-    english, finnish, japanese = versions[:3]
-    assert finnish == questions[0] and versions[3] == questions[2]  # what is there is kept
-    assert (english.text, english.answers) == ("who?>en?", ("Ruotsi>en", "1995"))  # a number is no word
-    assert japanese.extra == {"translated_from": "fi"}
-    assert versions[4].extra == {"translated_from": "ja"} and versions[4].answers == ("1995年>fi",)
-
-
-def test_a_text_is_asked_once_for_each_direction():
-    translator = Marking()
-    parallel_versions([question(n, "fi", "Ruotsi", "ruotsi") for n in range(3)], ("en", "ru"), translator)
-    assert sorted(translator.asked) == [(("who?", "Ruotsi", "ruotsi"), "fi", code) for code in ("en", "ru")]
-    with pytest.raises(UserError, match="unknown language 'xx'"):
-        parallel_versions([], ("xx",), translator)
 
 
 def test_the_cache_asks_for_what_it_lacks(tmp_path):
@@ -228,8 +200,6 @@ def test_an_endpoint_translates(endpoint, monkeypatch):
     assert silent == TranslationFailure("the model does not translate, it says 'Sure!'")
     [unknown] = translator(["Ruotsi"], "fi", "xx")
     assert unknown == TranslationFailure("the model is asked for no language 'xx'")
-    with pytest.raises(UserError, match="a text is not translated: the model does not translate, it says 'Sure!'"):
-        parallel_versions([question(1, "fi", "Ruotsi")], ("en",), EndpointTranslator("chatty", url))
     with pytest.raises(
         UserError, match="does not answer .*no such model.*: mend its address, its key or its model"
     ) as caught:

@@ -12,11 +12,11 @@ from prepared_data import prepared
 from lcrag.data.questions import Question
 from lcrag.experiments.datasets import (
     mkqa_questions,
-    parallel_questions,
     xor_tydi_questions,
     xquad_collections,
     xquad_questions,
 )
+from lcrag.experiments.translating import translations
 
 ONE_STEP = ("STEPS=1", "train.evaluation=None")
 BROKEN = '{"id": "9", "language": "fi", "question": "Missä?"}'
@@ -104,27 +104,25 @@ def xor_files(folder):
     shutil.copy(prepared("tydiqa/goldp.en.json"), folder / "xor_tydi" / "tydiqa-goldp-v1.1-train.json")
 
 
-def marked(texts, source, target):
-    """A translator that marks."""
-    return [f"{target} {text}" for text in texts]
+def mirrored(texts, source, target):
+    """A translator without mistakes."""
+    return [text[::-1] for text in texts]
 
 
 def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_path, files, capsys):
     xor_files(files)
-    languages = "TRAINING_LANGUAGES=('fi', 'ja')"
-    sizes = (languages, "train/xor_tydi_questions.train=4", *ONE_STEP)
+    sizes = ("TRAINING_LANGUAGES=('fi', 'ja')", "train/xor_tydi_questions.train=4", *ONE_STEP)
     options = {"output": tmp_path / "run"}
     assert run("train", tiny, *sizes, gin_files=("data/xor_tydi.gin",), **options) == 2
     assert "groups of one have no baseline to learn from" in capsys.readouterr().err
-    translations = tmp_path / "translations.jsonl"
-    parallel = (*sizes, f"parallel_questions.translations='{translations}'")
-    assert run("train", tiny, *parallel, gin_files=("data/xor_tydi_parallel.gin",), **options) == 2
-    assert "translations.jsonl lacks" in capsys.readouterr().err
     gin.clear_config()
     questions = xor_tydi_questions("train", ("fi", "ja"), train=4)
-    expected = parallel_questions(questions, ("fi", "ja"), str(translations), marked)
-    assert len(expected) == 16 and all(question.id == expected[0].id for question in expected[:2])
-    assert run("train", tiny, *parallel, gin_files=("data/xor_tydi_parallel.gin",), **options) == 0
+    parts = {"questions": questions, "languages": ("fi", "ja"), "exact": dict.fromkeys(("fi", "ja"), mirrored)}
+    translations(tmp_path / "made", places=len(questions), together=True, **parts)
+    made = f"train/jsonl_questions.files=['{tmp_path / 'made' / 'questions.jsonl'}']"
+    found = json_lines(tmp_path / "made" / "questions.jsonl")
+    assert len(found) == 16 and all(row["id"] == found[0]["id"] for row in found[:2])
+    assert run("train", tiny, *sizes, made, gin_files=("data/xor_tydi_parallel.gin",), **options) == 0
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
     assert [e["language"] for e in episodes] == ["fi", "ja"] and len({e["question_id"] for e in episodes}) == 1
 

@@ -12,8 +12,9 @@ import threading
 from pathlib import Path
 
 import gin
+import jax
 import pytest
-from experiment_parts import contents, json_lines
+from experiment_parts import TOKENIZER, contents, json_lines
 
 from lcrag import main
 from lcrag.curation.translation import STAGES, Ask
@@ -21,6 +22,8 @@ from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.experiments.translating import tier_places
+from lcrag.policy import initialise, load_tokenizer, save_hugging_face
+from lcrag.testing import tiny_config
 from lcrag.testing.local_server import served
 from lcrag.testing.stand_in_chat import stand_in_chat
 
@@ -278,7 +281,7 @@ def test_rows_that_cannot_be_used(row, clue, tmp_path, capsys):
     [
         (("translations.attempts=0",), "translations.attempts is 0"),
         (("EndpointModel.in_flight=0",), "EndpointModel.in_flight is 0"),
-        (("translations.translator=None",), "translations.translator has no value, and en, fi, am need one"),
+        (("translations.translator=None",), "translations.translator has no value, and fi, am need one"),
         (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy is 2"),
         (("translations.places=@tier_places()",), "the language 'fi' is in no tier"),
     ],
@@ -292,3 +295,33 @@ def test_places_by_tier():
     assert tier_places(("en", "am", "bm")) == {"en": 610, "am": 4880, "bm": 3660}
     with pytest.raises(UserError, match="tier_places.quotas has no number for the tier low"):
         tier_places(("am",), {"high": 2})
+
+
+def test_constructed_languages_need_no_model(source, tmp_path):
+    gin.clear_config()
+    line = ["curate", "translations", "--gin_file=curate_translations_constructed.gin"]
+    line += [f"--output_dir={tmp_path / 'run'}", f"--gin.source/jsonl_questions.files=['{source}']"]
+    assert main.run([*line, "--gin.translations.places=4"]) == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert [(each["language"], each["filled"]) for each in report["languages"]] == [("en", 4), ("qki", 4), ("qto", 4)]
+    assert report["requests"] == {} and report["languages"][1]["chrf"] == 1.0
+    rows = json_lines(tmp_path / "run" / "questions.jsonl")
+    assert {row["extra"]["tier"] for row in rows if row["language"] != "en"} == {"synthetic"}
+
+
+def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
+    """Through the sampler; a policy that knows nothing says nothing between tags."""
+    tokenizer = load_tokenizer(TOKENIZER)
+    config = tiny_config(vocabulary_size=tokenizer.vocabulary_size, layers=1, max_positions=4096)
+    params = initialise(config, jax.random.key(0))
+    save_hugging_face(tmp_path / "policy", config, params, eos_ids=tokenizer.eos_ids)
+    tokenizer.backend.save(str(tmp_path / "policy" / "tokenizer.json"))
+    gin.clear_config()
+    line = ["curate", "translations", "--gin_file=curate_translations_local.gin", f"--output_dir={tmp_path / 'run'}"]
+    given = (f"source/jsonl_questions.files=['{source}']", f"local_model.folder='{tmp_path / 'policy'}'")
+    sizes = ("local_model.mesh=@one_device()", "local_model.context=700", "local_model.slots=2")
+    short = ("translations.places=1", "translations.attempts=1", "LANGUAGES=('am',)")
+    assert main.run([*line, *(f"--gin.{each}" for each in (*given, *sizes, *short))]) == 2
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
+    assert report["requests"] == {"translator": 1}

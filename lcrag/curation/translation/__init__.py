@@ -9,7 +9,7 @@ from lcrag.curation.translation.account import account
 from lcrag.curation.translation.asking import Ask, AskedOnce, Model
 from lcrag.curation.translation.filling import Versions, fill_lanes, is_whole
 from lcrag.curation.translation.judging import JUDGE, Judge
-from lcrag.curation.translation.lanes import Lane, Sources, lanes_of, sift
+from lcrag.curation.translation.lanes import Lane, Sources, lanes_of, sift, to_translate
 from lcrag.curation.translation.models import CompleterModel, EndpointModel
 from lcrag.curation.translation.recycling import Tried
 from lcrag.curation.translation.rendering import TRANSLATOR, ExactRendering, PromptedRendering
@@ -40,4 +40,5 @@ __all__ = [
     "is_whole",
     "lanes_of",
     "sift",
+    "to_translate",
 ]

@@ -105,6 +105,22 @@ def lanes_of(
     return lanes
 
 
+def to_translate(lanes: Iterable[Lane], sources: Sources) -> list[str]:
+    """The languages that some source of their lanes has no version in, in the order of the lanes."""
+    return list(
+        dict.fromkeys(
+            code
+            for lane in lanes
+            for code in lane.languages
+            if not all(_is_in(versions, code) for versions in sources.pools[lane.domain.name])
+        )
+    )
+
+
+def _is_in(versions: Coupled, language: str) -> bool:
+    return any(version.language == language for version in versions)
+
+
 def _places(languages: Sequence[str], places: int | Mapping[str, int]) -> dict[str, int]:
     if not languages or len(set(languages)) < len(languages):
         raise UserError(f"translations.languages is {' '.join(languages) or 'empty'}: name each language once")

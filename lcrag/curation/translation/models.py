@@ -48,15 +48,15 @@ class CompleterModel:
     """A `Completer`, such as a checkpoint on this machine: requests that come while it works make its next batch.
 
     Args:
-      name: What to call it; answers are remembered under this name.
       completer: Completes a batch of prompts.
+      name: What to call it; answers are remembered under this name.
       in_flight: Requests of a batch at most.
 
     Raises:
       UserError: a batch is empty.
     """
 
-    def __init__(self, name: str, completer: Completer, in_flight: int = 256):
+    def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
         if in_flight < 1:
             raise UserError(f"CompleterModel.in_flight is {in_flight}: give it a value of 1 or more")
         self.name, self.in_flight = name, in_flight

@@ -75,7 +75,7 @@ class TranslationCache:
         if self._translator is None:
             raise UserError(
                 f"{self._path} lacks {len(texts)} translations from {source} to {target}, the first of"
-                f" {texts[0]!r}: name a translator, such as parallel_questions.translator = @EndpointTranslator()"
+                f" {texts[0]!r}: name a translator, such as TranslationCache.translator = @EndpointTranslator()"
             )
         failures: dict[str, TranslationFailure] = {}
         with self._opened() as file:
