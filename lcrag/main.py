@@ -100,7 +100,8 @@ COMMANDS = {
         "--gin.serve.collections='@atlas_collections()'.\n"
         "--tool serves an experiment's policy that searches as well: /search_tool takes a question and returns\n"
         "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
-        "--stdio serves the tool, instead of all this, to the one agent that starts this command.",
+        "--stdio serves the tool, instead of all this, to the one agent that starts this command.\n"
+        "--gin_file=serve_translator.gin serves a translator instead, at /translate.",
     ),
     "index": Command(
         function="lcrag.experiments:index",

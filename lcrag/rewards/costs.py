@@ -15,6 +15,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 from scipy.stats import binom
@@ -51,14 +52,8 @@ def cost_adjusted_rewards(
     """
     if method not in METHODS:
         raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
-    return _adjusted(
-        jnp.asarray(rewards, jnp.float32),
-        jnp.asarray(calls, jnp.float32),
-        jnp.asarray(correct, bool),
-        strength,
-        minimum_native_correct,
-        method=method,
-    )
+    columns = (np.asarray(rewards, np.float32), np.asarray(calls, np.float32), np.asarray(correct, bool))
+    return _adjusted(*columns, strength, minimum_native_correct, method=method)
 
 
 def gate_firing_probability(p: float, size: int = 8, minimum: int = 6) -> float:

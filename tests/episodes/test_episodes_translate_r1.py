@@ -8,7 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, ContextFull, Generate, Observe, Retries, Translate, TranslationFailure, episode_json
+from lcrag.episodes import (
+    Chat,
+    ContextFull,
+    Generate,
+    Observe,
+    Outcome,
+    Retries,
+    Retrieve,
+    Translate,
+    TranslationFailure,
+    episode_json,
+)
 from lcrag.episodes.tool_calls import CAUSES, ToolError, TranslateCall, call_in
 from lcrag.episodes.translate_prompts import domain_prompt, tool_prompt
 from lcrag.episodes.translate_r1 import final_text, translate_r1
@@ -225,6 +236,24 @@ def test_the_engine_masks_what_the_tool_says_and_calls_it_once_for_all():
         assert record.turns[1].text == response("VOK TEP 3?")
         assert not record.by_policy[record.turn == 1].any() and record.by_policy[record.turn == 0].all()
         assert episode_json(record)["outcome"]["extra"] == {"tool_calls": 1}
+
+
+def test_translations_and_searches_are_asked_in_parallel():
+    def program():
+        yield Observe("x")
+        texts = yield (Translate("a", "fi", "en"), Retrieve(("q",), ("en",), 1), Translate("b", None, "fr"))
+        return Outcome(answer=f"{texts[0]} {texts[1][0][0][0].title} {texts[2]}")
+
+    asked = []
+
+    def translator(texts, source, target):
+        asked.append((list(texts), source, target))
+        return [f"{text}>{target}" for text in texts]
+
+    run = runner(lambda context, generation: "", translator=translator)
+    records = run.run([(QUESTION, program(), number) for number in range(3)])
+    assert [record.outcome.answer for record in records] == ["a>en q b>fr"] * 3
+    assert asked == [(["a"], "fi", "en"), (["b"], None, "fr")]
 
 
 def test_a_translator_that_breaks_is_tried_again_and_fails_alone():
