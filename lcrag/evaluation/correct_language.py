@@ -3,7 +3,8 @@
 Published numbers differ by their rule more than by their models, so this is ours, in full.
 
 1. Not scored: no answer; an answer without letters (years, numbers); a code, that is, at most
-   five ASCII capitals, digits and signs (EUR, ISO 4217).
+   five ASCII capitals, digits and signs (EUR, ISO 4217); a question in a language that CLDR does not
+   know, as the constructed ones.
 2. Right: after normalisation it is one of the question's golds. Wrong: it is not, but it is a gold of another
    language's version of the same question. Names are thus judged by the data, not guessed.
 3. Wrong: it is in a script that the question's language is not written in (the script of most of
@@ -31,6 +32,7 @@ from lcrag.rewards import normalise
 
 SHORTEST_IDENTIFIED_LETTERS = 12
 LONGEST_CODE = 5
+UNKNOWN: tuple[str, ...] = ()
 IDENTIFIER = f"py3langid {importlib.metadata.version('py3langid')}"
 
 # The first word of a letter's Unicode name, for every ISO 15924 script a language may be written in.
@@ -69,7 +71,7 @@ def correct_language(answered: Sequence[Answered], languages: Collection[str]) -
 def _judge(question: Answered, golds_of_all_versions: set[str], languages: Iterable[str]) -> float:
     answer = question.answer or ""
     letters = [character for character in unicodedata.normalize("NFKC", answer) if character.isalpha()]
-    if not letters or _is_code(answer.strip()):
+    if not letters or _is_code(answer.strip()) or _written_in(question.language) == UNKNOWN:
         return np.nan
     text = normalise(answer)
     if text in map(normalise, question.golds):
@@ -98,10 +100,10 @@ def _script(letters: Iterable[str]) -> str:
 
 @functools.cache
 def _written_in(language: str) -> tuple[str, ...]:
-    """The scripts of a language, by CLDR's likely subtags; a language without an entry could have any name."""
+    """The scripts of a language, by CLDR's likely subtags; `UNKNOWN` for a language without them."""
     likely = get_global("likely_subtags").get(language, "")
     code = next((part for part in likely.split("_") if len(part) == 4), "")
-    return _SCRIPT_NAMES.get(code, (code.upper(),))
+    return _SCRIPT_NAMES.get(code, (code.upper(),)) if code else UNKNOWN
 
 
 @functools.cache
