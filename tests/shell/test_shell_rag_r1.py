@@ -25,7 +25,8 @@ done
 @pytest.fixture
 def script(tmp_path):
     (tmp_path / "launch").mkdir()
-    shutil.copy(ROOT / "launch" / "rag_r1.sh", tmp_path / "launch")
+    for name in ("rag_r1.sh", "jobs.sh"):
+        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
     (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
@@ -55,13 +56,12 @@ def name_of(call):
 def test_the_stages_follow_one_another(script):
     calls = script(SEEDS="0 1", OUTPUT="out")
     commands = [" ".join((call.command, *call.words)) for call in calls]
-    assert commands == ["curate demonstrations", "sft", "sft", "curate selection", "train", "train", "report out/study"]
-    demonstrations, *tuned, selection, first, second, _ = calls
-    assert [bound(call)["SEED"] for call in (*tuned, first, second)] == [0, 1, 0, 1]
-    assert bound(tuned[1])["demonstration_files.files"] == (f"{demonstrations.output_dir}/rows.jsonl",)
+    assert commands == ["curate demonstrations", "sft", "curate selection", "train", "train", "report out/study"]
+    demonstrations, tuned, selection, first, second, _ = calls
+    assert [bound(call)["SEED"] for call in (tuned, selection, first, second)] == [0, 0, 0, 1]
+    assert bound(tuned)["demonstration_files.files"] == (f"{demonstrations.output_dir}/rows.jsonl",)
     assert bound(selection)["selection.demonstrated"] == str(demonstrations.output_dir)
-    assert bound(selection)["policy.folder"] == f"{tuned[0].output_dir}/policy"
-    assert bound(second)["policy.folder"] == f"{tuned[1].output_dir}/policy"
+    assert bound(selection)["policy.folder"] == bound(second)["policy.folder"] == f"{tuned.output_dir}/policy"
     assert bound(second)["train/jsonl_questions.files"] == (f"{selection.output_dir}/train.jsonl",)
 
 
@@ -82,6 +82,12 @@ def test_the_ablations(script):
     assert bound(called["without_selection"])["policy.folder"] == bound(called["several"])["policy.folder"]
     assert "made/single" in bound(called["single"])["policy.folder"]
     assert len({name_of(call) for call in study}) == len(study), "every system has a name of its own"
+
+
+def test_several_trainings_at_once(script):
+    one_by_one, beside = script("ablations", SEEDS="0 1"), script("ablations", SEEDS="0 1", JOBS="3", OUTPUT="beside")
+    renamed = [str(call).replace("beside", "runs/rag_r1") for call in beside]
+    assert sorted(renamed) == sorted(map(str, one_by_one)) and beside[-1].command == "report"
 
 
 def test_what_is_done_is_not_done_again(script):
