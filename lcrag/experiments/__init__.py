@@ -7,6 +7,7 @@ import lcrag.experiments.comprehension  # noqa: F401  gin finds its functions by
 import lcrag.experiments.datasets  # noqa: F401
 import lcrag.experiments.domains  # noqa: F401
 import lcrag.experiments.english  # noqa: F401
+import lcrag.experiments.planning  # noqa: F401
 import lcrag.experiments.readers  # noqa: F401
 import lcrag.experiments.translators  # noqa: F401
 from lcrag.experiments.building import build
