@@ -2,6 +2,7 @@
 
 import codecs
 import collections
+import io
 import json
 import os
 import re
@@ -15,13 +16,16 @@ import gin
 import jax
 import pytest
 from experiment_parts import TOKENIZER, contents, json_lines
+from rich.console import Console
 
 from lcrag import main
 from lcrag.curation.translation import STAGES, Ask
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
+from lcrag.experiments import translation_progress
 from lcrag.experiments.translating import tier_places
+from lcrag.experiments.translation_progress import FillingProgress
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 from lcrag.testing import tiny_config
 from lcrag.testing.local_server import served
@@ -325,3 +329,24 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
     assert report["requests"] == {"translator": 1}
+
+
+def test_the_parallel_questions_of_xor_tydi_need_its_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("LCRAG_DATA", raising=False)
+    gin.clear_config()
+    line = ["curate", "translations", "--gin_file=curate_xor_tydi.gin", f"--output_dir={tmp_path / 'run'}"]
+    assert main.run([*line, "--gin.EndpointModel.model='strong'"]) == 2
+    assert "nothing says where the files of xor_tydi are" in capsys.readouterr().err
+
+
+def test_progress_estimates_from_its_first_line_on(monkeypatch):
+    console, clock = Console(file=io.StringIO(), width=100), iter((0.0, 5.0, 10.0, 11.0, 20.0, 40.0))
+    monkeypatch.setattr(translation_progress.time, "monotonic", lambda: next(clock))
+    progress = FillingProgress(10, console)
+    for filled in (True, True, False, True, True):
+        progress.saw(filled)
+    assert console.file.getvalue().splitlines() == [
+        "2 of 10 places filled, 2 sources tried",
+        "3 of 10 places filled, 4 sources tried; 1m 10s left",
+        "4 of 10 places filled, 5 sources tried; 1m 30s left",
+    ]
