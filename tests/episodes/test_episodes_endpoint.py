@@ -1,5 +1,7 @@
 """Another model behind an OpenAI-compatible endpoint: tried again with patience, and never silently empty."""
 
+import pathlib
+import re
 import threading
 import time
 
@@ -7,11 +9,18 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+import lcrag
 from lcrag.episodes.endpoint import EndpointCompleter
 from lcrag.episodes.evidence_reader import EvidenceReader
 from lcrag.errors import UserError
 from lcrag.sampling import Generation
 from lcrag.testing.local_server import served
+
+
+def test_there_is_one_client_for_all_endpoints():
+    package = pathlib.Path(lcrag.__file__).parent
+    users = [path for path in package.rglob("*.py") if re.search(r"\b(import|from) openai\b", path.read_text())]
+    assert [path.relative_to(package).as_posix() for path in users] == ["episodes/endpoint.py"]
 
 
 class Model:
@@ -56,19 +65,20 @@ class Model:
 def server():
     application, models = FastAPI(), []
 
-    @application.post("/v1/chat/completions")
-    def complete(body: dict):
-        return models[-1].answer(body)
+    @application.post("/{number}/v1/chat/completions")
+    def complete(number: int, body: dict):
+        return models[number].answer(body)
 
     with served(application) as url:
-        yield f"{url}/v1", models
+        yield url, models
 
 
 @pytest.fixture
 def endpoint(server):
+    """An address of its own for each test: a request that another gave up may come late."""
     url, models = server
     models.append(Model())
-    return url, models[-1]
+    return f"{url}/{len(models) - 1}/v1", models[-1]
 
 
 ASKED = [(f"prompt {number}", Generation(max_tokens=7, temperature=0.1, seed=3, episode=number)) for number in range(9)]
