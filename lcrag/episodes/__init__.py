@@ -20,6 +20,7 @@ from lcrag.episodes.baselines import (
 )
 from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
+from lcrag.episodes.globalrag import globalrag
 from lcrag.episodes.lcrl import hierarchical_search
 from lcrag.episodes.model_translator import ModelTranslator
 from lcrag.episodes.observation import STYLES, Information, information
@@ -93,6 +94,7 @@ __all__ = [
     "english_only",
     "episode_json",
     "flare",
+    "globalrag",
     "hierarchical_search",
     "information",
     "ircot",

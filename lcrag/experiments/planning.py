@@ -10,7 +10,6 @@ from jaxtyping import Float
 from lcrag.data.atlas.plan_oracle import PlanOracle
 from lcrag.data.planned import with_own_plan
 from lcrag.data.questions import Question
-from lcrag.episodes.globalrag import globalrag  # noqa: F401  gin finds it by its name
 from lcrag.errors import UserError
 from lcrag.experiments.parts import configured_encoder, resolved_folder
 from lcrag.retrieval import Encoder

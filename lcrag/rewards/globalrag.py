@@ -81,6 +81,7 @@ def globalrag_reward(
             Term("sub_goal", lambda each: scored(each)["subgoal"], annealed(sub_goal_weight, transition_steps)),
         ),
         adjustments=(note,),
+        models={"encoder": encoder},
     )
 
 

@@ -76,14 +76,13 @@ def plan_scores(
     if structure not in STRUCTURES:
         raise UserError(f"there is no structural reward {structure!r}: choose one of {', '.join(STRUCTURES)}")
     matched = functools.partial(_matched, {}, similarity, threshold, structure)
-    owners = [number for number, each in enumerate(episodes) for _ in each.golden if each.plan is not None]
-    pairs = [(each, golden) for each in episodes for golden in each.golden if each.plan is not None]
-    matches = [matched(each.plan, golden.plan) for each, golden in pairs if each.plan is not None]
-    subgoals = _subgoals(pairs, matches, compare)
+    laid = [(owner, plan, gold) for owner, each in enumerate(episodes) if (plan := each.plan) for gold in each.golden]
+    matches = [matched(plan, golden.plan) for _, plan, golden in laid]
+    subgoals = _subgoals([(episodes[owner].answers, golden) for owner, _, golden in laid], matches, compare)
     table = np.array([(m.structural, m.semantic, goal) for m, goal in zip(matches, subgoals, strict=True)])
     scores = {name: np.zeros(len(episodes)) for name in (*PARTS, "cut")}
     best = np.full(len(episodes), -1.0)
-    for owner, match, row in zip(owners, matches, table.reshape(-1, len(PARTS)), strict=True):
+    for (owner, *_), match, row in zip(laid, matches, table.reshape(-1, len(PARTS)), strict=True):
         scores["cut"][owner] += (not match.exact) / len(episodes[owner].golden)
         if row.sum() > best[owner]:
             best[owner] = row.sum()
@@ -151,14 +150,14 @@ def _match(similarity: Similarity, threshold: float, structure: str, plan: Plan,
 
 
 def _subgoals(
-    pairs: Sequence[tuple[Planned, GoldenPlan]], matches: Sequence[_Match], compare: Compare
+    pairs: Sequence[tuple[Mapping[str, str], GoldenPlan]], matches: Sequence[_Match], compare: Compare
 ) -> Float[np.ndarray, " pairs"]:
     """Of each pair, how well the sub-answers of matched questions answer the golden ones; a missing one counts 0."""
     asked = [
-        (number, each.answers[mine], golden.answers[theirs])
-        for number, ((each, golden), match) in enumerate(zip(pairs, matches, strict=True))
+        (number, given[mine], golden.answers[theirs])
+        for number, ((given, golden), match) in enumerate(zip(pairs, matches, strict=True))
         for mine, theirs in match.keys
-        if mine in each.answers
+        if mine in given
     ]
     totals = np.zeros(len(pairs))
     if asked:

@@ -10,9 +10,8 @@ from lcrag.data.atlas.comparisons import comparison_questions
 from lcrag.data.atlas.plan_oracle import PlanOracle
 from lcrag.data.planned import with_own_plan
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat
+from lcrag.episodes import Chat, globalrag
 from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.globalrag import globalrag
 from lcrag.plans import golden_plans
 from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.questions import Question
-from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFailure, Retrieve, Runner, local_first
-from lcrag.episodes.globalrag import globalrag
+from lcrag.episodes import (
+    RETHINK,
+    ContextFull,
+    Generate,
+    Observe,
+    RetrievalFailure,
+    Retrieve,
+    Runner,
+    globalrag,
+    local_first,
+)
 from lcrag.episodes.planned_text import PLAN_FAULTS, PlannedText
 from lcrag.episodes.tags import TAGS
 from lcrag.errors import UserError

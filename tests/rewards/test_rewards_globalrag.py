@@ -51,8 +51,9 @@ BATCH = (
 
 
 def test_the_terms_and_their_sum():
-    encoder = Encoder()
-    rewards = globalrag_reward(encoder, transition_steps=None)(episodes(*BATCH))
+    reward = globalrag_reward(Encoder(), transition_steps=None)
+    assert isinstance(reward.models["encoder"], Encoder)
+    rewards = reward(episodes(*BATCH))
     flat = math.exp(-1 / 3)
     assert rewards["squad_exact_match"].tolist() == [1, 1, 0, 0]
     assert rewards["format"].tolist() == [1, 0, 0, 1]
