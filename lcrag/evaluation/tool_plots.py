@@ -60,10 +60,12 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure, panels = _panels(len(domains))
         for domain, axes in zip(domains, panels, strict=True):
-            for number, system in enumerate(board.systems):
-                if rates := question_rates(board, system, domain):
-                    places, inverse = np.unique([rate for rate, _ in rates], return_inverse=True)
-                    shares = 100 * np.bincount(inverse, [weight for _, weight in rates])
+            rates = {system: question_rates(board, system, domain) for system in board.systems}
+            places = np.unique([rate for own in rates.values() for rate, _ in own])
+            for number, (system, own) in enumerate(rates.items()):
+                if own:
+                    found = np.searchsorted(places, [rate for rate, _ in own])
+                    shares = 100 * np.bincount(found, [weight for _, weight in own], len(places))
                     colour, label = COLOURS[number % len(COLOURS)], system_name(board, system)
                     axes.plot(100 * places, shares, marker="o", markersize=4, linewidth=2, color=colour, label=label)
             _finish(axes, domain.replace("_", " ") or "all questions", "tool rate of a question (%)", "questions (%)")

@@ -57,15 +57,14 @@ def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
         tuple((Cell(name), *_reward_and_rate(board, subset)) for name, subset in parts.items())
         for parts in (*groups, _tier_parts(board))
     )
+    names = [system_name(board, system) for system in board.systems]
     return Table(
         title=title,
-        header=("", *(name for _ in board.systems for name in ("R %", "C %"))),
+        header=("", *(f"{name} {unit}" for name in names for unit in ("R %", "C %"))),
         sections=tuple(section for section in sections if section),
-        spans=tuple((system_name(board, system), 2) for system in board.systems),
         note=(
-            f"In pairs of columns: {'; '.join(system_name(board, system) for system in board.systems)}. R: mean reward;"
-            " C: the share of answers with a call of the tool; ± is the standard error between runs. Means are over"
-            " questions, those of all over languages."
+            "R: mean reward; C: the share of answers with a call of the tool; ± is the standard error between runs (of"
+            " a single one, between its inferences). Means are over questions, those of all over languages."
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import gin
 from rich.console import Console
 
+from lcrag.data.questions import Question
 from lcrag.display import make_console
 from lcrag.errors import UserError
 from lcrag.evaluation import (
@@ -41,6 +42,7 @@ from lcrag.runs.configured import read_configured
 from lcrag.runs.folder import CONFIG
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
+REWARDED = ("reward", "tool_rate", "tool_calls")  # in place of METRICS, where answers are rewarded by their domains
 COSTS = (
     *("squad_exact_match", "squad_f1", "retrieval_rounds"),
     *("sampled_tokens", "score_per_log_token", "failures_without_passage"),
@@ -51,11 +53,12 @@ SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
     """For each way of decoding, before and after by language and subset; then every policy: results, costs, plans."""
     split, rows = evaluation.split, []
+    metrics = METRICS if evaluation.reward is None else REWARDED
     groups = [
         [(split, name) for name in ("all", "seen", "zero_shot")],
         [(split, code) for code in evaluation.languages],
     ]
-    groups.append([(f"{split}/{subset}", "all") for subset in SUBSETS])
+    groups += [[(f"{split}/{subset}", "all") for subset in own] for own in (SUBSETS, _parts(evaluation.questions))]
     found = []
     settings: dict[str, Any] = {
         "split": split,
@@ -73,12 +76,19 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
             references=tuple(f"{label}, {decoding}" for label in evaluation.references),
             differences=compare(answers[BEFORE], answers[AFTER], seed=seed, **settings),
         )
-        found.append(comparison_table(comparison, f"Held-out questions, {decoding}", groups, METRICS))
+        found.append(comparison_table(comparison, f"Held-out questions, {decoding}", groups, metrics))
     labels = [f"{label}, {decoding}" for decoding in evaluation.temperatures for label in _labels(evaluation)]
-    found.append(method_table(rows, "Every policy, all languages", labels, METRICS, (split, "all")))
+    found.append(method_table(rows, "Every policy, all languages", labels, metrics, (split, "all")))
     found.append(method_table(rows, "What answers cost, all languages", labels, COSTS, (split, "all")))
     plans = diversity_table(_plans(folder, evaluation), "Plans of right answers")
     return found if plans is None else [*found, plans]
+
+
+def _parts(questions: Sequence[Question]) -> list[str]:
+    """The subsets of an evaluation's domains and tiers, and of both."""
+    both = (f"{each.domain}/{each.tier}" for each in questions if each.domain and each.tier)
+    names = (*(each.domain for each in questions), *(each.tier for each in questions), *both)
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def _plans(folder: pathlib.Path, evaluation: Evaluation) -> dict[str, list[PlanDiversity]]:
