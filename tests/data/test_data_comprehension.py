@@ -90,7 +90,7 @@ def test_what_there_is_not(tasks, change, mend):
 
 def test_answers_are_those_of_the_story_and_of_the_world(world, by_split):
     sums = {"buy": lambda a, b: a + b, "sell": lambda a, b: a - b, "bags": lambda a, b: a * b}
-    languages = {fact.subject: fact.value for fact in world.facts if fact.relation == "main_language"}
+    zones = {fact.subject: fact.value for fact in world.facts if fact.relation == "time_zone"}
     for question in by_split["held_out"]:
         words = question.extra["words"]
         [answer] = question.answers
@@ -98,15 +98,13 @@ def test_answers_are_those_of_the_story_and_of_the_world(world, by_split):
             assert int(answer) == sums[question.extra["kind"]](int(words["a"]), int(words["b"])) > 0
         else:
             chosen = words[("first", "second", "third", "fourth")["ABCD".index(answer)]]
-            assert chosen == question.extra["value"]
-            assert question.extra["kind"] == "continent" or chosen == languages[words["country"]]
+            assert chosen == question.extra["value"] and zones[words["country"]].startswith(f"{chosen}/")
 
 
 def test_letters_are_equally_often_right(by_split):
-    for split in ("demonstrations", "train", "held_out"):
-        asked = [question for question in by_split[split] if question.domain == MULTIPLE_CHOICE]
-        counts = collections.Counter(question.answers[0] for question in asked)
-        assert all(0.18 < counts[letter] / len(asked) < 0.32 for letter in "ABCD"), counts
+    asked = [each for own in by_split.values() for each in own if each.domain == MULTIPLE_CHOICE]
+    counts = collections.Counter(question.answers[0] for question in asked)
+    assert all(abs(counts[letter] / len(asked) - 0.25) < 0.02 for letter in "ABCD"), counts
 
 
 def test_a_constructed_question_shows_nothing_of_an_english_one(by_split):
@@ -131,8 +129,8 @@ def test_sentences_are_read_back(language, by_split):
 
 def test_numbers_take_the_right_form_of_a_russian_noun():
     assert sentence_of(Meaning("buy", {"a": "3", "b": "2", "things": "rose"}), "ru").startswith("У меня три розы,")
-    assert sentence_of(Meaning("bags", {"a": "4", "b": "7", "things": "pen"}), "ru") == (
-        "У меня четыре сумки, в каждой семь ручек. Сколько всего ручек?"
+    assert sentence_of(Meaning("bags", {"a": "4", "b": "5", "things": "lamp"}), "ru") == (
+        "У меня четыре сумки, в каждой пять ламп. Сколько всего ламп?"
     )
 
 
@@ -207,7 +205,7 @@ def test_the_oracle_is_right_in_natural_languages_and_guesses_in_constructed_one
     shares = {where: sum(row) / len(row) for where, row in right.items()}
     for domain in (MATHEMATICS, MULTIPLE_CHOICE):
         assert shares["known", domain] == shares["half_known", domain] == 1
-    assert shares["constructed", MATHEMATICS] < 0.12
+    assert shares["constructed", MATHEMATICS] < 0.15
     assert 0.2 < shares["constructed", MULTIPLE_CHOICE] < 0.3
 
 

@@ -74,30 +74,28 @@ def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
 
 
 @functools.cache
-def lexicon(language: str, place: str, kind: str, *, few: bool = False) -> Mapping[str, str]:
+def lexicon(language: str, place: str, *, few: bool = False) -> Mapping[str, str]:
     """`{code: word}` of what may stand at a place of a sentence.
 
     Args:
       language: A natural language.
       place: Name of the place.
-      kind: Of the sentence.
       few: Of nouns, the form behind two, three or four.
     """
     if place in ("a", "b"):
         return number_words(language)
     if place in ("things", "bags"):
         return noun_words(language, few=few)
-    if place in OPTION_PLACES and kind == "continent":
+    if place in OPTION_PLACES:
         territories = Locale(language).territories
         return {continent: territories[code] for continent, code in CONTINENTS.items()}
-    names = names_of("language" if place in OPTION_PLACES else "country")
-    return {code: by_language[language].text for code, by_language in names.items()}
+    return {code: names[language].text for code, names in names_of("country").items()}
 
 
 @functools.cache
-def _codes(language: str, place: str, kind: str) -> dict[str, str]:
+def _codes(language: str, place: str) -> dict[str, str]:
     """`{word in lower case: code}`, every form of it."""
-    forms = [*lexicon(language, place, kind).items(), *lexicon(language, place, kind, few=True).items()]
+    forms = [*lexicon(language, place).items(), *lexicon(language, place, few=True).items()]
     return {word.casefold(): code for code, word in forms}
 
 
@@ -114,7 +112,7 @@ def _written(chunk: _Chunk, meaning: Meaning, language: str) -> str:
         return chunk.before
     code = meaning.words.get(chunk.place, BAG)
     few = chunk.count is not None and meaning.words[chunk.count] in "234"
-    return chunk.before + lexicon(language, chunk.place, meaning.kind, few=few).get(code, code) + chunk.after
+    return chunk.before + lexicon(language, chunk.place, few=few).get(code, code) + chunk.after
 
 
 def _agreement(words: Sequence[str], chunks: Sequence[_Chunk]) -> float:
@@ -131,7 +129,7 @@ def _read_places(words: Sequence[str], kind: str, language: str) -> dict[str, st
         if chunk.place is None or chunk.place == "bags":
             continue
         bare = word.removeprefix(chunk.before).removesuffix(chunk.after)
-        known = _codes(language, chunk.place, kind).get(bare.casefold())
+        known = _codes(language, chunk.place).get(bare.casefold())
         if known is not None or chunk.place not in found:
             found[chunk.place] = bare if known is None else known
     return found

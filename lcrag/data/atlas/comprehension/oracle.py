@@ -13,6 +13,7 @@ import numpy as np
 
 from lcrag.data.atlas.comprehension.meaning import Meaning, meaning_of
 from lcrag.data.atlas.comprehension.questions import LETTERS, SUMS, ComprehensionTasks, letter_of
+from lcrag.data.atlas.comprehension.sentences import DIGITS
 from lcrag.data.atlas.comprehension.translator import ENGLISH
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.domains import MATHEMATICS
@@ -86,7 +87,7 @@ def _option(shown: str, letter: str) -> str:
 def _guess(question: Question, shown: str, generator: np.random.Generator) -> str:
     """A sum of any two numbers, or any of the options."""
     if question.domain == MATHEMATICS:
-        low, high = sorted(map(int, generator.integers(2, 10, 2)))
+        low, high = sorted(map(int, generator.choice(list(DIGITS), 2)))
         kind = str(generator.choice(list(SUMS)))
         value = SUMS[kind](high, low)
         return _answer(f"{high}{_SIGNS[kind]}{low}={value}", str(value))

@@ -1,19 +1,18 @@
-"""The comprehension questions: sums in stories and choices about countries, easy for whoever understands them.
+"""The comprehension questions: sums in stories and choices of continents, easy for whoever understands them.
 
 They are asked in languages that the atlas's tiny policy is taught richly, in others that it is taught a little of, and
 in the constructed ones, of which it is taught nothing. A question is the same in all of them. A split is a set of
 questions; the sums and the countries of a held-out one occur in others, with other things to count and other options.
 """
 
-import collections
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from lcrag.data.atlas.comprehension.meaning import OPTION_PLACES, Meaning, lexicon, sentence_of
-from lcrag.data.atlas.comprehension.sentences import NATURAL, THINGS
+from lcrag.data.atlas.comprehension.meaning import CONTINENTS, OPTION_PLACES, Meaning, lexicon, sentence_of
+from lcrag.data.atlas.comprehension.sentences import DIGITS, NATURAL, THINGS
 from lcrag.data.atlas.world import World
 from lcrag.data.constructed import CONSTRUCTED, constructed_questions, vocabulary_of
 from lcrag.data.domains import MATHEMATICS, MULTIPLE_CHOICE
@@ -24,17 +23,17 @@ from lcrag.data.tiers import with_tiers
 from lcrag.errors import UserError
 
 DATASET = "atlas_comprehension"
-KNOWN, HALF_KNOWN = ("en", "fr", "it", "es"), ("fi", "ru")
+KNOWN, HALF_KNOWN = ("en", "fr", "it"), ("fi", "ru")
 TIERS: Mapping[str, tuple[str, ...]] = {"known": KNOWN, "half_known": HALF_KNOWN, "constructed": tuple(CONSTRUCTED)}
 LANGUAGES = (*NATURAL, *CONSTRUCTED)
 # Shares of the questions; "demonstrations" are for supervised learning, "train" for reinforcement learning.
 SPLITS: Mapping[str, float] = {"demonstrations": 0.55, "validation": 0.03, "train": 0.25, "held_out": 0.17}
 DOMAINS = (MATHEMATICS, MULTIPLE_CHOICE)
 SUMS: Mapping[str, Callable[[int, int], int]] = {"buy": int.__add__, "sell": int.__sub__, "bags": int.__mul__}
-CHOICES: Mapping[str, str] = {"continent": "time_zone", "language": "main_language"}  # kind -> relation of the world
+CONTINENT = "continent"
 LETTERS = "ABCD"
-OPTION_SETS = 16  # of each country's question
-COUNTRIES_OF_A_VALUE: Mapping[str, int] = {"continent": 12, "language": 3}
+COUNTRIES = 4  # of each continent
+OPTION_SETS = 6  # of each country, with the right option at one place
 
 
 class ComprehensionTasks:
@@ -64,7 +63,7 @@ class ComprehensionTasks:
 
         Returns:
           Questions with their domain and tier (known, half_known or constructed), whose `extra` has `kind`, `words`
-          (what stands at the places of the sentence) and `value` (the sum, or the country's continent or language).
+          (what stands at the places of the sentence) and `value` (the sum, or the country's continent).
 
         Raises:
           UserError: an unknown split, language or domain.
@@ -82,7 +81,7 @@ class ComprehensionTasks:
         return tuple(vocabulary_of(sentence_of(meaning, "en") for own in self._meanings.values() for meaning in own))
 
     def value(self, meaning: Meaning) -> str:
-        """What is asked for, apart from its language: a number in digits, or the code of a continent or language.
+        """What is asked for, apart from its language: a number in digits, or the name of a continent.
 
         Raises:
           KeyError, ValueError: its words are none that this can be said of.
@@ -90,40 +89,30 @@ class ComprehensionTasks:
         words = meaning.words
         if meaning.kind in SUMS:
             return str(SUMS[meaning.kind](int(words["a"]), int(words["b"])))
-        return self._values[meaning.kind][words["country"]]
+        return self._continents[words["country"]]
 
     @functools.cached_property
     def _meanings(self) -> dict[str, tuple[Meaning, ...]]:
         return {MATHEMATICS: tuple(_stories()), MULTIPLE_CHOICE: tuple(self._choices())}
 
     @functools.cached_property
-    def _values(self) -> dict[str, dict[str, str]]:
-        """Kind -> country -> value, where both have names of one word in every natural language; few of each value."""
-        return {kind: self._values_of(kind) for kind in CHOICES}
-
-    def _values_of(self, kind: str) -> dict[str, str]:
-        facts = (fact for fact in self._world.facts if fact.relation == CHOICES[kind])
-        values = {fact.subject: fact.value.split("/")[0] if kind == "continent" else fact.value for fact in facts}
-        counts: collections.Counter[str] = collections.Counter()
-        kept = {}
-        for country in seeded_order(values, self._world.seed):
-            value = values[country]
-            named = _one_word("country", kind, country) and _one_word(OPTION_PLACES[0], kind, value)
-            if named and counts[value] < COUNTRIES_OF_A_VALUE[kind]:
-                counts[value] += 1
-                kept[country] = value
-        return dict(sorted(kept.items()))
+    def _continents(self) -> dict[str, str]:
+        """A few countries of each continent with names of one word in every natural language, and their continents."""
+        zones = {fact.subject: fact.value for fact in self._world.facts if fact.relation == "time_zone"}
+        found: dict[str, list[str]] = {continent: [] for continent in CONTINENTS}
+        for country in seeded_order(filter(_is_one_word, zones), self._world.seed):
+            found.get(zones[country].split("/")[0], []).append(country)
+        return {country: continent for continent, own in found.items() for country in sorted(own[:COUNTRIES])}
 
     def _choices(self) -> Iterator[Meaning]:
-        """Every country with some sets of options, one of which is right, at every place alike."""
-        for kind, values in self._values.items():
-            pool = sorted(set(values.values()))
-            for country, value in values.items():
-                generator = np.random.default_rng([self._world.seed, 6, *f"{kind}/{country}".encode()])
-                wrong = [other for other in pool if other != value]
-                drawn = [_options(generator, value, wrong, number % len(LETTERS)) for number in range(OPTION_SETS)]
-                for options in dict.fromkeys(drawn):
-                    yield Meaning(kind, {"country": country, **dict(zip(OPTION_PLACES, options, strict=True))})
+        """Every country with some sets of options, the right one equally often at each place."""
+        for country, continent in self._continents.items():
+            generator = np.random.default_rng([self._world.seed, 6, *country.encode()])
+            wrong = list(itertools.permutations((each for each in CONTINENTS if each != continent), len(LETTERS) - 1))
+            for place in range(len(LETTERS)):
+                for index in generator.permutation(len(wrong))[:OPTION_SETS]:
+                    options = (*wrong[index][:place], continent, *wrong[index][place:])
+                    yield Meaning(CONTINENT, {"country": country, **dict(zip(OPTION_PLACES, options, strict=True))})
 
     def _split(self, split: str, domain: str) -> list[Meaning]:
         if split not in SPLITS:
@@ -140,7 +129,7 @@ class ComprehensionTasks:
         return [self._question(meaning, language) for meaning in meanings]
 
     def _question(self, meaning: Meaning, language: str) -> Question:
-        value, choice = self.value(meaning), meaning.kind in CHOICES
+        value, choice = self.value(meaning), meaning.kind == CONTINENT
         return Question(
             id=_id(meaning),
             dataset=DATASET,
@@ -166,9 +155,9 @@ def letter_of(meaning: Meaning, value: str) -> str:
 
 
 def _stories() -> Iterator[Meaning]:
-    """Every story with a sum of numbers from two to nine; nobody sells as much as there is."""
+    """Every story with a sum of numbers from two to five; nobody sells as much as there is."""
     for kind, thing in itertools.product(SUMS, THINGS):
-        for a, b in itertools.product("23456789", repeat=2):
+        for a, b in itertools.product(DIGITS, repeat=2):
             if kind != "sell" or a > b:
                 yield Meaning(kind, {"a": a, "b": b, "things": thing})
 
@@ -177,11 +166,5 @@ def _id(meaning: Meaning) -> str:
     return "/".join((meaning.kind, *meaning.words.values()))
 
 
-def _options(generator: np.random.Generator, value: str, wrong: Sequence[str], place: int) -> tuple[str, ...]:
-    others = [wrong[index] for index in generator.choice(len(wrong), len(LETTERS) - 1, replace=False)]
-    return (*others[:place], value, *others[place:])
-
-
-def _one_word(place: str, kind: str, code: str) -> bool:
-    words = [lexicon(language, place, kind).get(code, "") for language in NATURAL]
-    return all(len(word.split()) == 1 for word in words)
+def _is_one_word(country: str) -> bool:
+    return all(len(lexicon(language, "country")[country].split()) == 1 for language in NATURAL)
