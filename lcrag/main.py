@@ -117,11 +117,12 @@ COMMANDS = {
     "curate": Command(
         function="lcrag.experiments:curate",
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
-        words="demonstrations|selection|translations",
+        words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher plays a program; right episodes become rows.jsonl for `lcrag sft`.\n"
         "selection: questions whose demonstration was wrong are sampled, and those that can be answered written with\n"
         "some easy ones into train.jsonl and validation.jsonl, which `lcrag train` reads by data/selected.gin.\n"
         "translations: questions in other languages, checked by translating back; questions.jsonl holds them.\n"
+        "golden_plans: a teacher plans and resolves questions; questions.jsonl holds them with the plans that held.\n"
         f"What was kept and why is in report.json. {ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
     ),

@@ -110,30 +110,29 @@ def judged(records: Sequence[EpisodeRecord], answer: str, attempt: int) -> Itera
 
 def filter_table(report: Mapping[str, Any]) -> Table:
     """What each filter removed, in the order in which they act, and what was left behind it."""
-    left = report["trajectories"]
-    lines = [
-        (Cell("questions"), Cell(""), Cell(f"{report['questions']:,}")),
-        (
-            Cell("asked in an evaluation too"),
-            Cell(f"{report['held_out']:,}"),
-            Cell(f"{report['questions'] - report['held_out']:,}"),
-        ),
-        (Cell("trajectories"), Cell(""), Cell(f"{left:,}")),
+    planned, left = report["questions"] - report["held_out"], report["trajectories"]
+    lines: list[tuple[str, str, int]] = [
+        ("questions", "", report["questions"]),
+        ("asked in an evaluation too", f"{report['held_out']:,}", planned),
+        ("trajectories", "", left),
     ]
-    for name, removed in report["removed"].items():
-        if removed:
-            left -= removed
-            lines.append((Cell(name), Cell(f"{removed:,}"), Cell(f"{left:,}")))
-    note = "Filters that removed nothing are left out."
-    return Table(title="What each filter removed", header=("", "removed", "left"), sections=(tuple(lines),), note=note)
+    for name, removed in filter(lambda each: each[1], report["removed"].items()):
+        left -= removed
+        lines.append((name, f"{removed:,}", left))
+    return Table(
+        title="What each filter removed",
+        header=("", "removed", "left"),
+        sections=(tuple((Cell(name), Cell(removed), Cell(f"{left:,}")) for name, removed, left in lines),),
+        note="Filters that removed nothing are left out.",
+    )
 
 
 def golden_table(report: Mapping[str, Any]) -> Table:
     """How many questions were kept, by data set, and how large their plans are."""
     golden = report["golden"]
     sections = [[("questions with a golden plan", golden["questions"]), *golden["by_dataset"].items()]]
-    for name, counts in (("graphs", golden["by_graphs"]), ("sub-questions", golden["by_sub_questions"])):
-        sections.append([(f"{count} {name}", number) for count, number in counts.items()])
+    for name, counts in (("plans of a question", "by_graphs"), ("sub-questions of a plan", "by_sub_questions")):
+        sections.append([(f"{name}: {count}", number) for count, number in golden[counts].items()])
     lines = tuple(tuple((Cell(name), Cell(f"{number:,}")) for name, number in section) for section in sections)
     searches = report["searches_of_kept"]
     note = "" if searches is None else f"{searches:.2f} searches in a trajectory that was kept."

@@ -12,16 +12,19 @@ from lcrag.curation.playing import play
 from lcrag.data.atlas import build_world
 from lcrag.data.atlas.comparisons import comparison_questions
 from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.experiments.golden_planning import golden_plans
-from lcrag.experiments.teachers import WritingTeacher, plan_teacher
+from lcrag.experiments.teachers import WritingTeacher, endpoint_teacher, plan_teacher
 from lcrag.plans import golden_plans as plans_in
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
+from lcrag.testing.local_server import served
 from lcrag.testing.pretended_collections import PretendedCollections
+from lcrag.testing.stand_in_chat import stand_in_chat
 
 WORLD = build_world(0)
 FOUND = {f"{each.title} {each.text.partition(':')[0]}": each for each in WORLD.passages("en")}
@@ -120,6 +123,34 @@ def test_several_plans_of_a_question(tmp_path):
     assert report["golden"]["by_graphs"] == {"2": 3} and report["trajectories"] == 9
 
 
+def speak(message):
+    """A chat model that leaves out stop strings, as endpoints do."""
+    if "Write the plan." in message:
+        return (
+            '<think> a bridge </think><plan> {"Q1": ["Who directed Jaws?", "#1"], "Q2": ["Where was #1 born?", "#2"]}'
+        )
+    if "Search, or write" in message:
+        return f"<search> {message.partition(': ')[2].splitlines()[0]}"
+    if "<information>" in message:
+        return "<subAnswer> #2 = Cincinnati" if "born" in message else "<subAnswer> #1 = Steven Spielberg"
+    return "<answer> Cincinnati"
+
+
+def test_a_model_behind_an_endpoint(tmp_path):
+    asked = Question(id="1", dataset="d", language="en", text="Jaws' director's home?", answers=("Cincinnati",))
+    with served(stand_in_chat(speak)) as url:
+        model = endpoint_teacher("atlas/cold_start", 4000, "stand-in", f"{url}/v1", concurrency=2)
+        curate(tmp_path / "run", [asked], teacher=model, program=golden_trajectory, collections=PretendedCollections())
+    [row] = json_lines(tmp_path / "run" / "questions.jsonl")
+    [graph] = row["extra"]["golden_plans"]
+    assert row["id"] == "d/1" and graph["Q1"] == {
+        "query": "Who directed Jaws?", "answer": ["Steven Spielberg"], "previous": [], "supports": [],
+    }  # fmt: skip
+    assert graph["Q2"]["previous"] == ["Q1"]
+    [trajectory] = json_lines(tmp_path / "run" / "trajectories.jsonl")
+    assert "<search> Where was Steven Spielberg born?</search>" in [turn["text"] for turn in trajectory["turns"]]
+
+
 def test_more_trajectories_may_follow(tmp_path):
     curate(tmp_path / "run", QUESTIONS[:3], teacher=Two(), held_out=[])
     curate(tmp_path / "run", QUESTIONS[:3], teacher=Two(), held_out=[], trajectories=2)
@@ -181,3 +212,17 @@ def test_the_command(tiny, tmp_path):
     assert run("curate", tiny, *sizes, *parts, **options) == 0
     assert len(json_lines(tmp_path / "made" / "trajectories.jsonl")) == 12
     assert (tmp_path / "made" / "report.md").is_file()
+
+
+@pytest.mark.slow
+def test_training_reads_them(curated, tiny, tmp_path):
+    """A step of GlobalRAG on what was curated, by command."""
+    files = f"train/jsonl_questions.files=('{curated / 'questions.jsonl'}',)"
+    sizes = ("STEPS=1", "train.couplings=2", "Method.samples=2", "train.evaluation=None", "Runner.answer_room=16")
+    options = {"gin_files": ("globalrag_atlas.gin", "data/golden_plans.gin"), "output": tmp_path / "run"}
+    assert run("train", tiny, files, *sizes, **options) == 0
+    [record] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/structural", "reward/semantic", "reward/sub_goal"} <= record.keys()
+    [first, *_] = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert first["dataset"] == "golden_plans" and first["question_id"].startswith("atlas/")
+    assert "Time of a training step" in (tmp_path / "run" / "report.md").read_text()
