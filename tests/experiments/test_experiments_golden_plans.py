@@ -205,12 +205,17 @@ def test_another_curation_is_not_mixed_in(curated, tmp_path):
         curate(output, held_out=[])
 
 
-def test_the_command(tiny, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("teacher", ["plan_teacher", "policy_teacher"])
+def test_the_command(teacher, tiny, tmp_path):
+    """With the rule-based teacher, and with a policy that knows nothing."""
     sizes = ("train/one_hop/atlas_questions.limit=4", "train/two_hops/atlas_questions.limit=4")
     parts = ("golden_plans.collections=@load_collections()", "train/atlas_comparisons.limit=4")
+    parts += (f"golden_plans.teacher=@{teacher}()", "policy_teacher.policy=@policy()")
     options = {"gin_files": ("golden_plans_atlas.gin",), "words": ("golden_plans",), "output": tmp_path / "made"}
     assert run("curate", tiny, *sizes, *parts, **options) == 0
-    assert len(json_lines(tmp_path / "made" / "trajectories.jsonl")) == 12
+    verdicts = [row["verdict"] for row in json_lines(tmp_path / "made" / "trajectories.jsonl")]
+    assert len(verdicts) == 12 and (teacher == "plan_teacher" or set(verdicts) == {"a bad plan: no plan"})
     assert (tmp_path / "made" / "report.md").is_file()
 
 
