@@ -153,10 +153,14 @@ class Scored:
 
     @property
     def without_variance(self) -> Bool[np.ndarray, "episodes"]:
-        """Whether all rewards of an episode's group are equal, so that it teaches nothing."""
-        totals, (_, place) = self.rewards["total"], np.unique(self.group_ids, return_inverse=True)
-        spread = np.array([np.ptp(totals[place == group]) for group in range(place.max() + 1)])
-        return spread[place] == 0
+        """Whether all rewards of an episode's group are equal, so that it teaches nothing.
+
+        A group of one has another baseline than its mean, a critic's, and so is none of these.
+        """
+        totals = self.rewards["total"]
+        _, place, sizes = np.unique(self.group_ids, return_inverse=True, return_counts=True)
+        spread = np.array([np.ptp(totals[place == group]) for group in range(len(sizes))])
+        return (spread[place] == 0) & (sizes[place] > 1)
 
     def measurements(self) -> dict[str, float]:
         """Means over the step's episodes, under the names of `metrics.jsonl`."""

@@ -152,3 +152,11 @@ def test_dr_grpo_by_gin(tiny, tmp_path):
     assert run("train", tiny, *bindings, gin_files=("ablation/dr_grpo.gin",), output=tmp_path / "run") == 0
     [record] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert np.isfinite(record["loss/policy"]) and "dynamic_sampling/rollouts" not in record
+
+
+def test_a_group_of_one_is_not_without_variance():
+    question = groups(1, size=1)[0][0]
+    ids, rewards = np.array([0, 1, 1, 2, 2], np.int32), np.array([1, 1, 1, 0, 1], np.float32)
+    scored = Scored((record_of(question),) * 5, ("a", "b", "b", "c", "c"), ids, {"total": rewards}, rewards)
+    assert scored.without_variance.tolist() == [False, True, True, False, False]
+    assert scored.measurements()["groups/without_variance"] == pytest.approx(1 / 3)
