@@ -20,10 +20,12 @@ from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Translator, T
 from lcrag.episodes.batched_search import Search
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.requests import Found, FoundPassage
+from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
 from lcrag.retrieval import Hit
 
 TOGETHER = 256
+MOST_FRUITLESS = 20 * TOGETHER
 
 
 def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
@@ -75,17 +77,28 @@ class Demonstrator:
     translator: Translator | None = None
 
     def stream(self, seed: int) -> Iterator[EpisodeRecord]:
-        """Clean demonstrations without end; the same seed gives the same ones."""
+        """Clean demonstrations without end; the same seed gives the same ones.
+
+        Raises:
+          UserError: after many questions not one was answered rightly.
+        """
         generator, facts = np.random.default_rng(seed), FactSampler(self.world)
         last_facts = self.world.last_facts
         tokenizer = ContextTokenizer(self.tokenizer, self.chat)
-        while True:
+        fruitless = 0
+        while fruitless < MOST_FRUITLESS:
             drawn: list[tuple[Question, Fact, Fact]] = []
             for _ in range(TOGETHER):
                 question = self.questions[int(generator.integers(len(self.questions)))]
                 fact = last_facts[question.id]
                 drawn.append((question, fact, facts.told(generator, fact)))
-            yield from self._clean(drawn, tokenizer)
+            clean = list(self._clean(drawn, tokenizer))
+            fruitless = 0 if clean else fruitless + TOGETHER
+            yield from clean
+        raise UserError(
+            f"the oracle answered none of {fruitless} questions rightly: demonstrate with collections that hold their"
+            " facts, or ask other questions"
+        )
 
     def _clean(
         self, drawn: Sequence[tuple[Question, Fact, Fact]], tokenizer: ContextTokenizer
