@@ -1,50 +1,23 @@
 """`launch/rag_r1.sh` does every stage once, each with what the stages before it made, and then reports."""
 
-import os
-import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from launched_scripts import bound, launched
 
-from lcrag import main
-from lcrag.cli.arguments import split_arguments
-from lcrag.cli.gin_files import read_bindings, read_file
-
-ROOT = Path(__file__).resolve().parents[2]
-# Writes down how it was called, and leaves what the real command leaves when it is done.
-PRETENDED = """#!/usr/bin/env bash
-echo "$(printf '%q ' "$@")" >>calls
-for word in "$@"; do
-  case $word in --output_dir=*) mkdir -p "${word#*=}"; touch "${word#*=}"/{report.{md,json},evaluation.json} ;; esac
-done
-"""
+from lcrag.cli.gin_files import read_file
 
 
 @pytest.fixture
 def script(tmp_path):
-    (tmp_path / "launch").mkdir()
-    for name in ("rag_r1.sh", "jobs.sh"):
-        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
-    (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
-    (tmp_path / ".venv" / "bin" / "lcrag").chmod(0o755)
+    runs = launched("rag_r1.sh", tmp_path)
 
-    def runs(*words, **settings):
-        command = ["bash", str(tmp_path / "launch" / "rag_r1.sh"), *words]
-        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    def calls_of(*words, **settings):
+        done, calls = runs(*words, **settings)
         assert done.returncode == 0, done.stderr
-        lines = (tmp_path / "calls").read_text().splitlines()
-        (tmp_path / "calls").unlink()
-        return [split_arguments(shlex.split(line), main.special_options()) for line in lines]
+        return calls
 
-    return runs
-
-
-def bound(call):
-    return {each.key: each.value for each in read_bindings(call.bindings)}
+    return calls_of
 
 
 def name_of(call):

@@ -1,50 +1,16 @@
 """`launch/study.sh` runs every point of a study once, with configurations that can be read, and then its report."""
 
-import os
-import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from launched_scripts import launched
 
-from lcrag import main
-from lcrag.cli.arguments import split_arguments
 from lcrag.cli.gin_files import read_bindings, read_file
-
-ROOT = Path(__file__).resolve().parents[2]
-# Writes down how it was called, and leaves what the real command leaves when it is done.
-PRETENDED = """#!/usr/bin/env bash
-echo "$(printf '%q ' "$@")" >>calls
-case "$*" in *--output_dir=*"${FAILS:-nothing}"*) echo failed >&2; exit 2 ;; esac
-for word in "$@"; do
-  case $word in --output_dir=*) mkdir -p "${word#*=}"; touch "${word#*=}"/{report.md,evaluation.json} ;; esac
-done
-"""
 
 
 @pytest.fixture
 def study(tmp_path):
-    (tmp_path / "launch").mkdir()
-    for name in ("study.sh", "jobs.sh"):
-        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
-    (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
-    (tmp_path / ".venv" / "bin" / "lcrag").chmod(0o755)
-
-    def runs(*words, **settings):
-        command = ["bash", str(tmp_path / "launch" / "study.sh"), *words]
-        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
-        calls, lines = tmp_path / "calls", []
-        if calls.exists():
-            lines = [
-                split_arguments(shlex.split(line), main.special_options()) for line in calls.read_text().splitlines()
-            ]
-            calls.unlink()
-        return done, lines
-
-    return runs
+    return launched("study.sh", tmp_path)
 
 
 STUDIES = {"ablations": 6, "data": 8, "training_languages": 16, "collections": 18, "retrieval": 15, "curves": 2}

@@ -1,51 +1,14 @@
 """`launch/translate_r1.sh` makes one cold start, trains every method with every seed from it, and then reports."""
 
-import os
-import shlex
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
+from launched_scripts import bound, launched
 
-from lcrag import main
-from lcrag.cli.arguments import split_arguments
-from lcrag.cli.gin_files import read_bindings
-
-ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("none", "free", "flat", "otc", "ungated", "gated")
-# Writes down how it was called, and leaves what the real command leaves when it is done.
-PRETENDED = """#!/usr/bin/env bash
-echo "$(printf '%q ' "$@")" >>calls
-case "$*" in *--output_dir=*"${FAILS:-nothing}"*) echo failed >&2; exit 2 ;; esac
-for word in "$@"; do
-  case $word in --output_dir=*) mkdir -p "${word#*=}"; touch "${word#*=}/report.md" ;; esac
-done
-"""
 
 
 @pytest.fixture
 def script(tmp_path):
-    (tmp_path / "launch").mkdir()
-    for name in ("translate_r1.sh", "jobs.sh"):
-        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
-    (tmp_path / "launch" / "environment.sh").write_text("prepare_environment() { :; }\n")
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "lcrag").write_text(PRETENDED)
-    (tmp_path / ".venv" / "bin" / "lcrag").chmod(0o755)
-
-    def runs(*words, **settings):
-        command = ["bash", str(tmp_path / "launch" / "translate_r1.sh"), *words]
-        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
-        lines = (tmp_path / "calls").read_text().splitlines()
-        (tmp_path / "calls").unlink()
-        return done, [split_arguments(shlex.split(line), main.special_options()) for line in lines]
-
-    return runs
-
-
-def bound(call):
-    return {each.key: each.value for each in read_bindings(call.bindings)}
+    return launched("translate_r1.sh", tmp_path)
 
 
 @pytest.mark.parametrize("jobs", ["1", "3"])
