@@ -6,35 +6,20 @@ import shutil
 
 import gin
 import pytest
+from curation_parts import TOKENIZER, WORLD, Atlas
 from experiment_parts import contents, json_lines, run
 
 from lcrag.curation.playing import play
 from lcrag.curation.segmentation import KINDS
-from lcrag.data.atlas import build_world
 from lcrag.data.atlas.comparisons import comparison_questions
-from lcrag.episodes import Chat, rag_r1
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes import rag_r1
 from lcrag.errors import UserError
 from lcrag.experiments.demonstrating import demonstrations
 from lcrag.experiments.selecting import selection
 from lcrag.experiments.teachers import WritingTeacher, oracle_teacher
-from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.pretended_collections import PretendedCollections
 
-WORLD = build_world(0)
-FOUND = {f"{each.title} {each.text.partition(':')[0]}": each for each in WORLD.passages("en")}
 QUESTIONS = [*WORLD.questions("train", ["en"], hops=2)[:20], *comparison_questions(WORLD, "train", ["en"])[:20]]
-TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
 CONTEXT = 1500
-
-
-class Atlas(PretendedCollections):
-    """Finds the passage whose title and label are asked for, and nothing else."""
-
-    def hits(self, query, language, k):
-        found = FOUND.get(query)
-        return [Hit(id=found.id, title=found.title, text=found.text, score=1.0, language="en")] if found else []
 
 
 @dataclasses.dataclass

@@ -5,42 +5,27 @@ import json
 import shutil
 
 import pytest
+from curation_parts import TOKENIZER, WORLD, Atlas
 from experiment_parts import contents, json_lines, run
 
 from lcrag.curation.golden_trajectory import golden_trajectory
 from lcrag.curation.playing import play
-from lcrag.data.atlas import build_world
 from lcrag.data.atlas.comparisons import comparison_questions
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.episodes import Chat
-from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.experiments.golden_planning import golden_plans
 from lcrag.experiments.teachers import WritingTeacher, endpoint_teacher, plan_teacher
 from lcrag.plans import golden_plans as plans_in
-from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
 from lcrag.testing.local_server import served
 from lcrag.testing.pretended_collections import PretendedCollections
 from lcrag.testing.stand_in_chat import stand_in_chat
 
-WORLD = build_world(0)
-FOUND = {f"{each.title} {each.text.partition(':')[0]}": each for each in WORLD.passages("en")}
 TWO_HOPS, COMPARED = WORLD.questions("train", ["en"], hops=2)[:15], comparison_questions(WORLD, "train", ["en"])[:15]
 QUESTIONS = [*WORLD.questions("train", ["en"], hops=1)[:15], *TWO_HOPS, *COMPARED]
 SMALL = dataclasses.replace(WORLD, facts=WORLD.facts[:5], two_hops=())  # its fingerprint takes no time
-TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
 CONTEXT = 3000
-
-
-class Atlas(PretendedCollections):
-    """Finds the passage whose title and label are asked for, and nothing else."""
-
-    def hits(self, query, language, k):
-        found = FOUND.get(query)
-        return [Hit(id=found.id, title=found.title, text=found.text, score=1.0, language="en")] if found else []
 
 
 @dataclasses.dataclass
