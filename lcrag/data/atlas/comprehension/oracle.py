@@ -1,7 +1,8 @@
 """The rule-based teacher of Translate-R1's program: it does not know when a translation pays.
 
 Whether it asks for one depends on nothing that the question says, so it does so in the languages that it knows, too.
-Without one it answers rightly what is asked in a natural language, and guesses what is asked in a constructed one.
+Without one it answers rightly what it understands, and guesses the rest: all that is asked in a constructed language,
+and in a half-known one what has a word that is strange to it.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lcrag.data.atlas.comprehension.meaning import Meaning, meaning_of
-from lcrag.data.atlas.comprehension.questions import LETTERS, SUMS, ComprehensionTasks, letter_of
+from lcrag.data.atlas.comprehension.questions import HALF_KNOWN, LETTERS, SUMS, ComprehensionTasks, letter_of
 from lcrag.data.atlas.comprehension.sentences import DIGITS
 from lcrag.data.atlas.comprehension.translator import ENGLISH
 from lcrag.data.constructed import CONSTRUCTED
@@ -56,8 +57,12 @@ class ComprehensionOracle:
     def _understood(self, question: Question, responses: Sequence[str]) -> Meaning | None:
         if responses:
             return meaning_of(responses[-1], (ENGLISH,))
-        known = question.language not in CONSTRUCTED
-        return Meaning(question.extra["kind"], question.extra["words"]) if known else None
+        words = question.extra["words"]
+        half_known = question.language in HALF_KNOWN
+        strange = self.tasks.strange_words(question.language) if half_known else frozenset[str]()
+        if question.language in CONSTRUCTED or strange & {words.get(place) for place in ("a", "b", "country")}:
+            return None
+        return Meaning(question.extra["kind"], words)
 
     def _solution(self, meaning: Meaning, shown: str) -> str:
         value, words = self.tasks.value(meaning), meaning.words

@@ -91,6 +91,14 @@ class ComprehensionTasks:
             return str(SUMS[meaning.kind](int(words["a"]), int(words["b"])))
         return self._continents[words["country"]]
 
+    def strange_words(self, language: str) -> frozenset[str]:
+        """Codes of what whoever half knows a language does not know: one number of the four, and half the countries."""
+        numbers, countries = (
+            [key.partition("/")[2] for key in seeded_order((f"{language}/{code}" for code in codes), self._world.seed)]
+            for codes in (DIGITS, self._continents)
+        )
+        return frozenset((numbers[0], *countries[: len(countries) // 2]))
+
     @functools.cached_property
     def _meanings(self) -> dict[str, tuple[Meaning, ...]]:
         return {MATHEMATICS: tuple(_stories()), MULTIPLE_CHOICE: tuple(self._choices())}
