@@ -117,7 +117,6 @@ class World:
             "subject": list(subject_of(path[0])),
             "query": query_text(language, path[0].relation, name),
             "native_holds": all(fact.id in self.holdings.current[language] for fact in path),
-            "tier": self._tier(path, language),
         }
         if len(path) == 2:
             extra |= self._plan(path, name, language)
@@ -130,12 +129,6 @@ class World:
             answers=answers,
             extra=extra,
         )
-
-    def _tier(self, path: tuple[Fact, ...], language: str) -> str:
-        """How far the answer is: in the native collection, abroad and usable as it is, or abroad to be translated."""
-        if all(fact.id in self.holdings.current[language] for fact in path):
-            return "native"
-        return "abroad" if all(RELATIONS[fact.relation].copyable for fact in path) else "translated"
 
     def _plan(self, path: tuple[Fact, ...], name: str, language: str) -> dict:
         """The golden plan in R-Search's notation, and the sub-answers it would find."""
