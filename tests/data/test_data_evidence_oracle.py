@@ -49,6 +49,16 @@ def test_it_searches_as_the_other_oracle_does_and_may_leave_the_evidence_out():
     assert EvidenceOracle(evidence=False).next_text(QUESTION, shown) == "<answer> EUR</answer>"
 
 
+def test_a_hasty_one_answers_a_share_of_the_questions_after_one_search():
+    missing = [SEARCHED, block("Norja: valuuttakoodi: NOK")]
+    assert EvidenceOracle(hasty=1.0).next_text(QUESTION, ()) == SEARCHED[1]
+    assert EvidenceOracle(hasty=1.0).next_text(QUESTION, missing).endswith("<answer> NOK</answer>")
+    assert EvidenceOracle(hasty=0.0).next_text(QUESTION, missing) == SEARCHED[1]
+    questions = [WORLD.question(fact, "fi") for fact in list(FACTS.values())[:400]]
+    hurried = [EvidenceOracle(hasty=0.3).next_text(each, [("policy", "<search> x</search>")]) for each in questions]
+    assert 0.2 < sum("</answer>" in text for text in hurried) / len(questions) < 0.4
+
+
 def search(queries, languages, passages):
     """Finds the fact in every language but the asked one, behind another country's."""
     facts = [FACTS["currency_code/NO"], *([] if languages[0] == "fi" else [FACTS["currency_code/FR"]])]

@@ -1,7 +1,11 @@
-"""The rule-based teacher of R-Search's program: it searches, copies what it relies on as evidence, and answers."""
+"""The rule-based teacher of R-Search's program: it searches, copies what it relies on as evidence, and answers.
+
+It may be told to be hasty: to answer now and then after its first search, whatever that has shown.
+"""
 
 import dataclasses
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 
 from lcrag.data.atlas.oracle import Oracle
@@ -17,10 +21,14 @@ class EvidenceOracle:
     Attributes:
       budget: Searches it may make; then it answers as well as it can.
       evidence: Whether it gives evidence before an answer that was searched for.
+      hasty: Share of the questions that it answers after one search, as well as it can.
+      seed: Of which questions these are.
     """
 
     budget: int = 3
     evidence: bool = True
+    hasty: float = 0.0
+    seed: int = 0
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """What the policy should write next.
@@ -29,7 +37,8 @@ class EvidenceOracle:
           question: An atlas question.
           turns: (by, text) of the turns so far, the opening prompt included or not; by is "policy" or "environment".
         """
-        text = Oracle(budget=self.budget).next_text(question, [(by, _as_information(text)) for by, text in turns])
+        budget = min(self.budget, 1) if self._hurries(question) else self.budget
+        text = Oracle(budget=budget).next_text(question, [(by, _as_information(text)) for by, text in turns])
         if not self.evidence or not text.startswith("<answer>"):
             return text
         seen = [line for by, shown in turns if by == "environment" for line in _lines(shown)]
@@ -37,6 +46,10 @@ class EvidenceOracle:
             return text
         lines = "".join(f" {line}\n" for line in relied_on(question, seen, text))
         return f"<original_evidence>\n{lines}</original_evidence>{text}"
+
+    def _hurries(self, question: Question) -> bool:
+        named = f"{self.seed}/{question.coupling}/{question.language}"
+        return zlib.crc32(named.encode()) < self.hasty * 2**32
 
 
 def relied_on(question: Question, lines: Sequence[str], answer: str) -> list[str]:
