@@ -3,13 +3,17 @@
     python benchmarks/parallel_queries.py runs/rag_r1/study/several-0/policy runs/rag_r1/study/single-0/policy
 
 Both are asked the same held-out questions of the atlas, comparisons and two hops apart, greedily, with at most five
-searches. The sides take turns; times are medians of the repeats, of whole batches divided by their questions. Each side
-runs the program that it was taught, so the ratio is of systems, not of one policy with and without commas.
+searches. The sides take turns; times are medians of the repeats, divided by the questions. Each side runs the program
+that it was taught, so the ratio is of systems, not of one policy with and without commas.
+
+The collections are in this process, where a search takes less than a millisecond. `--delay` adds what a request to a
+service would take, and `--at_once=1` asks one question after the other, as somebody who waits for the answer does.
 """
 
 import argparse
 import functools
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +24,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program, Runner, rag_r1
 from lcrag.experiments.parts import atlas_collections, atlas_comparisons, atlas_questions, make_runner, make_sampler
 from lcrag.experiments.parts import policy as load_policy
+from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import exact_match
 
 EXPERIMENT = ("rag_r1_atlas.gin",)
@@ -40,30 +45,41 @@ class Measured(NamedTuple):
     exact_match: float
     rounds: float
     queries: float
+    tokens: float
     seconds: float
 
 
-def make_side(name: str, folder: str, queries: int, collections) -> Side:
+def make_side(name: str, folder: str, queries: int, collections: SearchableCollections, delay: float) -> Side:
     policy = load_policy(folder=folder)
     runner = make_runner(make_sampler(policy), policy, collections, seed=0)
     runner.temperature = 0.0
+    runner.search = functools.partial(search_later, collections, delay)
     options = {"queries": queries, "budget": BUDGET}
     return Side(name, runner, lambda question: rag_r1(question, collections.languages, **options))
 
 
-def ask(side: Side, questions: Sequence[Question]) -> tuple[list[EpisodeRecord], float]:
+def search_later(collections: SearchableCollections, delay: float, *query):
+    time.sleep(delay)
+    return collections.search(*query)
+
+
+def ask(side: Side, questions: Sequence[Question], at_once: int) -> tuple[list[EpisodeRecord], float]:
     """The episodes, and the seconds that they took."""
-    records = side.runner.run([(each, side.program(each), number) for number, each in enumerate(questions)])
-    return records, side.runner.statistics.seconds
+    records, seconds = [], 0.0
+    for start in range(0, len(questions), at_once):
+        asked = list(enumerate(questions))[start : start + at_once]
+        records += side.runner.run([(each, side.program(each), number) for number, each in asked])
+        seconds += side.runner.statistics.seconds
+    return records, seconds
 
 
-def measure(sides: Sequence[Side], questions: Sequence[Question], repeats: int) -> dict[str, Measured]:
+def measure(sides: Sequence[Side], questions: Sequence[Question], repeats: int, at_once: int) -> dict[str, Measured]:
     """What each side needs for the questions; the sides take turns, and the first turn of each compiles."""
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     records: dict[str, list[EpisodeRecord]] = {}
     for repeat in range(repeats + 1):
         for side in sides if repeat % 2 else reversed(sides):
-            records[side.name], taken = ask(side, questions)
+            records[side.name], taken = ask(side, questions, at_once)
             if repeat:
                 seconds[side.name].append(taken / len(questions))
     return {name: summary(each, statistics.median(seconds[name])) for name, each in records.items()}
@@ -72,7 +88,13 @@ def measure(sides: Sequence[Side], questions: Sequence[Question], repeats: int) 
 def summary(records: Sequence[EpisodeRecord], seconds: float) -> Measured:
     right = exact_match([each.outcome.answer for each in records], [each.question.answers for each in records])
     counted = functools.partial(mean_count, records)
-    return Measured(float(np.mean(right)), counted("retrieval_rounds"), counted("searches"), seconds)
+    return Measured(
+        exact_match=float(np.mean(right)),
+        rounds=counted("retrieval_rounds"),
+        queries=counted("searches"),
+        tokens=counted("policy_tokens"),
+        seconds=seconds,
+    )
 
 
 def mean_count(records: Sequence[EpisodeRecord], name: str) -> float:
@@ -85,25 +107,28 @@ def main() -> None:
     parser.add_argument("single", help="folder of the policy that was taught one query at a time")
     parser.add_argument("--questions", type=int, default=192, help="of each kind")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--at_once", type=int, default=96, help="questions asked at once")
+    parser.add_argument("--delay", type=float, default=0.0, help="milliseconds that each search request takes longer")
     options = parser.parse_args()
-    configure(read_configuration(EXPERIMENT, ()), EXPERIMENT, ())
-    collections = atlas_collections()
+    bindings = (f"Sampler.slots = {options.at_once}",)
+    configure(read_configuration(EXPERIMENT, bindings), EXPERIMENT, bindings)
+    collections, delay = atlas_collections(), options.delay / 1000
     sides = [
-        make_side("several queries", options.several, 3, collections),
-        make_side("one query", options.single, 1, collections),
+        make_side("several queries", options.several, 3, collections, delay),
+        make_side("one query", options.single, 1, collections, delay),
     ]
     kinds = {
         "comparisons": atlas_comparisons("held_out", ("en",), limit=options.questions),
         "two hops": atlas_questions("held_out", ("en",), hops=2, limit=options.questions),
     }
-    print(f"{'':13}{'':17}{'EM':>7}{'rounds':>8}{'queries':>9}{'ms a question':>15}")
+    print(f"{'':13}{'':17}{'EM':>7}{'rounds':>8}{'queries':>9}{'tokens':>8}{'ms a question':>15}")
     for kind, questions in kinds.items():
-        measured = measure(sides, questions, options.repeats)
+        measured = measure(sides, questions, options.repeats, options.at_once)
         for name, each in measured.items():
-            line = f"{each.exact_match:7.3f}{each.rounds:8.2f}{each.queries:9.2f}{1000 * each.seconds:15.2f}"
-            print(f"{kind:13}{name:17}{line}")
+            counts = f"{each.rounds:8.2f}{each.queries:9.2f}{each.tokens:8.1f}"
+            print(f"{kind:13}{name:17}{each.exact_match:7.3f}{counts}{1000 * each.seconds:15.2f}")
         several, single = measured[sides[0].name], measured[sides[1].name]
-        ratios = f"{several.rounds / single.rounds:8.2f}{'':9}{several.seconds / single.seconds:15.2f}"
+        ratios = f"{several.rounds / single.rounds:8.2f}{'':17}{several.seconds / single.seconds:15.2f}"
         print(f"{kind:13}{'ratio':17}{'':7}{ratios}")
 
 

@@ -28,6 +28,7 @@ def _attempt_row(attempt: Attempt) -> dict[str, Any]:
         "language": attempt.language,
         "removed_by": attempt.stage or None,
         "cause": attempt.cause or None,
+        "portion": attempt.portion or None,
         "chrf": attempt.similarity,
         "translation": attempt.translation,
         "back_translation": attempt.back,
@@ -84,13 +85,15 @@ def _language_table(languages: Sequence[Mapping[str, Any]], requests: Mapping[st
     sections = tuple(
         tuple(_language_line(each) for each in languages if each["domain"] == domain) for domain in domains
     )
+    spared = sum(each["texts_spared"] for each in languages)
     asked = ", ".join(f"{count:,} of the {role}" for role, count in requests.items()) or "none"
     return Table(
         title="Places filled, sources tried for them, and what each stage removed",
         header=("", "places", "filled", "tried", *STAGES[1:], "chrF"),
         sections=sections,
         section_titles=tuple(domain.replace("_", " ") for domain in domains),
-        note=f"chrF: mean of the back-translations that passed. Requests: {asked}.",
+        note=f"chrF: mean of the back-translations that passed. Requests: {asked}."
+        + (f" Texts never translated, since their label failed: {spared:,}." if spared else ""),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from lcrag.curation.translation.filling import Versions, is_whole
 from lcrag.curation.translation.lanes import Lane, Sources
+from lcrag.curation.translation.parts import LABEL
 from lcrag.curation.translation.recycling import Tried
 from lcrag.curation.translation.stages import STAGES, Attempt
 
@@ -61,14 +62,16 @@ def _language(lane: Lane, number: int, tried: Sequence[Tried[Versions]]) -> dict
         "attempts": len(attempts),
         "passed": sum(each.passed for each in attempts),
         "removed": _removed(attempts),
+        "texts_spared": sum(each.portion == LABEL for each in attempts),
         "chrf": sum(similarities) / len(similarities) if similarities else None,
     }
 
 
 def _removed(attempts: Iterable[Attempt]) -> Mapping[str, Mapping[str, int]]:
-    """Stage -> cause -> how often, all stages but the first."""
+    """Stage -> cause -> how often, all stages but the first; a cause names the portion that it removed, if there is one."""
     causes: dict[str, collections.Counter[str]] = {stage: collections.Counter() for stage in STAGES[1:]}
     for attempt in attempts:
         if not attempt.passed:
-            causes[attempt.stage][attempt.cause] += 1
+            named = f"{attempt.portion}: {attempt.cause}" if attempt.portion else attempt.cause
+            causes[attempt.stage][named] += 1
     return {stage: dict(counts.most_common()) for stage, counts in causes.items()}

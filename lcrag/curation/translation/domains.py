@@ -8,68 +8,85 @@ from lcrag.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TextKind:
+    """A kind of text, as a translator is told of it.
+
+    Attributes:
+      called: What it is, for prompts.
+      keep: What the translator leaves as it is.
+      max_tokens: Longest translation that a model may write.
+    """
+
+    called: str
+    keep: str
+    max_tokens: int = 2048
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Domain:
     """One domain.
 
     Attributes:
       name: One of `lcrag.data.domains.DOMAINS`, or "question" for questions that name none.
-      called: What the text is, for prompts.
-      keep: What the translator leaves as it is.
+      text: What is translated: the question, and what goes with it in the same request.
       compared: What the judge decides.
       answers: Whether the golden answers are texts of the question's language, and so translated as well.
-      max_tokens: Longest translation that a model may write.
+      label: The answers where they are translated and checked on their own, before the text; None: they go with it.
     """
 
     name: str
-    called: str
-    keep: str
+    text: TextKind
     compared: str
     answers: bool = False
-    max_tokens: int = 2048
+    label: TextKind | None = None
 
 
 _SAME_ANSWER = "whether the two have the same correct answer"
 _SAME_MEANING = "whether the two mean the same"
+_NUMBERS_AND_NAMES = "Keep numbers and dates right, and use the usual form of a name in the other language."
 
 MATHEMATICS = Domain(
     name=names.MATHEMATICS,
-    called="a mathematical problem",
-    keep="Keep all mathematical notation (LaTeX, equations, numbers, variable names) exactly as it is. Translate only"
-    " the natural language.",
+    text=TextKind(
+        called="a mathematical problem",
+        keep="Keep all mathematical notation (LaTeX, equations, numbers, variable names) exactly as it is. Translate"
+        " only the natural language.",
+    ),
     compared=_SAME_ANSWER,
 )
 MULTIPLE_CHOICE = Domain(
     name=names.MULTIPLE_CHOICE,
-    called="a multiple-choice question",
-    keep="Keep all mathematical notation, numbers, units and formulas exactly as they are, and every option under its"
-    " own key.",
+    text=TextKind(
+        called="a multiple-choice question",
+        keep="Keep all mathematical notation, numbers, units and formulas exactly as they are, and every option under"
+        " its own key.",
+    ),
     compared=_SAME_ANSWER,
 )
 INSTRUCTION_FOLLOWING = Domain(
     name=names.INSTRUCTION_FOLLOWING,
-    called="an instruction to a writer",
-    keep="Keep every word between quotation marks, every number and every mark of format exactly as it is: the result"
-    " of the instruction is checked against them.",
+    text=TextKind(
+        called="an instruction to a writer",
+        keep="Keep every word between quotation marks, every number and every mark of format exactly as it is: the"
+        " result of the instruction is checked against them.",
+    ),
     compared="whether the two ask for the same text under the same constraints",
 )
 SUMMARISATION = Domain(
     name=names.SUMMARISATION,
-    called="an article with its summary",
-    keep="Keep numbers and dates right, and use the usual form of a name in the other language.",
+    text=TextKind(called="an article", keep=_NUMBERS_AND_NAMES),
     compared=_SAME_MEANING,
     answers=True,
+    label=TextKind(called="a summary of an article", keep=_NUMBERS_AND_NAMES, max_tokens=512),
 )
 TRANSLATION = Domain(
     name=names.TRANSLATION,
-    called="a text",
-    keep="Keep numbers and dates right, and use the usual form of a name in the other language.",
+    text=TextKind(called="a text", keep=_NUMBERS_AND_NAMES, max_tokens=512),
     compared=_SAME_MEANING,
-    max_tokens=512,
 )
 QUESTION = Domain(
     name="question",
-    called="a question of a quiz with its answers",
-    keep="Keep numbers and dates right, and use the usual form of a name in the other language.",
+    text=TextKind(called="a question of a quiz with its answers", keep=_NUMBERS_AND_NAMES),
     compared=_SAME_ANSWER,
     answers=True,
 )

@@ -6,16 +6,33 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lcrag.curation.translation.domains import MULTIPLE_CHOICE, QUESTION, TRANSLATION, Domain
+from lcrag.curation.translation.domains import MULTIPLE_CHOICE, QUESTION, TRANSLATION, Domain, TextKind
 from lcrag.curation.translation.options import join_options, split_options
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.data.tiers import ALL_TIERS
 
 Parts = dict[str, str]
 
+LABEL, TEXT = "label", "text"
+
 _TEXT = "question"
 _TAGGED = re.compile(r"<output>(.*?)</output>", re.DOTALL | re.IGNORECASE)
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Portion:
+    """Parts that are translated and checked together.
+
+    Attributes:
+      name: `LABEL` or `TEXT`; empty where all parts go together.
+      kind: What they are.
+      parts: The parts.
+    """
+
+    name: str
+    kind: TextKind
+    parts: Parts
 
 
 def parts_of(question: Question, domain: Domain) -> Parts:
@@ -25,6 +42,19 @@ def parts_of(question: Question, domain: Domain) -> Parts:
         return {_TEXT: options.stem, **options.texts}
     answers = enumerate(question.answers, start=1) if domain.answers else ()
     return {_TEXT: question.text} | {_answer(number): text for number, text in answers if _has_letters(text)}
+
+
+def portions_of(parts: Parts, domain: Domain) -> list[Portion]:
+    """What is translated one after the other: in a domain with a label that, and then the text (Appendix J)."""
+    text, labels = split_label(parts)
+    if domain.label is None or not labels:
+        return [Portion("", domain.text, parts)]
+    return [Portion(LABEL, domain.label, labels), Portion(TEXT, domain.text, text)]
+
+
+def split_label(parts: Mapping[str, str]) -> tuple[Parts, Parts]:
+    """The text of a question, and what stands beside it."""
+    return {_TEXT: parts[_TEXT]}, {key: part for key, part in parts.items() if key != _TEXT}
 
 
 def joined(parts: Mapping[str, str]) -> str:

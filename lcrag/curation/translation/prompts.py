@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from lcrag.curation.translation.domains import Domain
-from lcrag.curation.translation.parts import written
+from lcrag.curation.translation.domains import Domain, TextKind
+from lcrag.curation.translation.parts import split_label, written
 from lcrag.data.languages import language_of
 
 _TRANSLATE = """\
@@ -34,19 +34,43 @@ missing, or if one of them gives the answer away and the other does not.
 
 Write SAME or DIFFERENT between <verdict> and </verdict>, and nothing else."""
 
+_COHERENCE = """\
+A text and a summary of it were translated into another language and back, each for itself. Decide whether the two still
+say the same: whether the summary still summarises the text.
 
-def translation_prompt(parts: Mapping[str, str], domain: Domain, source: str, target: str) -> str:
+Ignore style, rephrasing, formatting, and names of persons and places that are written in two ways.
+It is DIFFERENT if the summary says what the text does not, contradicts it, or is about something else.
+
+<text>
+{text}
+</text>
+
+<summary>
+{summary}
+</summary>
+
+Write SAME or DIFFERENT between <verdict> and </verdict>, and nothing else."""
+
+
+def translation_prompt(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> str:
     """Asks for the translation of some parts, from one language (by its code) to another."""
     return _TRANSLATE.format(
-        called=domain.called,
+        called=kind.called,
         source=language_of(source).name,
         target=language_of(target).name,
-        keep=domain.keep,
+        keep=kind.keep,
         form=_FORM if len(parts) > 1 else "",
         text=written(parts),
     )
 
 
 def judge_prompt(original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> str:
-    """Asks whether a back-translation kept what matters of the original."""
+    """Asks whether a back-translation kept what matters of the original.
+
+    Where a label was translated for itself, both of it and the text have already been found close to the original; what
+    is asked is whether the two that came back belong together (Appendix J's cross-coherence).
+    """
+    text, labels = split_label(back)
+    if domain.label is not None and labels:
+        return _COHERENCE.format(text=written(text), summary=written(labels))
     return _JUDGE.format(compared=domain.compared, original=written(original), back=written(back))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from lcrag.curation.translation.asking import Ask
-from lcrag.curation.translation.domains import Domain
+from lcrag.curation.translation.domains import TextKind
 from lcrag.curation.translation.parts import Parts, parts_in
 from lcrag.curation.translation.patience import Patience
 from lcrag.curation.translation.prompts import translation_prompt
@@ -14,12 +14,12 @@ from lcrag.episodes import Translator
 TRANSLATOR = "translator"
 
 AskModel: TypeAlias = Callable[[Ask], Awaitable[str]]
-# (parts, their domain, code of their language, code of the language wanted) -> the parts in it; None: there are none
-Render: TypeAlias = Callable[[Mapping[str, str], Domain, str, str], Awaitable[Parts | None]]
+# (parts, what they are, code of their language, code of the language wanted) -> the parts in it; None: there are none
+Render: TypeAlias = Callable[[Mapping[str, str], TextKind, str, str], Awaitable[Parts | None]]
 
 
 class PromptedRendering:
-    """Asks a model by the domain's prompt.
+    """Asks a model by the prompt of the kind of text.
 
     Args:
       ask: Asks the model that has the role `translator`.
@@ -29,14 +29,14 @@ class PromptedRendering:
         self._ask = ask
         self._patience = Patience("the translator writes no translation between <output> and </output>")
 
-    async def __call__(self, parts: Mapping[str, str], domain: Domain, source: str, target: str) -> Parts | None:
+    async def __call__(self, parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
         """The parts in the language wanted; None where the answer does not hold them all.
 
         Raises:
           UserError: the model is away, or never gives an answer that can be used.
         """
-        prompt = translation_prompt(parts, domain, source, target)
-        said = await self._ask(Ask(role=TRANSLATOR, prompt=prompt, max_tokens=domain.max_tokens))
+        prompt = translation_prompt(parts, kind, source, target)
+        said = await self._ask(Ask(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
         found = parts_in(said, parts)
         self._patience.saw(said, usable=found is not None)
         return found
@@ -52,7 +52,7 @@ class ExactRendering:
     def __init__(self, translator: Translator):
         self._translator = translator
 
-    async def __call__(self, parts: Mapping[str, str], domain: Domain, source: str, target: str) -> Parts | None:
+    async def __call__(self, parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
         """The parts in the language wanted; None where the translator fails for one of them.
 
         Raises:

@@ -1,13 +1,12 @@
 """The stages that a source goes through in one language, and where it was removed (Translate-R1, Section 3.2)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 from lcrag.curation.translation.domains import Domain, domain_of
 from lcrag.curation.translation.heuristics import defect
 from lcrag.curation.translation.judging import Judge
-from lcrag.curation.translation.parts import Parts, joined, parts_of
+from lcrag.curation.translation.parts import Parts, Portion, joined, parts_of, portions_of
 from lcrag.curation.translation.rendering import Render
 from lcrag.curation.translation.thresholds import Thresholds
 from lcrag.data.questions import Question
@@ -30,9 +29,11 @@ class Attempt:
       language: What it was to be translated into.
       stage: The stage that removed it; empty: it passed.
       cause: Why that stage did.
+      portion: What that stage removed it for, `LABEL` or `TEXT`, in a domain that translates them one after the other.
       translation: Its parts in the language, as far as they came.
       back: Its parts translated back.
-      similarity: chrF of these to the source, in [0, 1]; None before that stage.
+      similarity: chrF of these to the source, in [0, 1], the lower one of label and text where they go one after the
+        other; None before that stage.
     """
 
     question: Question
@@ -40,6 +41,7 @@ class Attempt:
     language: str
     stage: str = ""
     cause: str = ""
+    portion: str = ""
     translation: Parts | None = None
     back: Parts | None = None
     similarity: float | None = None
@@ -70,25 +72,40 @@ class Stages:
         Raises:
           UserError: a model is away or never gives an answer that can be used.
         """
-        domain, render = domain_of(question), self.renderings[language]
+        domain = domain_of(question)
         source = parts_of(question, domain)
-        made = functools.partial(Attempt, question=question, domain=domain, language=language)
-        translation = await render(source, domain, question.language, language)
-        if translation is None:
-            return made(stage=FORWARD, cause=NO_OUTPUT)
-        made = functools.partial(made, translation=translation)
-        if cause := defect(joined(translation), joined(source), self.thresholds):
-            return made(stage=HEURISTICS, cause=cause)
-        back = await render(translation, domain, language, question.language)
-        if back is None:
-            return made(stage=BACK, cause=NO_OUTPUT)
-        similarity = chrf(joined(back), [joined(source)])
-        made = functools.partial(made, back=back, similarity=similarity)
-        if similarity < self.thresholds.least_round_trip(domain):
-            return made(stage=BACK, cause=LOST)
-        match await self.judge(source, back, domain):
+        attempt = Attempt(question=question, domain=domain, language=language)
+        for portion in portions_of(source, domain):
+            attempt = await self._there_and_back(attempt, portion)
+            if not attempt.passed:
+                return attempt
+        match await self.judge(source, attempt.back or {}, domain):
             case "SAME":
-                return made()
+                return attempt
             case "DIFFERENT":
-                return made(stage=JUDGED, cause=DIFFERENT)
-        return made(stage=JUDGED, cause=NEITHER)
+                return dataclasses.replace(attempt, stage=JUDGED, cause=DIFFERENT)
+        return dataclasses.replace(attempt, stage=JUDGED, cause=NEITHER)
+
+    async def _there_and_back(self, attempt: Attempt, portion: Portion) -> Attempt:
+        """Takes a portion through stages 2 to 4."""
+        source, home = portion.parts, attempt.question.language
+        render = self.renderings[attempt.language]
+        translation = await render(source, portion.kind, home, attempt.language)
+        if translation is None:
+            return _removed(attempt, portion, FORWARD, NO_OUTPUT)
+        attempt = dataclasses.replace(attempt, translation=(attempt.translation or {}) | translation)
+        if cause := defect(joined(translation), joined(source), self.thresholds):
+            return _removed(attempt, portion, HEURISTICS, cause)
+        back = await render(translation, portion.kind, attempt.language, home)
+        if back is None:
+            return _removed(attempt, portion, BACK, NO_OUTPUT)
+        similarity = chrf(joined(back), [joined(source)])
+        lowest = similarity if attempt.similarity is None else min(similarity, attempt.similarity)
+        attempt = dataclasses.replace(attempt, back=(attempt.back or {}) | back, similarity=lowest)
+        if similarity < self.thresholds.least_round_trip(attempt.domain):
+            return _removed(attempt, portion, BACK, LOST)
+        return attempt
+
+
+def _removed(attempt: Attempt, portion: Portion, stage: str, cause: str) -> Attempt:
+    return dataclasses.replace(attempt, stage=stage, cause=cause, portion=portion.name)
