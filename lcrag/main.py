@@ -143,8 +143,9 @@ COMMANDS = {
         of_run=True,
         bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
         details="Takes the latest checkpoint unless a step is named, merges adapters, and writes the tokenizer and\n"
-        "its chat template beside the weights; --gin.export.dtype='\"bfloat16\"' halves the files. It needs none\n"
-        "of the devices of the training; to use several, set --gin.mesh.fsdp or --gin.mesh.tensor again.",
+        "its chat template beside the weights. They are float32, and with adapters what the base is stored in;\n"
+        "--gin.export.dtype='\"bfloat16\"' decides otherwise. It needs none of the devices of the training; to use\n"
+        "several, set --gin.mesh.fsdp or --gin.mesh.tensor again.",
     ),
     "build": Command(
         function="lcrag.experiments:build",

@@ -33,7 +33,8 @@ def export(
       output_dir: Where to write; it must not hold anything yet.
       words: The run's folder and, unless the latest is wanted, the step.
       policy: What the run started from, as its configuration says.
-      dtype: Of the tensors in the files; None: that of the parameters, float32 for those that were trained.
+      dtype: Of the tensors in the files; None: float32, in which weights are trained, and with adapters that of the
+        folder that the run started from.
 
     Raises:
       UserError: no folder to write to or one that is not empty, no such run or step, or a checkpoint that cannot be

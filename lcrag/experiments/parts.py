@@ -27,7 +27,9 @@ from lcrag.policy import (
     load_tokenizer,
     make_mesh,
     read_config,
+    stored_dtype,
 )
+from lcrag.policy.config import ComputeDtype
 from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.retrieval import (
     Collections,
@@ -53,13 +55,24 @@ gin.external_configurable(Retries, module="lcrag.episodes")
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A decoder with its parameters, tokenizer and devices."""
+    """A decoder with its parameters, tokenizer and devices.
+
+    Attributes:
+      name: The folder that it comes from.
+      config: The decoder.
+      params: Its parameters.
+      tokenizer: Its tokenizer.
+      mesh: Devices.
+      saved_dtype: Of the tensors in the files when it is saved: with adapters that of its folder, whatever the frozen
+        weights are held in; None: that of the parameters.
+    """
 
     name: str
     config: DecoderConfig
     params: Any
     tokenizer: HuggingFaceTokenizer
     mesh: Mesh
+    saved_dtype: ComputeDtype | None = None
 
 
 def resolved_folder(folder: str) -> pathlib.Path:
@@ -84,7 +97,8 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
     if lora is not None:
         config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)
     config = computation.of(config)
-    return Policy(folder, config, params, _fitting_tokenizer(path, config), mesh)
+    saved_dtype = stored_dtype(path) if lora else None
+    return Policy(folder, config, params, _fitting_tokenizer(path, config), mesh, saved_dtype)
 
 
 def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFaceTokenizer:

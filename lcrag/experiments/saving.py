@@ -17,8 +17,8 @@ def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: Comput
       folder: Created if absent.
       policy: Its configuration and tokenizer.
       params: All its parameters; adapters are merged into what they adapt.
-      dtype: Of the tensors in the files; None: that of the parameters.
+      dtype: Of the tensors in the files; None: the policy's `saved_dtype`.
     """
-    save_hugging_face(folder, policy.config, params, dtype, eos_ids=policy.tokenizer.eos_ids)
+    save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
     if jax.process_index() == 0:
         policy.tokenizer.save(folder)

@@ -19,7 +19,7 @@ from lcrag.policy.functions import (
 )
 from lcrag.policy.hugging_face_config import read_config
 from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
-from lcrag.policy.loading import load_hugging_face
+from lcrag.policy.loading import load_hugging_face, stored_dtype
 from lcrag.policy.lora import Lora
 from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
@@ -61,6 +61,7 @@ __all__ = [
     "replicated",
     "save_hugging_face",
     "split_trainable",
+    "stored_dtype",
     "unembed",
     "unembed_log_probabilities",
     "vocabulary_tokenizer",

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from lcrag.policy.config import DecoderConfig
@@ -55,11 +56,16 @@ def join(tree: PyTree, other: PyTree) -> PyTree:
     return traverse_util.unflatten_dict(traverse_util.flatten_dict(tree) | traverse_util.flatten_dict(other))
 
 
-def merge_lora(config: DecoderConfig, params: Params) -> tuple[DecoderConfig, Params]:
-    """The same policy without adapters: their products are added to the kernels, in the kernels' dtype.
+def merge_lora(config: DecoderConfig, params: Params, dtype: DTypeLike | None = None) -> tuple[DecoderConfig, Params]:
+    """The same policy without adapters: their products are added to the kernels.
 
     Products and sums are made in float32; a bfloat16 kernel then loses what is below its last bit. Parameters without
     adapters are returned as they are.
+
+    Args:
+      config: The decoder.
+      params: Its parameters.
+      dtype: Of the kernels that adapters were added to; None: as it was.
     """
     if config.lora is None:
         return config, params
@@ -67,16 +73,17 @@ def merge_lora(config: DecoderConfig, params: Params) -> tuple[DecoderConfig, Pa
     products, kernels = traverse_util.flatten_dict(adapters), traverse_util.flatten_dict(base)
     for path in {path[:-1] for path in products}:
         parts = (kernels[(*path, "kernel")], *(products[(*path, name)] for name in ADAPTERS))
-        kernels[(*path, "kernel")] = _merged(config.lora.scale, *parts)
+        kernels[(*path, "kernel")] = _merged(config.lora.scale, parts[0].dtype if dtype is None else dtype, *parts)
     return dataclasses.replace(config, lora=None), traverse_util.unflatten_dict(kernels)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _merged(
     scale: float,
+    dtype: DTypeLike,
     kernel: Float[Array, "layers inputs outputs"],
     down: Float[Array, "layers inputs rank"],
     up: Float[Array, "layers rank outputs"],
 ) -> Float[Array, "layers inputs outputs"]:
     product = jnp.einsum("lir,lro->lio", down, up, precision="highest", preferred_element_type=jnp.float32)
-    return (kernel.astype(jnp.float32) + scale * product).astype(kernel.dtype)
+    return (kernel.astype(jnp.float32) + scale * product).astype(dtype)

@@ -13,11 +13,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
 from lcrag.errors import UserError
-from lcrag.policy.config import DecoderConfig
+from lcrag.policy.config import ComputeDtype, DecoderConfig
 from lcrag.policy.functions import Params, abstract_parameters, param_shardings
 from lcrag.policy.hugging_face_config import read_config
 from lcrag.policy.sharding import make_mesh
 from lcrag.policy.stored_parameters import (
+    EMBEDDING_NAME,
     PIECE_BYTES,
     UNEMBEDDING_NAME,
     StoredParameter,
@@ -65,6 +66,15 @@ def load_hugging_face(
     flat = {path: _filled(shapes[path].shape, wanted, shardings[path], parts[path], tensors) for path in parts}
     _check_finite(flat, parts, tensors, mesh)
     return config, nested_parameters(flat)
+
+
+def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
+    """The dtype in which a complete model folder stores its embedding; for float16, which is only read, float32.
+
+    Raises:
+      UserError: there are no weights.
+    """
+    return "bfloat16" if TensorFolder(folder).tensors[EMBEDDING_NAME].code == "BF16" else "float32"
 
 
 def parameter_dtype(dtype: DTypeLike) -> np.dtype:

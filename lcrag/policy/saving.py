@@ -60,7 +60,7 @@ def save_hugging_face(
     Args:
       folder: Created if absent; files of an earlier model in it are replaced.
       config: The decoder.
-      params: Its parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged.
+      params: Its parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged, in float32.
       dtype: Dtype on disk, float32 or bfloat16; that of the embedding if None.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
       shard_bytes: The most bytes of one file of weights.
@@ -68,11 +68,12 @@ def save_hugging_face(
     Raises:
       UserError: the parameters are not those of the configuration, or the dtype is not supported.
     """
-    config, params = merge_lora(config, params)
+    wanted = None if dtype is None else parameter_dtype(dtype)
+    config, params = merge_lora(config, params, wanted)
     flat = flat_parameters(params)
     plan = {stored.name: stored for stored in stored_parameters(config)}
     _check(config, flat)
-    stored_dtype = parameter_dtype(flat["embedding"].dtype if dtype is None else dtype)
+    stored_dtype = parameter_dtype(flat["embedding"].dtype) if wanted is None else wanted
     shapes = {name: stored.shape for name, stored in plan.items()}
     shards = plan_shards(shapes, stored_dtype, shard_bytes)
     folder = pathlib.Path(folder)

@@ -26,9 +26,9 @@ _LAYER_NAMES = {
     "mlp/up": "mlp.up_proj",
     "mlp/down": "mlp.down_proj",
 }
-UNEMBEDDING_NAME = "lm_head.weight"
+EMBEDDING_NAME, UNEMBEDDING_NAME = "model.embed_tokens.weight", "lm_head.weight"
 _TOP_NAMES = {
-    "embedding": "model.embed_tokens.weight",
+    "embedding": EMBEDDING_NAME,
     "unembedding": UNEMBEDDING_NAME,
     "final_norm/scale": "model.norm.weight",
 }

@@ -218,10 +218,10 @@ def test_verdicts(said, verdict):
 
 
 def test_prompts_name_the_languages_and_what_stays():
-    prompt = translation_prompt({"question": PROBLEM}, DOMAINS["mathematics"], "en", "am")
+    prompt = translation_prompt({"question": PROBLEM}, DOMAINS["mathematics"].text, "en", "am")
     assert "from English to Amharic" in prompt and "LaTeX" in prompt and "JSON" not in prompt and PROBLEM in prompt
     prompt = translation_prompt(
-        parts_of(question(CHOICE, "A"), DOMAINS["multiple_choice"]), DOMAINS["question"], "am", "en"
+        parts_of(question(CHOICE, "A"), DOMAINS["multiple_choice"]), DOMAINS["question"].text, "am", "en"
     )
     assert "from Amharic to English" in prompt and "JSON" in prompt and '"C": "12"' in prompt
     prompt = judge_prompt({"question": "a {b}"}, {"question": "c"}, DOMAINS["translation"])

@@ -28,11 +28,13 @@ from lcrag.policy import (
     param_shardings,
     save_hugging_face,
     split_trainable,
+    stored_dtype,
     unembed,
 )
 from lcrag.policy.decoder import Linear
 from lcrag.policy.lora import LINEAR_LAYERS
 from lcrag.testing import tiny_config
+from lcrag.testing.random_decoders import random_decoder
 
 PLAIN = tiny_config(family="qwen2", tie_embeddings=False)
 LORA = Lora(rank=3, alpha=6.0)
@@ -148,6 +150,25 @@ def test_merged_weights_give_the_same_logits(adapted, plain):
         else:
             assert leaf is kernels[path]
     assert merge_lora(PLAIN, plain) == (PLAIN, plain)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_merged_kernels_may_have_a_dtype_of_their_own(adapted, dtype):
+    config, params = adapted
+    learned, base = split_trainable(config, params)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), base)
+    merged = flat(merge_lora(config, join(learned, half), dtype)[1])
+    expected = flat(merge_lora(config, join(learned, jax.tree.map(lambda leaf: leaf.astype("float32"), half)))[1])
+    for path, leaf in merged.items():
+        if path.endswith("kernel"):
+            assert leaf.dtype == dtype
+            np.testing.assert_array_equal(leaf, expected[path].astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_dtype_of_a_folder(tmp_path, dtype):
+    random_decoder("qwen2_tied").to(getattr(torch, dtype)).save_pretrained(tmp_path)
+    assert stored_dtype(tmp_path) == ("bfloat16" if dtype == "bfloat16" else "float32")
 
 
 def test_a_merged_policy_is_an_ordinary_folder(adapted, tmp_path):

@@ -68,7 +68,7 @@ def _language(lane: Lane, number: int, tried: Sequence[Tried[Versions]]) -> dict
 
 
 def _removed(attempts: Iterable[Attempt]) -> Mapping[str, Mapping[str, int]]:
-    """Stage -> cause -> how often, all stages but the first; a cause names the portion that it removed, if there is one."""
+    """Stage -> cause -> how often, all stages but the first; in a cause the portion, if one was removed alone."""
     causes: dict[str, collections.Counter[str]] = {stage: collections.Counter() for stage in STAGES[1:]}
     for attempt in attempts:
         if not attempt.passed:
