@@ -58,6 +58,12 @@ def largest_collections(question: Question, languages: Sequence[str], count: int
     return _of_set((question.language, *(code for code in order if code != question.language)), languages)[:count]
 
 
+@gin.register
+def chosen_collections(question: Question, languages: Sequence[str], chosen: Sequence[str]) -> Sequence[str]:
+    """The language of the question and those of a list, in its order."""
+    return _of_set((question.language, *chosen), languages)
+
+
 def _of_set(wanted: Sequence[str], languages: Sequence[str]) -> tuple[str, ...]:
     """Those wanted that are there, each once; the first, the native one, in any case."""
     first, *others = wanted

@@ -27,6 +27,12 @@ def test_choices_by_hand(choice, language, expected):
     assert tuple(choice(asked(language), LCRL_LANGUAGES)) == expected
 
 
+def test_a_list_is_searched_in_its_order_behind_the_native_collection():
+    chosen = ("th", "en", "sw", "fr")
+    assert choices.chosen_collections(asked("fr"), LCRL_LANGUAGES, chosen) == ("fr", "th", "en")
+    assert choices.chosen_collections(asked("ja"), ("fr",), chosen) == ("ja", "fr")
+
+
 def test_a_third_high_resource_language_is_drawn_by_the_question():
     drawn = {choices.native_english_and_high(asked("fi", str(number)), LCRL_LANGUAGES) for number in range(100)}
     assert all(len(chosen) == 3 and chosen[:2] == ("fi", "en") for chosen in drawn)
