@@ -1,6 +1,6 @@
 """The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
 
-A command is a function of `lcrag.experiments`, called as `function(output_dir, words)` once
+A command is a function, of `lcrag.experiments` but for `list`, called as `function(output_dir, words)` once
 gin holds its configuration. What can be checked without importing JAX is checked first.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lcrag.cli.arguments import Arguments, closest, split_arguments
+from lcrag.cli.catalogue import described, experiments, parts
 from lcrag.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
-from lcrag.cli.gin_files import packaged_folder, packaged_names
 from lcrag.cli.quiet import silence_libraries
 from lcrag.errors import UserError
 from lcrag.runs.folder import CONFIG
@@ -32,6 +32,8 @@ class Command:
       options: Options that it alone has: the parameter of gin that takes the text of each.
       switches: Options without a value that it alone has: the gin statement that each stands for.
       details: What else `lcrag COMMAND --help` says.
+      marks: What a configuration binds that is an experiment of this command, for its help; see `experiments`.
+      configured: Whether gin configures it.
     """
 
     function: str
@@ -43,6 +45,8 @@ class Command:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
     details: str = ""
+    marks: tuple[str, ...] = ()
+    configured: bool = True
 
 
 # Of commands that read data files, where a row that cannot be used ends the command otherwise.
@@ -56,6 +60,7 @@ COMMANDS = {
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
         f"The same command continues an interrupted run from its last checkpoint.\n{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        marks=("train.policy",),
     ),
     "sft": Command(
         function="lcrag.experiments:sft",
@@ -66,6 +71,7 @@ COMMANDS = {
         "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
         f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        marks=("sft.policy",),
     ),
     "evaluate": Command(
         function="lcrag.experiments:evaluate",
@@ -73,17 +79,20 @@ COMMANDS = {
         details="Writes evaluation.json into --output_dir, and into its answers/ every answer and the configuration.\n"
         f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        marks=("evaluate.policy",),
     ),
     "sample": Command(
         function="lcrag.experiments:sample",
         summary="Answers one question, showing who wrote what",
         words="QUESTION",
+        marks=("sample.policy",),
     ),
     "report": Command(
         function="lcrag.experiments:report",
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
         gin_file="report.gin",
+        marks=("compare_runs.order",),
         options={"--against": "compare_runs.against", "--axis": "compare_runs.axis"},
         details="RUN is the folder of a run or of evaluations, or one that holds some. Runs of one method are\n"
         "averaged, and report.md, tables.tex and plots written into --output_dir. --against names the method that\n"
@@ -94,6 +103,7 @@ COMMANDS = {
         function="lcrag.experiments:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is told to stop",
         gin_file="serve.gin",
+        marks=("serve",),
         switches={"--tool": "serve.tool = @search_tool()", "--stdio": "serve.transport = 'stdio'"},
         details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
@@ -108,6 +118,7 @@ COMMANDS = {
         summary="Builds a collection per language from dumps, articles or passages; run again to continue",
         words="[LANGUAGE ...]",
         gin_file="index.gin",
+        marks=("index",),
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
         "what is embedded stays embedded. Judgements (judgements/*.gin) measure the retrieval once all is built.\n"
@@ -125,12 +136,14 @@ COMMANDS = {
         "golden_plans: a teacher plans and resolves questions; questions.jsonl holds them with the plans that held.\n"
         f"What was kept and why is in report.json. {ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        marks=("demonstrations", "selection", "translations", "golden_plans"),
     ),
     "compile": Command(
         function="lcrag.experiments:compile_programs",
         summary="Whether training fits some devices, which need not be there: memory, collectives, work",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
+        marks=("compile.objective",),
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"
         "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
@@ -151,6 +164,13 @@ COMMANDS = {
         function="lcrag.experiments:build",
         summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
         words="[tokenizer] [encoder] [policies]",
+        marks=("build",),
+    ),
+    "list": Command(
+        function="lcrag.cli.catalogue:list_configurations",
+        summary="Shows the configurations that come with lcrag, or those of some folders",
+        words="[FOLDER ...]",
+        configured=False,
     ),
 }
 
@@ -177,24 +197,24 @@ def general_help() -> str:
 def command_help(name: str, command: Command) -> str:
     """What `lcrag COMMAND --help` prints."""
     words = f" {command.words}" if command.words else ""
+    if not command.configured:
+        return f"usage: lcrag {name}{words}\n\n{command.summary}.\n\nfolders:\n{parts()}"
     file = "[--gin_file=FILE]" if command.gin_file or command.of_run else "--gin_file=FILE"
     details = f"\n{command.details}\n" if command.details else ""
     default_file = f"RUN/{CONFIG}" if command.of_run else command.gin_file
     default = f"\nWithout --gin_file: {default_file}.\n" if default_file else ""
     return (
         f"usage: lcrag {name}{words} {file} [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
-        f"{command.summary}.\n{details}{default}\n{OPTIONS}\n\n"
-        f"configurations that come with lcrag:\n{_packaged_configurations()}"
+        f"{command.summary}.\n{details}{default}\n{OPTIONS}\n{_configurations(name, command)}"
     )
 
 
-def _packaged_configurations() -> str:
-    """Every packaged file with the first line of its comment."""
-    folder = packaged_folder()
-    names = packaged_names(folder)
-    width = max(map(len, names), default=0)
-    firsts = ((folder / name).read_text(encoding="utf-8").partition("\n")[0] for name in names)
-    return "\n".join(f"  {name:{width}}  {first.lstrip('# ')}" for name, first in zip(names, firsts, strict=True))
+def _configurations(name: str, command: Command) -> str:
+    """The experiments of a command, and where all other files are."""
+    own = experiments(name, command.marks)
+    listed = f"\nexperiments that come with lcrag:\n{described(own)}\n" if own else ""
+    shown = "" if command.of_run else "\n`lcrag list [FOLDER]` shows what may stand behind them:\n"
+    return listed + (shown and f"{shown}{parts()}")
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -243,6 +263,9 @@ def _command(arguments: Arguments) -> Command:
 
 
 def _execute(command: Command, arguments: Arguments) -> None:
+    if not command.configured:
+        load_function(command.function)[0](arguments.output_dir, arguments.words)
+        return
     gin_files = arguments.gin_files or _default_files(command, arguments)
     if not gin_files:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")

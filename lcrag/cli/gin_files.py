@@ -96,7 +96,7 @@ def locate(name: str, mentioned_in: str = "") -> Path:
             return path
     by = f", included by {mentioned_in}," if mentioned_in else ""
     names = [*packaged_names(), *(str(path) for path in Path(name).parent.glob("*.gin"))]
-    hint = closest(name, names) or "; `lcrag train --help` lists them"
+    hint = closest(name, names) or "; `lcrag list` shows them"
     raise UserError(f"the gin file {name}{by} is neither here nor among those that come with lcrag{hint}")
 
 
