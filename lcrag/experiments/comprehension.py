@@ -1,14 +1,17 @@
 """The atlas's comprehension questions, as gin builds them: asked, translated and demonstrated."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import gin
+import numpy as np
 
 from lcrag.curation.playing import play
 from lcrag.data.atlas import World
 from lcrag.data.atlas import comprehension as atlas
 from lcrag.data.domains import MATHEMATICS, MULTIPLE_CHOICE
 from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord
 from lcrag.experiments.datasets import counted_bad_rows
 from lcrag.experiments.parts import atlas_world
 from lcrag.experiments.sft_rows import Surroundings, rows_of_records
@@ -50,16 +53,19 @@ def comprehension_demonstrations(
     surroundings: Surroundings,
     questions: Sequence[Question],
     calls: float,
+    undecided: float = 0.0,
     seed: int = 0,
     end_of_sequence: bool = True,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
-    """Demonstrations of the method's program by the oracle of the comprehension questions, one of each question.
+    """Demonstrations of the method's program by the oracle of the comprehension questions.
 
     Args:
       surroundings: What they are for.
       questions: Comprehension questions.
       calls: Share of them, in every language alike, that the oracle has translated.
+      undecided: Share of them that is demonstrated once more, translated, without learning the token that begins the
+        call: how to call, and what to do with the response, but not when.
       seed: Of which ones these are, and of the oracle's guesses.
       end_of_sequence: Teach the end of sequence behind the answer.
       world: Builds the atlas.
@@ -67,14 +73,29 @@ def comprehension_demonstrations(
     method, collections = surroundings.played()
     encoder, program = surroundings.encoder(end_of_sequence), method.on(collections.languages)
     tasks = atlas.ComprehensionTasks(world())
-    oracle = atlas.ComprehensionOracle(tasks, calls, seed)
-    records = play(
-        [(question, program(question)) for question in questions],
-        lambda question, turns, request: oracle.next_text(question, [(turn.by, turn.text) for turn in turns]),
-        collections.search,
-        encoder.context_tokenizer,
-        context=surroundings.longest_tokens - 1,  # the end of sequence
-        translator=atlas.ComprehensionTranslator(tasks),
-    )
+
+    def played(questions: Sequence[Question], oracle: atlas.ComprehensionOracle) -> list[EpisodeRecord]:
+        return play(
+            [(question, program(question)) for question in questions],
+            lambda question, turns, request: oracle.next_text(question, [(turn.by, turn.text) for turn in turns]),
+            collections.search,
+            encoder.context_tokenizer,
+            context=surroundings.longest_tokens - 1,  # the end of sequence
+            translator=atlas.ComprehensionTranslator(tasks),
+        )
+
+    once_more = np.random.default_rng([seed, 1]).random(len(questions)) < undecided
+    told = [question for question, taken in zip(questions, once_more, strict=True) if taken]
+    records = [
+        *played(questions, atlas.ComprehensionOracle(tasks, calls, seed)),
+        *map(_without_decision, played(told, atlas.ComprehensionOracle(tasks, 1.0, seed))),
+    ]
     with counted_bad_rows() as bad_rows:
         return rows_of_records(records, encoder, bad_rows)
+
+
+def _without_decision(record: EpisodeRecord) -> EpisodeRecord:
+    """The episode as if its first token by the policy had been given."""
+    by_policy = record.by_policy.copy()
+    by_policy[np.argmax(by_policy)] = False
+    return dataclasses.replace(record, by_policy=by_policy)

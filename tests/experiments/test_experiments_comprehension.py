@@ -68,6 +68,17 @@ def test_a_translated_row_copies_the_question_and_answers_the_english_one(demons
         assert not response["learned"] and answer["text"].endswith(f"\\boxed{{{question.answers[0]}}}<eos>")
 
 
+def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(surroundings):
+    questions = comprehension_questions("demonstrations", limit=20)
+    rows = comprehension_demonstrations(surroundings, questions, calls=0.0, undecided=0.5)
+    undecided = [spans_of(row, surroundings.tokenizer) for row in rows[len(questions) :]]
+    assert 0.3 < len(undecided) / len(questions) < 0.7
+    for shown, call, response, answer in undecided:
+        assert [each["learned"] for each in (shown, call, response, answer)] == [False, True, False, True]
+        assert shown["text"].endswith("<tool_call>") and call["text"].startswith("{")
+        assert call["text"].endswith("</tool_call>") and answer["text"].endswith("}<eos>")
+
+
 def test_the_cold_start_shows_each_tier_what_it_shall_know():
     values = {each.key: each.value for each in read_file("translate_r1_atlas_sft.gin")}
     assert values["known/comprehension_questions.languages"] == KNOWN
