@@ -10,6 +10,7 @@ from lcrag.errors import UserError
 from lcrag.experiments.method import ProgramOf
 from lcrag.learning import Critic, Layout
 from lcrag.retrieval import SearchableCollections
+from lcrag.rewards import Reward, TermSum
 
 
 def check_counts(name: str, **counts: int) -> None:
@@ -96,6 +97,22 @@ def check_questions(
             " build the missing ones or ask in fewer languages"
         )
     runner.check([(question, program(question), 0) for question in questions])
+
+
+def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
+    """Finds a question that a reward cannot score, before anything is sampled for it.
+
+    Args:
+      reward: What will score the answers; None: nothing will.
+      questions: What is asked.
+
+    Raises:
+      UserError: there is one; the text names it and says what its data lacks.
+    """
+    if not isinstance(reward, TermSum):
+        return
+    for question in questions:
+        reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
 
 
 def check_rows(layout: Layout, context: int, mesh: Mesh) -> None:

@@ -22,7 +22,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, diversity_rows, place_tables, read_rows, to_rich, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
 from lcrag.evaluation.tables import METRIC_NAMES
-from lcrag.experiments.checking import check_counts, check_questions
+from lcrag.experiments.checking import check_counts, check_questions, check_rewarded
 from lcrag.experiments.method import Method, ProgramOf, episodes_of
 from lcrag.experiments.parts import (
     Policy,
@@ -305,6 +305,7 @@ def evaluate(
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
+    check_rewarded(evaluation.reward, evaluation.questions)
     runner = make_runner(make_sampler(policy), policy, collections, seed)
     program = method.evaluated_on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)

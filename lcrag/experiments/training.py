@@ -20,6 +20,7 @@ from lcrag.experiments.checking import (
     check_dynamic_sampling,
     check_exploration,
     check_questions,
+    check_rewarded,
     check_rows,
     check_seed,
 )
@@ -123,11 +124,14 @@ def train(
     table, program = method.table(questions, group_baseline=critic is None), method.on(collections.languages)
     groups = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
     groups(step=0)  # enough of them?
+    held_out = evaluation.questions if evaluation else ()
+    check_rewarded(method.reward, questions)
+    check_rewarded(evaluation.reward if evaluation else None, held_out)
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_exploration(runner.temperature)
     check_rows(layout, sampler.context, policy.mesh)
-    held_out, evaluated = evaluation.questions if evaluation else (), method.evaluated_on(collections.languages)
+    evaluated = method.evaluated_on(collections.languages)
     for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:
         # a program once begun is known to gin, and so to config.gin
         check_questions(asked, collections, runner, begun, native_collections=method.native_collections)

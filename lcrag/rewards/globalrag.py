@@ -82,6 +82,7 @@ def globalrag_reward(
         ),
         adjustments=(note,),
         models={"encoder": encoder},
+        checks=(_check,),
     )
 
 
@@ -101,21 +102,26 @@ def embedded_similarity(encoder: Encode, planned: Sequence[Planned]) -> Similari
 def _planned(episodes: Episodes) -> list[Planned]:
     """The plans of some episodes beside their golden ones."""
     plans, answers = _noted(episodes, "plan"), _noted(episodes, "sub_answers")
-    golden = [_golden(extra, question) for extra, question in zip(episodes.known, episodes.questions, strict=True)]
+    golden = [_golden(repr(name), known) for name, known in zip(episodes.questions, episodes.known, strict=True)]
     return [
         Planned(plan_of(plan) if plan else None, sub_answers, golds)
         for plan, sub_answers, golds in zip(plans, answers, golden, strict=True)
     ]
 
 
-def _golden(extra: Mapping[str, Any], question: str) -> tuple[GoldenPlan, ...]:
+def _check(name: str, known: Mapping[str, Any]) -> None:
+    """Refuses a question without a golden plan."""
+    _golden(name, known)
+
+
+def _golden(name: str, known: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
     try:
-        golden = golden_plans(extra)
+        golden = golden_plans(known)
     except ValueError as error:
-        raise UserError(f"the golden plan of the question {question!r} cannot be used: {error}") from error
+        raise UserError(f"the golden plan of the question {name} cannot be used: {error}") from error
     if not golden:
         raise UserError(
-            f"globalrag_reward needs a golden plan of every question, and {question!r} has none: train on what"
+            f"globalrag_reward needs a golden plan of every question, and {name} has none: train on what"
             " `lcrag curate golden_plans` made, or let a question of one hop be its own plan (@with_own_plans)"
         )
     return golden

@@ -43,6 +43,8 @@ class Episodes:
 
 Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
 Adjustment: TypeAlias = Callable[[Episodes, Values], tuple[Values, dict[str, Values]]]
+# (name of a question, what its data set knows of it: `Question.extra`) raises a UserError if it cannot be scored
+Check: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +72,26 @@ class TermSum:
       terms: What is summed.
       adjustments: What then looks at whole groups.
       models: Frozen models that terms ask, by what they do: a result depends on what they are made of.
+      checks: Find a question that cannot be scored, before anything is sampled for it.
     """
 
     terms: tuple[Term, ...]
     adjustments: tuple[Adjustment, ...] = ()
     models: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+
+    def check(self, name: str, known: Mapping[str, Any]) -> None:
+        """Refuses a question that cannot be scored.
+
+        Args:
+          name: Of the question, for messages.
+          known: What the data set knows of it.
+
+        Raises:
+          UserError: its data set does not say what a term needs.
+        """
+        for check in self.checks:
+            check(name, known)
 
     def __call__(self, episodes: Episodes) -> dict[str, Values]:
         values = {term.name: term.score(episodes) for term in self.terms}

@@ -112,7 +112,8 @@ def test_questions_of_a_file_without_golden_plans_are_refused(tiny, tmp_path, ca
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     bindings = (*SIZES, "train.questions=@train/jsonl_questions()", f"train/jsonl_questions.files=('{file}',)")
     assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
-    assert "needs a golden plan of every question" in capfd.readouterr().err
+    assert "a golden plan of every question, and jsonl/0 in en ('Who is 0?') has none" in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()  # said before anything is sampled
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from lcrag import main
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Answered, read_rows
+from lcrag.experiments import evaluating, training
 from lcrag.experiments.evaluating import Evaluation, _answered, answers_path, read_answers
 from lcrag.experiments.reporting import tables
 from lcrag.experiments.tool_rates import tool_rates
@@ -55,10 +56,45 @@ def test_an_evaluation_notes_rewards_and_calls(tiny, problems, tmp_path, capsys)
     assert "Translate-R1, greedy: mgsm, test" in capsys.readouterr().out
 
 
-def test_questions_without_a_domain_cannot_be_rewarded_by_it(tiny, tmp_path, capfd):
-    bindings = ("Evaluation.reward=@domain_reward()", "Evaluation.temperatures={'greedy': 0.0}")
-    assert run("evaluate", tiny, *bindings, gin_files=("method/direct.gin",), output=tmp_path / "out") == 2
-    assert "has no domain, and domain_reward scores by it" in capfd.readouterr().err
+@pytest.fixture
+def nothing_is_sampled(monkeypatch):
+    def refuse(policy):
+        raise AssertionError("a sampler was made")
+
+    for module in (training, evaluating):
+        monkeypatch.setattr(module, "make_sampler", refuse)
+
+
+@pytest.mark.parametrize(
+    ("extra", "clue"),
+    [
+        ({}, "has no domain, and domain_reward scores by it: give extra.domain of its data one of mathematics, "),
+        ({"domain": "maths"}, "has the unknown domain 'maths', and domain_reward scores by it: give extra.domain"),
+        ({"domain": "instruction_following"}, "is wrong: Input should be a valid list; mend it"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "evaluate", "held_out"])
+def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
+    command, extra, clue, tiny, tmp_path, capfd, nothing_is_sampled
+):
+    row = {"language": "en", "answers": ["2"]}
+    sound = row | {"id": "7", "question": "What is 1 + 1?", "extra": {"domain": "mathematics"}}
+    rows = [sound, row | {"id": "8", "question": "Name two.", "extra": extra}]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    asked = "train.questions" if command == "train" else "Evaluation.questions"
+    bindings = (
+        f"{asked}=@mine/jsonl_questions()",
+        f"mine/jsonl_questions.files=['{tmp_path / 'mine.jsonl'}']",
+        "mine/jsonl_questions.dataset='mine'",
+        "Method.samples=2",
+        "Method.reward=@cost()" if command == "train" else "Evaluation.reward=@domain_reward()",
+        "cost.reward=@domain_reward()",
+    )
+    word = "evaluate" if command == "evaluate" else "train"
+    assert run(word, tiny, *bindings, gin_files=("method/direct.gin",), output=tmp_path / "out") == 2
+    said = capfd.readouterr().err
+    assert said.startswith("lcrag: error: the ") and "question mine/8 in en ('Name two.') " in said and clue in said
+    assert said.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
 def record(language, tier, calls):

@@ -190,6 +190,9 @@ def test_what_cannot_be_rewarded_is_said():
         domain_reward()(episodes("", ["1"], [("1",)]))
     with pytest.raises(UserError, match="has the unknown domain 'poetry', .* one of mathematics, multiple_choice, ins"):
         domain_reward()(episodes("poetry", ["1"], [("1",)]))
+    domain_reward().check("1", {"domain": "mathematics"})
+    with pytest.raises(UserError, match="the question 1 has no domain, and domain_reward scores by it"):
+        domain_reward().check("1", {})
     with pytest.raises(UserError, match="domain_reward.retries is -1: give it a value of 0 or more"):
         domain_reward(retries=-1)
     with pytest.raises(UserError, match="the constraint constraints of question 'The mayor"):

@@ -1,12 +1,13 @@
 """The reward of each episode by the domain of its question."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import gin
 import numpy as np
 
 from lcrag.errors import UserError
+from lcrag.rewards.domains.constraints import read_constraints
 from lcrag.rewards.domains.generation import Scores, Written, instruction_following, summarisation, translation
 from lcrag.rewards.domains.judging import RETRIES, Judge
 from lcrag.rewards.domains.mathematics import mathematics
@@ -35,7 +36,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum
 
     Returns:
       A reward that names "total", "domain" (the same, before any adjustment) and "unjudged": 1 for an episode that
-      the judge never scored.
+      the judge never scored. It checks that a question has a domain, and an instruction constraints.
 
     Raises:
       UserError: `retries` is negative.
@@ -52,7 +53,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum
         return scores
 
     models = {} if judge is None else {"judge": judge}
-    return TermSum(terms=(Term("domain", score),), adjustments=(_unjudged,), models=models)
+    return TermSum(terms=(Term("domain", score),), adjustments=(_unjudged,), models=models, checks=(_check,))
 
 
 def _unjudged(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
@@ -62,15 +63,26 @@ def _unjudged(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Valu
 
 
 def _domains(episodes: Episodes) -> list[str]:
-    domains = [known.get("domain", "") for known in episodes.known]
-    for question, domain in zip(episodes.questions, domains, strict=True):
-        if domain not in SCORERS:
-            said = f"has the unknown domain {domain!r}" if domain else "has no domain"
-            raise UserError(
-                f"the question {question[:60]!r} {said}, and domain_reward scores by it: give extra.domain of its data"
-                f" one of {', '.join(SCORERS)}"
-            )
-    return domains
+    return [
+        _domain(repr(question[:60]), known) for question, known in zip(episodes.questions, episodes.known, strict=True)
+    ]
+
+
+def _check(name: str, known: Mapping[str, Any]) -> None:
+    """Refuses a question without a domain, and an instruction without constraints."""
+    if _domain(name, known) == "instruction_following":
+        read_constraints(known.get("constraints"), name)
+
+
+def _domain(name: str, known: Mapping[str, Any]) -> str:
+    domain = known.get("domain", "")
+    if domain not in SCORERS:
+        said = f"has the unknown domain {domain!r}" if domain else "has no domain"
+        raise UserError(
+            f"the question {name} {said}, and domain_reward scores by it: give extra.domain of its data one of"
+            f" {', '.join(SCORERS)}"
+        )
+    return domain
 
 
 def _written(episodes: Episodes, place: int) -> Written:
