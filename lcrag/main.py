@@ -16,6 +16,7 @@ from lcrag.cli.configuration import configure, load_function, missing_parameter,
 from lcrag.cli.quiet import silence_libraries
 from lcrag.errors import UserError
 from lcrag.runs.folder import CONFIG
+from lcrag.runs.stopping import exit_status, stopped_by_signals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,8 @@ COMMANDS = {
         function="lcrag.experiments:train",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
-        f"The same command continues an interrupted run from its last checkpoint.\n{ABOUT_BAD_ROWS}",
+        "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
+        f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
         marks=("train.policy",),
     ),
@@ -218,22 +220,23 @@ def _configurations(name: str, command: Command) -> str:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit status: 0, 2 after a mistake, 130 when interrupted."""
+    """Runs one command line and returns its exit status: 0, 2 after a mistake, 130 after Ctrl-C, 143 after SIGTERM."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         arguments = split_arguments(argv, special_options(), special_switches())
         if arguments.show_help or arguments.command is None:
             print(_help_for(arguments), flush=True)
             return 0
-        _execute(_command(arguments), arguments)
+        with stopped_by_signals():
+            _execute(_command(arguments), arguments)
     except UserError as error:
         if "--traceback" in argv:
             raise
         print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print(_interrupted(arguments), file=sys.stderr)
-        return 130
+        return exit_status(interruption)
     except BrokenPipeError:  # `lcrag ... | head`; what Python would still flush has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -311,7 +314,7 @@ def _special_bindings(command: Command, arguments: Arguments) -> list[str]:
 def _interrupted(arguments: Arguments) -> str:
     if arguments.output_dir is None:
         return "lcrag: interrupted; nothing was written, as no --output_dir was given"
-    return f"lcrag: interrupted; the same command continues from the last checkpoint in {arguments.output_dir}"
+    return f"lcrag: interrupted; the same command continues from what is saved in {arguments.output_dir}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.experiments.checking import check_counts, check_questions, check_rows
 from lcrag.experiments.evaluating import Evaluation
+from lcrag.experiments.finished_steps import FinishedSteps
 from lcrag.experiments.method import Method, ProgramOf
 from lcrag.experiments.parts import Policy, configured_chat, content_hashes, make_runner, make_sampler
 from lcrag.experiments.reporting import AFTER, BEFORE, report_run
@@ -56,6 +57,8 @@ def sft(
     evaluation: Evaluation | None = None,
 ) -> None:
     """Teaches a policy to imitate demonstrations; the same call continues an interrupted run.
+
+    SIGTERM and Ctrl-C wait for the running step and save it.
 
     Args:
       output_dir: The run's folder.
@@ -110,25 +113,25 @@ def sft(
                 write_json_lines(run.path / ROWS, shown)  # what is learned of a step's rows, for people to check
                 if examination is not None:
                     examination.before(run.path, imitator.params, console)
-            with run.metrics(first - 1) as log, training_display(steps, first_step=first, title="SFT") as display:
-                for step in range(first, steps):
-                    best = checkpoints.best_step() or 0
-                    if patience is not None and step - best >= patience * validate_every:
-                        display.say(f"stopped at step {step}: no lower validation loss since step {best}")
-                        break
-                    start = {} if step else {"validation/initial_loss": imitator.loss(held_out, rows_per_step)}
-                    display.phase("update")
-                    metrics = timed_update(imitator, [table[row] for row in drawn(step=step)]) | start
-                    metrics["data/epoch"] = (step + 1) * rows_per_step / len(table)
-                    validated = (step + 1) % validate_every == 0 or step == steps - 1
-                    if validated:
-                        display.phase("validation")
-                        metrics["validation/loss"] = imitator.loss(held_out, rows_per_step)
-                    log.write(step, metrics)
-                    display.update(step + 1, metrics)
-                    check_finite(metrics, step, most_skipped_in_a_row)
-                    if validated:
-                        checkpoints.save(step + 1, imitator.state, metrics["validation/loss"])
+            with FinishedSteps(checkpoints, lambda: imitator.state, first) as finished, run.metrics(first - 1) as log:
+                with training_display(steps, first_step=first, title="SFT") as display:
+                    for step in range(first, steps):
+                        best = checkpoints.best_step() or 0
+                        if patience is not None and step - best >= patience * validate_every:
+                            display.say(f"stopped at step {step}: no lower validation loss since step {best}")
+                            break
+                        start = {} if step else {"validation/initial_loss": imitator.loss(held_out, rows_per_step)}
+                        display.phase("update")
+                        metrics = timed_update(imitator, [table[row] for row in drawn(step=step)]) | start
+                        metrics["data/epoch"] = (step + 1) * rows_per_step / len(table)
+                        validated = (step + 1) % validate_every == 0 or step == steps - 1
+                        if validated:
+                            display.phase("validation")
+                            metrics["validation/loss"] = imitator.loss(held_out, rows_per_step)
+                        log.write(step, metrics)
+                        display.update(step + 1, metrics)
+                        check_finite(metrics, step, most_skipped_in_a_row)
+                        finished.finished(step, save=validated, validation_loss=metrics.get("validation/loss"))
             best = imitator.take_best(checkpoints)
         console.print(f"the lowest validation loss was that of step {best}", highlight=False)
         if examination is not None:

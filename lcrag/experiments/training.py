@@ -4,7 +4,7 @@ import functools
 import itertools
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import gin
 import numpy as np
@@ -26,6 +26,7 @@ from lcrag.experiments.checking import (
 )
 from lcrag.experiments.collecting import collect
 from lcrag.experiments.evaluating import Evaluation
+from lcrag.experiments.finished_steps import FinishedSteps
 from lcrag.experiments.learner import Learner
 from lcrag.experiments.method import Method, ProgramOf, Scored
 from lcrag.experiments.parts import Policy, content_hashes, make_runner, make_sampler
@@ -82,6 +83,8 @@ def train(
     evaluation: Evaluation | None = None,
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
+
+    SIGTERM and Ctrl-C abandon a rollout, or wait for an update, and save the last finished step.
 
     Args:
       output_dir: The run's folder.
@@ -158,20 +161,17 @@ def train(
                 evaluation.run(run.path, BEFORE, runner, evaluated, policy, seed=seed, console=console)
                 evaluation.run_references(run.path, sampler, runner, evaluated, policy, seed=seed, console=console)
             sampler.set_params(learner.params)
-            with run.metrics(first - 1) as log, training_display(steps, first_step=first, title=method.name) as display:
+            with FinishedSteps(checkpoints, lambda: learner.state, first) as finished, run.metrics(first - 1) as log:
                 guard = Guard(run.path, sentinels, collections.languages, most_skipped_in_a_row)
-                for step in range(first, steps):
-                    scored, metrics = training.step(step, groups(step=step), display)
-                    metrics |= guard.measure(scored)
-                    log.write(step, metrics)
-                    display.update(step + 1, metrics)
-                    reason_to_stop = guard.reason_to_stop(step, metrics, scored)
-                    if reason_to_stop or step % episodes_every == 0 or step == steps - 1:
-                        write_episodes(run, step, scored)
-                    if reason_to_stop:
-                        raise UserError(reason_to_stop)
-                    if (step + 1) % checkpoint_every == 0 or step == steps - 1:
-                        checkpoints.save(step + 1, learner.state)
+                with training_display(steps, first_step=first, title=method.name) as display:
+                    for step in range(first, steps):
+                        scored, metrics = training.step(step, groups(step=step), display, finished)
+                        metrics |= guard.measure(scored)
+                        log.write(step, metrics)
+                        display.update(step + 1, metrics)
+                        last = step == steps - 1
+                        guarded_episodes(run, guard, step, metrics, scored, due=step % episodes_every == 0 or last)
+                        finished.finished(step, save=(step + 1) % checkpoint_every == 0 or last)
         if evaluation is not None:
             evaluation.run(run.path, AFTER, runner, evaluated, policy, seed=seed, console=console)
         save_policy(run.path / "policy", policy, learner.params)
@@ -197,12 +197,13 @@ class _Training:
         self._episodes = episodes  # numbers that a step's episodes may have
 
     def step(
-        self, step: int, drawn: Sequence[Coupled], display: TrainingDisplay
+        self, step: int, drawn: Sequence[Coupled], display: TrainingDisplay, finished: FinishedSteps
     ) -> tuple[Scored, dict[str, float | int]]:
-        """The rollouts of one step and its updates: (scored episodes, metrics)."""
+        """The rollouts of one step, which may be abandoned, and its updates: (scored episodes, metrics)."""
         sampled_before, slot_steps_before = self._sampler_counts()
         seconds: dict[str, float] = dict.fromkeys(("rollout", "retrieval_wait", "rewards"), 0.0)
-        collected = collect(drawn, self._most_rollouts, self._sampling(step, drawn, display, seconds))
+        with finished.abandonable():
+            collected = collect(drawn, self._most_rollouts, self._sampling(step, drawn, display, seconds))
         display.phase("update")
         started, scored = time.monotonic(), collected.scored
         measured = self._learner.learn(list(itertools.compress(scored.trajectories(), collected.kept)))
@@ -244,6 +245,21 @@ class _Training:
     def _sampler_counts(self) -> tuple[int, int]:
         statistics = self._sampler.statistics
         return statistics.sampled_tokens, statistics.slot_steps
+
+
+def guarded_episodes(
+    run: RunFolder, guard: Guard, step: int, metrics: Mapping[str, float | int], scored: Scored, *, due: bool
+) -> None:
+    """Writes the episodes of a step where they are due, or where they show why the run must not go on.
+
+    Raises:
+      UserError: it must not.
+    """
+    reason_to_stop = guard.reason_to_stop(step, metrics, scored)
+    if reason_to_stop or due:
+        write_episodes(run, step, scored)
+    if reason_to_stop:
+        raise UserError(reason_to_stop)
 
 
 def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:

@@ -1,11 +1,13 @@
 """Stopping and continuing a run changes nothing, bit for bit."""
 
 import random
+import signal
 import time
 
 import pytest
 from experiment_parts import assert_same_bits, contents, json_lines, measured, run, saved_state
 
+from lcrag.experiments.learner import Learner
 from lcrag.experiments.method import Method
 from lcrag.retrieval import Collections
 
@@ -75,6 +77,33 @@ def test_an_interrupted_step_is_done_again(tiny, straight, tmp_path, monkeypatch
         patch.setattr(Method, "score", interrupted)
         assert train(tiny, tmp_path / "run") == 130
     assert "the same command continues" in capsys.readouterr().err
+    assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+    assert train(tiny, tmp_path / "run") == 0
+    assert_same(tmp_path / "run", straight)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_last_finished_step(tiny, straight, tmp_path, monkeypatch, capsys, number):
+    """SIGTERM in the rollout of step 3, which is abandoned; Ctrl-C in the update of step 2, which is finished."""
+    score, learn, updated = Method.score, Learner.learn, []
+
+    def signalled_score(self, records, step):
+        if step == 3 and number == signal.SIGTERM:
+            signal.raise_signal(number)
+        return score(self, records, step)
+
+    def signalled_learn(self, trajectories):
+        updated.append(None)
+        if len(updated) == 3 and number == signal.SIGINT:
+            signal.raise_signal(number)
+        return learn(self, trajectories)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "score", signalled_score)
+        patch.setattr(Learner, "learn", signalled_learn)
+        assert train(tiny, tmp_path / "run") == 128 + number
+    assert "the same command continues" in capsys.readouterr().err
+    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"2", "3"}
     assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
     assert train(tiny, tmp_path / "run") == 0
     assert_same(tmp_path / "run", straight)

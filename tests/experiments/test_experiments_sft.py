@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import gin
 import jax
@@ -143,6 +144,26 @@ def test_an_interrupted_step_is_done_again(tiny, rows, learned, tmp_path, monkey
         patch.setattr(Imitator, "learn", interrupted)
         assert sft(tiny, tmp_path / "run", rows=rows) == 130
     assert "the same command continues" in capsys.readouterr().err
+    assert [record["step"] for record in measured(tmp_path / "run")] == [0, 1, 2, 3, 4]
+    assert sft(tiny, tmp_path / "run", rows=rows) == 0
+    assert_same(tmp_path / "run", learned)
+
+
+def test_a_signal_waits_for_the_running_step_and_saves_it(tiny, rows, learned, tmp_path, monkeypatch, capsys):
+    """That checkpoint has no validation loss, and the policy at the end is that of the lowest all the same."""
+    learn, calls = Imitator.learn, []
+
+    def signalled(self, batch):
+        calls.append(None)
+        if len(calls) == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return learn(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Imitator, "learn", signalled)
+        assert sft(tiny, tmp_path / "run", rows=rows) == 143
+    assert "the same command continues" in capsys.readouterr().err
+    assert max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()) == 5
     assert [record["step"] for record in measured(tmp_path / "run")] == [0, 1, 2, 3, 4]
     assert sft(tiny, tmp_path / "run", rows=rows) == 0
     assert_same(tmp_path / "run", learned)

@@ -1,5 +1,6 @@
 """A module as `lcrag.experiments` is: configurable parts, and one function a command."""
 
+import signal
 from typing import Literal
 
 import gin
@@ -16,6 +17,8 @@ class PretendedSampler:
 
 @gin.configurable
 def pretended_train(output_dir, words, *, steps: int, languages: tuple[str, ...] = (), sampler=None, rate: float = 0.1):
+    if steps == -15:
+        signal.raise_signal(signal.SIGTERM)
     if steps < 0:
         raise KeyboardInterrupt
     CALLS.append((output_dir, words, steps, languages, sampler))

@@ -1,6 +1,7 @@
 """`lcrag` from the words typed to the function called, and every mistake as one line."""
 
 import re
+import signal
 
 import gin
 import pretended_experiments
@@ -127,7 +128,15 @@ def test_traceback_on_request():
 
 def test_an_interruption_says_how_to_go_on(capsys):
     assert main.run(["train", "--gin_file=base.gin", "--gin.STEPS=-1", "--output_dir=o"]) == 130
-    assert "continues from the last checkpoint in o" in capsys.readouterr().err
+    assert "continues from what is saved in o" in capsys.readouterr().err
+
+
+def test_sigterm_is_an_interruption_with_a_status_of_its_own(capsys):
+    """What schedulers and preempted machines send; afterwards the process treats it as before."""
+    before = signal.getsignal(signal.SIGTERM)
+    assert main.run(["train", "--gin_file=base.gin", "--gin.STEPS=-15", "--output_dir=o"]) == 143
+    assert capsys.readouterr().err == "lcrag: interrupted; the same command continues from what is saved in o\n"
+    assert signal.getsignal(signal.SIGTERM) is before and not pretended_experiments.CALLS
 
 
 def test_help_lists_what_there_is(capsys):

@@ -41,7 +41,12 @@ def test_commands_exist(command, capsys):
         accepted = main.COMMANDS[arguments.command]
         assert accepted.words or not arguments.words
         statements = [statement for name in arguments.gin_files for statement in read_file(name)]
-        assert [*statements, *read_bindings(arguments.bindings)] or accepted.gin_file or accepted.of_run or not accepted.configured
+        assert (
+            [*statements, *read_bindings(arguments.bindings)]
+            or accepted.gin_file
+            or accepted.of_run
+            or not accepted.configured
+        )
     else:
         assert program in ("git", "pip", "tensorboard", "cd", "curl"), f"the test does not know {program}"
 
