@@ -36,7 +36,7 @@ from lcrag.experiments.tool_rates import CALLS
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward
 from lcrag.rewards.containment import holds_answer
-from lcrag.runs import provenance
+from lcrag.runs import is_writer, provenance
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.runs.same_run import first_difference
 from lcrag.sampling import Sampler
@@ -104,9 +104,10 @@ class Evaluation:
             for number in range(1, (self.runs if temperature else 1) + 1):
                 decoder = self._decoder(runner, temperature, seed + number * SEED_OFFSET)
                 answered = self._ask(decoder, program, f"{label}, {decoding}", console or Console())
-                path = answers_path(folder, label, decoding, number)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_json_lines(path, map(dataclasses.asdict, answered))
+                if is_writer():
+                    path = answers_path(folder, label, decoding, number)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_json_lines(path, map(dataclasses.asdict, answered))
                 measured = evaluate_answers(
                     answered,
                     method=f"{label}, {decoding}",
@@ -121,7 +122,8 @@ class Evaluation:
             if self.runs > 1 and temperature:
                 together = {"method": f"{label}, {decoding}", "seed": f"{seed}, runs 1 to {self.runs}"}
                 rows += diversity_rows(samples, model=policy.name, split=self.split, **together)
-        _add_rows(folder / EVALUATION, rows)
+        if is_writer():
+            _add_rows(folder / EVALUATION, rows)
         return rows
 
     def _decoder(self, runner: Runner, temperature: float, seed: int) -> Runner:
@@ -252,7 +254,12 @@ def _add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 def _claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
-    """Writes down what a label's answers come from; refuses a label whose answers come from something else."""
+    """Writes down what a label's answers come from; refuses a label whose answers come from something else.
+
+    Of several processes one does.
+    """
+    if not is_writer():
+        return
     path = answers_path(folder, label, "config").with_suffix(".gin")
     if path.exists() and (difference := first_difference(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):
         raise UserError(

@@ -27,12 +27,10 @@ from lcrag.learning import Layout, Optimizer, Supervised, Trajectory
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, provenance
-from lcrag.runs.atomic import write_json_lines
 from lcrag.sampling import Sampler
 
 MAY_CHANGE = ("sft.steps", "sft.patience", "adamw.steps", "remote_collections.url")
 SAME_HASHES = ("rows", "validation_rows")
-ROWS = "rows.jsonl"
 
 
 @gin.configurable
@@ -110,7 +108,7 @@ def sft(
             first = imitator.restore(checkpoints)
             if first == 0:
                 shown = [{"spans": spans_of(table[row], policy.tokenizer)} for row in drawn(step=0)]
-                write_json_lines(run.path / ROWS, shown)  # what is learned of a step's rows, for people to check
+                run.write_rows(shown)
                 if examination is not None:
                     examination.before(run.path, imitator.params, console)
             with FinishedSteps(checkpoints, lambda: imitator.state, first) as finished, run.metrics(first - 1) as log:

@@ -38,6 +38,7 @@ from lcrag.experiments.evaluating import (
     inference_runs,
     read_answers,
 )
+from lcrag.runs import is_writer
 from lcrag.runs.configured import read_configured
 from lcrag.runs.folder import CONFIG
 
@@ -112,7 +113,9 @@ def _labels(evaluation: Evaluation) -> Sequence[str]:
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
-    """Prints the tables of a finished run and writes `report.md` with its curves."""
+    """Prints the tables of a finished run and writes `report.md` with its curves; one of several processes does."""
+    if not is_writer():
+        return
     about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / "metrics.jsonl")

@@ -16,7 +16,7 @@ from lcrag.display import print_episode
 from lcrag.errors import UserError
 from lcrag.evaluation import collapse
 from lcrag.experiments.method import Scored
-from lcrag.runs import read_metrics
+from lcrag.runs import is_writer, read_metrics
 from lcrag.runs.atomic import write_text
 
 FOLDER = "sentinels"
@@ -160,9 +160,10 @@ class Guard:
         if alarm is None:
             return None
         path = self._folder / FOLDER / f"step_{step}.txt"
-        path.parent.mkdir(exist_ok=True)
-        signs = signs_of(scored, self._languages)
-        write_text(path, "".join(_dump(alarm, step, metrics, scored, signs, self._sentinels.shown)))
+        if is_writer():
+            path.parent.mkdir(exist_ok=True)
+            signs = signs_of(scored, self._languages)
+            write_text(path, "".join(_dump(alarm, step, metrics, scored, signs, self._sentinels.shown)))
         return (
             f"a sentinel stopped the run at step {step}, because {alarm}: read {path}, then begin anew with other"
             f" settings or continue with another limit in Sentinels.{'most' if alarm.above else 'least'}"

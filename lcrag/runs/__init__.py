@@ -7,11 +7,13 @@ from lcrag.runs.folder import RunFolder, open_run
 from lcrag.runs.journal import Journal
 from lcrag.runs.metrics import MetricsLog, read_metrics
 from lcrag.runs.provenance import provenance
+from lcrag.runs.writer import is_writer
 
 __all__ = [
     "Journal",
     "MetricsLog",
     "RunFolder",
+    "is_writer",
     "open_run",
     "provenance",
     "read_metrics",

@@ -9,10 +9,12 @@ from typing import Any
 
 from lcrag.errors import UserError
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
-from lcrag.runs.metrics import MetricsLog
+from lcrag.runs.metrics import MetricsLog, UnwrittenLog
 from lcrag.runs.same_run import first_difference
+from lcrag.runs.writer import is_writer
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
+ROWS = "rows.jsonl"
 
 
 class RunFolder:
@@ -27,15 +29,21 @@ class RunFolder:
         """Where checkpoints go, `<step>/` each."""
         return self.path / CHECKPOINTS
 
-    def metrics(self, after_step: int = -1) -> MetricsLog:
+    def metrics(self, after_step: int = -1) -> MetricsLog | UnwrittenLog:
         """The log of numbers, continued after `after_step`: records of later steps are dropped, as these run again."""
-        return MetricsLog(self.path, after_step=after_step)
+        return MetricsLog(self.path, after_step=after_step) if is_writer() else UnwrittenLog()
+
+    def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Writes what is learned of a step's rows, one object a line, for people to check."""
+        if is_writer():
+            write_json_lines(self.path / ROWS, rows)
 
     def write_episodes(self, step: int, episodes: Iterable[Mapping[str, Any]]) -> Path:
         """Writes the episodes of a step, one object a line, and returns their file."""
         path = self.path / "episodes" / f"step_{step}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        write_json_lines(path, episodes)
+        if is_writer():
+            path.parent.mkdir(exist_ok=True)
+            write_json_lines(path, episodes)
         return path
 
 
@@ -50,6 +58,8 @@ def open_run(
 ) -> Iterator[RunFolder]:
     """Opens `path` for the run that `config` describes, and holds it until the block ends.
 
+    Of several processes the first one checks, holds and writes; to the others it is only opened.
+
     Args:
       path: The output folder; made if it is missing.
       config: gin's operative configuration, taken when everything is built. Always take it at the same point.
@@ -60,6 +70,9 @@ def open_run(
     Raises:
       UserError: The folder cannot be written, holds another run or other files, or another process writes to it.
     """
+    if not is_writer():
+        yield RunFolder(path, continued=(path / CONFIG).exists())
+        return
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = (path / LOCK).open("w")

@@ -1,5 +1,6 @@
 """The numbers of a run, one JSON object a step, and the same as TensorBoard events beside it."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,19 @@ class MetricsLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class UnwrittenLog(contextlib.AbstractContextManager["UnwrittenLog"]):
+    """The log of a process that leaves the writing to another one."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes nothing."""
+
+    def close(self) -> None:
+        """Closes nothing."""
+
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

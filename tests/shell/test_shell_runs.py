@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -28,6 +29,19 @@ def test_a_new_run_then_the_same_run(tmp_path):
     assert "東京" in (run.path / "episodes" / "step_1.jsonl").read_text()
     assert len(json.loads((run.path / "run.json").read_text())["continued"]) == 1
     assert "steps = 6" in (run.path / "config.gin").read_text()
+
+
+def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
+    with open_run(tmp_path / "run", config=CONFIG, about=ABOUT) as run, run.metrics() as log:
+        log.write(0, {"loss": 1.0})
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        monkeypatch.setattr(jax, "process_index", lambda: 1)
+        with open_run(run.path, config=CONFIG, about=ABOUT) as other, other.metrics(0) as unwritten:
+            unwritten.write(1, {"loss": 0.5})
+            other.write_episodes(1, [{"answer": "東京"}])
+            other.write_rows([{"answer": "東京"}])
+            assert other.checkpoints == run.checkpoints
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
