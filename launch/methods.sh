@@ -23,10 +23,12 @@ case ${1:-} in
   r_search)
     starts=("grpo" "without_evidence no_evidence")
     variants=("grpo" "ppo r_search_ppo" "without_evidence no_evidence")
+    report=(--gin.compare_runs.metrics='("squad_f1", "squad_exact_match", "searches", "answered")')
     ;;
   globalrag)
     starts=("full")
     variants=("full" "outcome_only globalrag_outcome_only" "constant_weights globalrag_constant_weights")
+    report=(--gin.compare_runs.metrics='("squad_exact_match", "squad_f1", "searches", "answered")')
     ;;
   translate_r1)
     starts=("any")
