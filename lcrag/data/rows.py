@@ -1,6 +1,7 @@
 """Rows of data files, checked one by one: a wrong one is named by its file, line and field."""
 
 import codecs
+import collections
 import dataclasses
 import gzip
 import pathlib
@@ -30,12 +31,14 @@ class BadRows:
     Attributes:
       skip: Leave them out and count them; otherwise the first one ends the reading.
       problems: One line for each that was left out.
+      causes: How many were left out for each cause that was named.
     """
 
     skip: bool = False
     problems: list[str] = dataclasses.field(default_factory=list, init=False)
+    causes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, init=False)
 
-    def add(self, path: pathlib.Path, line: int | None, field: str, problem: str) -> None:
+    def add(self, path: pathlib.Path, line: int | None, field: str, problem: str, *, cause: str = "") -> None:
         """Counts a bad row.
 
         Args:
@@ -43,6 +46,7 @@ class BadRows:
           line: Its line, from 1; None where the file has no telling lines.
           field: The field that is wrong, dots between its parts; empty: the row as a whole.
           problem: What is wrong with it.
+          cause: What it is counted under, where rows can be bad for several reasons that matter; empty: under none.
 
         Raises:
           UserError: bad rows are not skipped.
@@ -51,13 +55,16 @@ class BadRows:
         if not self.skip:
             raise UserError(f"{place}: {problem}; mend the row, or leave bad rows out with --skip_bad_rows")
         self.problems.append(f"{place}: {problem}")
+        if cause:
+            self.causes[cause] += 1
 
     def summary(self) -> str:
-        """How many there were, and the first of them; empty if there were none."""
+        """How many there were, under which causes, and the first of them; empty if there were none."""
         if not self.problems:
             return ""
         rows = "1 bad row was" if len(self.problems) == 1 else f"{len(self.problems)} bad rows were"
-        return f"{rows} left out; the first: {self.problems[0]}"
+        causes = ", ".join(f"{count} {cause}" for cause, count in self.causes.most_common())
+        return f"{rows} left out{causes and f' ({causes})'}; the first: {self.problems[0]}"
 
 
 def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[tuple[int, Schema]]:

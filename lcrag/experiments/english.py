@@ -25,6 +25,7 @@ def english_questions(
     file: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    golden_plans: bool = False,
 ) -> list[Question]:
     """The questions of an English set's split; see `lcrag.data.english.sets`.
 
@@ -35,11 +36,12 @@ def english_questions(
       file: Name of the split's file where it is none of the known ones.
       limit: At most so many questions, chosen by the seed.
       seed: Of the choice.
+      golden_plans: Whether each question gets its set's own decomposition as its golden plan (musique).
     """
     chosen = question_set(dataset)
     found = dataset_folder(dataset, folder, binding="english_questions.folder")
     with counted_bad_rows() as bad_rows:
-        asked = chosen.read(chosen.file(found, split, file), bad_rows)
+        asked = chosen.read(chosen.file(found, split, file), bad_rows, golden_plans=golden_plans)
     return questions_of(first_questions(asked, limit, seed))
 
 

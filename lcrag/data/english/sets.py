@@ -15,6 +15,7 @@ from lcrag.data.english.musique import read_musique
 from lcrag.data.english.open_domain import read_bamboogle, read_dpr, read_nq, read_pop, read_trivia
 from lcrag.data.english.wikihop import read_wikihop
 from lcrag.data.files import data_file
+from lcrag.data.planned import Unplanned, with_decomposition
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.data.seeded_order import seeded_order
@@ -35,6 +36,7 @@ class QuestionSet:
       json: Reads its own JSON, None where it has none.
       table: Reads its own tables, or DPR's, None where there are none.
       own_passages: Whether its official rows come with paragraphs.
+      decomposed: Whether its rows come with the steps that answer the question.
     """
 
     name: str
@@ -43,6 +45,7 @@ class QuestionSet:
     json: Reader | None = None
     table: Reader | None = None
     own_passages: bool = False
+    decomposed: bool = False
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
         """The file of a split in a folder.
@@ -59,12 +62,24 @@ class QuestionSet:
             raise UserError(f"there is no split {split!r} of {self.name}: use one of {', '.join(self.files)}")
         return data_file(folder, (name,) if name else self.files[split], self.source)
 
-    def read(self, path: pathlib.Path, bad_rows: BadRows) -> list[Asked]:
+    def read(self, path: pathlib.Path, bad_rows: BadRows, *, golden_plans: bool = False) -> list[Asked]:
         """What a file asks, in its order, whatever format it has.
 
+        Args:
+          path: The file.
+          bad_rows: What becomes of rows that cannot be used.
+          golden_plans: Whether each question gets its decomposition as its golden plan; where this is none, the row is
+            a bad one, counted under its cause.
+
         Raises:
-          UserError: its format is not known, or a row is not what it should be and bad rows are not skipped.
+          UserError: its format is not known, a row is not what it should be and bad rows are not skipped, or there
+            should be golden plans and the set has no decompositions.
         """
+        if golden_plans and not self.decomposed:
+            raise UserError(
+                f"the rows of {self.name} hold no decomposition that could be a golden plan: make their plans with"
+                " `lcrag curate golden_plans`, or set english_questions.golden_plans to False"
+            )
         lines: dict[str, int] = {}
         found = []
         for line, each in self._reader(path)(path, bad_rows):
@@ -73,7 +88,12 @@ class QuestionSet:
                 bad_rows.add(path, line, "id", f"{identity} is also that of line {lines[identity]}")
                 continue
             lines[identity] = line
-            question = dataclasses.replace(each.question, dataset=self.name)
+            try:
+                question = with_decomposition(each.question) if golden_plans else each.question
+            except Unplanned as error:
+                bad_rows.add(path, line, "question_decomposition", str(error), cause=error.cause)
+                continue
+            question = dataclasses.replace(question, dataset=self.name)
             found.append(dataclasses.replace(each, question=question))
         return found
 
@@ -162,6 +182,7 @@ _ALL = (
         source="https://github.com/StonyBrookNLP/musique (musique_v1.0.zip)",
         json=read_musique,
         own_passages=True,
+        decomposed=True,
     ),
     QuestionSet(
         name="bamboogle",
