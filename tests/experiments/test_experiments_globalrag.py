@@ -12,6 +12,8 @@ from lcrag.data.atlas import build_world
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.experiments import SCOPES
+from lcrag.experiments.checking import check_rewarded
+from lcrag.experiments.english import english_questions
 from lcrag.experiments.parts import atlas_questions, resolved_folder
 from lcrag.experiments.planning import QuestionEncoder, with_own_plans
 from lcrag.retrieval import build_collection, load_encoder
@@ -114,6 +116,28 @@ def test_questions_of_a_file_without_golden_plans_are_refused(tiny, tmp_path, ca
     assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
     assert "a golden plan of every question, and jsonl/0 in en ('Who is 0?') has none" in capfd.readouterr().err
     assert not (tmp_path / "run").exists()  # said before anything is sampled
+
+
+def test_musique_s_own_plans_need_no_teacher(tmp_path):
+    steps = [
+        {"question": "Jaws >> director", "answer": "Steven Spielberg"},
+        {"question": "Where was #1 born?", "answer": "Cincinnati"},
+    ]
+    row = {"question": "Where was its director born?", "answer": "Cincinnati", "paragraphs": []}
+    rows = [row | {"id": f"2hop__{n}", "question_decomposition": steps} for n in range(4)]
+    file = tmp_path / "musique_ans_v1.0_train.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    configured(GIN, "data/musique_golden_plans.gin")
+    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.experiments.english.english_questions"
+    with gin.config_scope("train"):
+        questions, plain = (
+            english_questions(folder=str(tmp_path)),
+            english_questions(folder=str(tmp_path), golden_plans=False),
+        )
+    reward = globalrag_reward(encoder=np.eye)
+    check_rewarded(reward, questions)
+    with pytest.raises(UserError, match="needs a golden plan of every question, and musique/2hop__0 in en"):
+        check_rewarded(reward, plain)
 
 
 @pytest.fixture
