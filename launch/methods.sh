@@ -5,7 +5,8 @@
 #   bash launch/methods.sh translate_r1           every cost of a tool call
 #   bash launch/methods.sh translate_and_search   both at once, and search alone
 # Other words go to every `lcrag train`. What is done already is not done again. Settings, from the environment:
-#   EXPERIMENT=METHOD_atlas         gin/EXPERIMENT.gin is trained, from what gin/EXPERIMENT_sft.gin makes
+#   EXPERIMENT=METHOD_atlas         EXPERIMENT.gin is trained, from what EXPERIMENT_sft.gin makes
+#   COLD_START=made                 "": nothing is made, each variant begins with the experiment's own policy
 #   VARIANTS="free gated"           only these, by the names below
 #   SEEDS="0 1 2"                   training seeds
 #   OUTPUT=runs/methods/METHOD      where everything goes; the report is in OUTPUT/report
@@ -71,14 +72,15 @@ start_of() {
 }
 
 needed=" "
-for variant in "${variants[@]}"; do
-  name=${variant%% *}
-  if chosen "$name"; then needed+="$(start_of "$name") "; fi
+names=" ${variants[*]%% *} "
+for name in ${VARIANTS:-$names}; do
+  if [[ $names != *" $name "* ]]; then
+    echo "VARIANTS=$VARIANTS: there is no $name, $method has$names" >&2
+    exit 2
+  fi
+  needed+="$(start_of "$name") "
 done
-if [ "$needed" = " " ]; then
-  echo "VARIANTS=$VARIANTS: $method has ${variants[*]%% *}" >&2
-  exit 2
-fi
+if [ -z "${COLD_START-made}" ]; then needed=" "; fi
 
 for start in "${starts[@]}"; do
   read -r name ablations <<<"$start"
@@ -94,9 +96,10 @@ for seed in "${seeds[@]}"; do
   for variant in "${variants[@]}"; do
     read -r name ablations <<<"$variant"
     folder=$output/study/$name-$seed
+    policy=(--gin.policy.folder="'$output/cold-start/$(start_of "$name")/policy'")
+    if [ -z "${COLD_START-made}" ]; then policy=(); fi
     if chosen "$name" && [ ! -e "$folder/report.md" ]; then
-      run_point "$folder" train --gin_file="$experiment.gin" $(files $ablations) \
-        --gin.policy.folder="'$output/cold-start/$(start_of "$name")/policy'" --gin.SEED="$seed" "$@"
+      run_point "$folder" train --gin_file="$experiment.gin" $(files $ablations) "${policy[@]}" --gin.SEED="$seed" "$@"
     fi
   done
 done

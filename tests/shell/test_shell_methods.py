@@ -59,7 +59,13 @@ def test_another_experiment(script):
     assert [call.gin_files for call in calls] == [("mine_sft.gin",), ("mine.gin",), ()]
 
 
-@pytest.mark.parametrize(("words", "settings"), [((), {}), (("graphs",), {}), (("r_search",), {"VARIANTS": "pop"})])
+def test_an_experiment_with_a_policy_of_its_own(script):
+    _, calls = script("translate_r1", EXPERIMENT="mine", COLD_START="", VARIANTS="gated", SEEDS="4")
+    assert [(call.command, call.gin_files[:1]) for call in calls[:-1]] == [("train", ("mine.gin",))]
+    assert bound(calls[0]) == {"SEED": 4}
+
+
+@pytest.mark.parametrize(("words", "settings"), [((), {}), (("graphs",), {}), (("r_search",), {"VARIANTS": "grpo pop"})])
 def test_what_is_not_there_is_refused(script, words, settings):
     done, calls = script(*words, **settings)
     assert done.returncode == 2 and "r_search" in done.stderr and len(done.stderr.splitlines()) == 1 and not calls
