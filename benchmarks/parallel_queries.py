@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("single", help="folder of the policy that was taught one query at a time")
     parser.add_argument("--questions", type=int, default=192, help="of each kind")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--at_once", type=int, default=96, help="questions asked at once")
+    parser.add_argument("--at_once", type=int, default=48, help="questions asked at once")
     parser.add_argument("--delay", type=float, default=0.0, help="milliseconds that each search request takes longer")
     options = parser.parse_args()
     bindings = (f"Sampler.slots = {options.at_once}",)
