@@ -16,7 +16,11 @@ from lcrag.runs.stopping import HeldSignals, Stopped
 class FinishedSteps:
     """Saves a run's steps. SIGTERM and Ctrl-C are held back while its block runs, but where a step may be abandoned.
 
-    At its end all that was saved is complete on disk, but for an end by a mistake.
+    At its end all that was saved is complete on disk, but for an end by a mistake. Of several processes each may be
+    signalled: all end by the signal that all know of, after the same step.
+
+    Raises:
+      Stopped: where the block ends, a signal came that it has not raised.
 
     Args:
       checkpoints: Where to.
@@ -38,15 +42,20 @@ class FinishedSteps:
                 self._save()
             if error is None or isinstance(error, Stopped):
                 self._checkpoints.wait()
+            if error is None:
+                self._raise_agreed()
         finally:
             self._signals.__exit__()
         if error is None:
-            self._signals.raise_held()
+            self._signals.raise_held()  # what came behind the agreement, to this process alone
 
     def abandonable(self) -> contextlib.AbstractContextManager[None]:
         """A block that a signal ends wherever it is: it must leave the state as it was.
 
         One of several processes cannot leave alone what the others are at: there, steps are always finished.
+
+        Raises:
+          Stopped: a signal came, before the block or in it.
         """
         return self._signals.let_through() if jax.process_count() == 1 else contextlib.nullcontext()
 
@@ -64,9 +73,18 @@ class FinishedSteps:
         self._done = step + 1
         if save:
             self._save(validation_loss)
-        if jax.process_count() > 1:
-            self._signals.number = int(multihost_utils.process_allgather(np.int32(self._signals.number)).max())
-        self._signals.raise_held()
+        self._raise_agreed()
+
+    def _raise_agreed(self) -> None:
+        """Raises the signal that all processes know of; one that came to this one alone stays held until they do."""
+        if number := self._agreed():
+            self._signals.came(number)
+            self._signals.raise_held()
+
+    def _agreed(self) -> int:
+        if jax.process_count() == 1:
+            return self._signals.number
+        return int(multihost_utils.process_allgather(np.int32(self._signals.number)).max())
 
     def _save(self, validation_loss: float | None = None) -> None:
         if self._done > self._saved:

@@ -38,7 +38,17 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None], numbers: Sequence[int] = SIGNALS) -> Iterator[None]:
+def killed_by_sigterm() -> Iterator[None]:
+    """Lets SIGTERM end the process at once while the block runs, without Python: for blocks that leave threads behind
+    which wait for input, and which the end of Python would wait for."""
+    with _handled(signal.SIG_DFL, (signal.SIGTERM,)):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers, numbers: Sequence[int] = SIGNALS
+) -> Iterator[None]:
     """Handles the signals while the block runs, but for those that the process was started to ignore (`nohup`, `&`).
 
     Only a main thread can: in any other the block runs without.
@@ -59,22 +69,30 @@ class HeldSignals:
     """Holds the signals back while its block runs; a Ctrl-C behind another signal ends the command at once.
 
     Attributes:
-      number: The first signal that came; 0: none did.
+      number: The first signal that came, or what another process was told; 0: none did.
     """
 
     def __init__(self) -> None:
-        self.number, self._let_through, self._handled = 0, False, contextlib.ExitStack()
+        self._number, self._let_through, self._handled = 0, False, contextlib.ExitStack()
+
+    @property
+    def number(self) -> int:
+        return self._number
 
     def __enter__(self) -> "HeldSignals":
-        self._handled.enter_context(_handled(self._came))
+        self._handled.enter_context(_handled(self._signalled))
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._handled.close()
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
-        impatient = bool(self.number) and number == signal.SIGINT
-        self.number = self.number or number
+    def came(self, number: int) -> None:
+        """Holds the signal that all of several processes end by, which may have come to another one."""
+        self._number = number
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        impatient = bool(self._number) and number == signal.SIGINT
+        self._number = self._number or number
         if impatient:
             raise KeyboardInterrupt
         if self._let_through:
@@ -86,9 +104,9 @@ class HeldSignals:
         Raises:
           Stopped: it did.
         """
-        if self.number:
+        if self._number:
             self._let_through = False  # what follows is the end, which is not to be interrupted
-            raise Stopped(self.number)
+            raise Stopped(self._number)
 
     @contextlib.contextmanager
     def let_through(self) -> Iterator[None]:

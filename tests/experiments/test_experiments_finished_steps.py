@@ -2,7 +2,10 @@
 
 import signal
 
+import jax
+import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
 from lcrag.experiments.finished_steps import FinishedSteps
 from lcrag.learning.checkpoints import Checkpoints
@@ -74,3 +77,42 @@ def test_an_impatient_end_and_a_mistake_save_nothing(checkpoints):
             finished.finished(0, save=False)
             raise ending
     assert not checkpoints.noted
+
+
+@pytest.fixture
+def agreements(monkeypatch):
+    """Two processes; what this one says, and while it says it for the first time SIGTERM comes to it."""
+    said = []
+
+    def gathered(number):
+        said.append(int(number))
+        if len(said) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return np.array([number, 0])
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", gathered)
+    return said
+
+
+def test_a_signal_that_comes_while_processes_agree_is_told_behind_the_next_step(checkpoints, agreements):
+    with pytest.raises(Stopped), steps(checkpoints) as finished:
+        finished.finished(0, save=False)
+        finished.finished(1, save=False)
+        raise AssertionError
+    assert agreements == [0, signal.SIGTERM]
+    assert checkpoints.noted == [(2, "state 0", None), "complete"]
+
+
+def test_processes_agree_at_the_end_of_the_block_too(checkpoints, agreements):
+    with pytest.raises(Stopped), steps(checkpoints) as finished:
+        finished.finished(0, save=True)
+    assert agreements == [0, signal.SIGTERM] and checkpoints.noted == [(1, "state 0", None), "complete"]
+
+
+def test_a_signal_to_another_process_ends_this_one_by_the_same(checkpoints, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda number: np.array([number, signal.SIGTERM]))
+    with pytest.raises(Stopped) as stopped, steps(checkpoints) as finished:
+        finished.finished(0, save=False)
+    assert stopped.value.number == signal.SIGTERM and checkpoints.noted == [(1, "state 0", None), "complete"]
