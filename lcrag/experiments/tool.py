@@ -13,6 +13,7 @@ from lcrag.experiments.method import Method
 from lcrag.experiments.parts import Policy, make_runner, make_sampler
 from lcrag.retrieval import SearchableCollections
 from lcrag.retrieval.service import Extension
+from lcrag.runs.stopping import killed_by_sigterm
 from lcrag.tool import SearchTool, ToolEndpoint, ToolLimits, ToolService
 
 gin.register(ToolLimits, module="lcrag.tool")
@@ -97,13 +98,13 @@ def tool_extensions(service: ToolService, address: str, *, local_only: bool) -> 
 
 
 def serve_over_stdio(service: ToolService) -> None:
-    """Serves one agent over this process's stdin and stdout until stdin ends.
+    """Serves one agent over this process's stdin and stdout until stdin ends, or SIGTERM ends the process.
 
     Raises:
       UserError: MCP's SDK is not installed.
     """
     from lcrag.tool.mcp_server import run_over_stdio
 
-    Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    with killed_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+        Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
         asyncio.run(run_over_stdio(service))

@@ -1,15 +1,24 @@
-"""An application served from a thread of this process, at a free port."""
+"""Servers in tests: an application in a thread of this process, and one of another process that is told to stop."""
 
 import contextlib
+import http.client
+import json
+import signal
+import socket
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fastapi import FastAPI
 
 from lcrag.retrieval.service.server import address_of, listen, make_server
 
 _PATIENCE_SECONDS = 20.0
+_LONGEST_SECONDS = 60.0
+_CONTINUE = b"HTTP/1.1 100"
 
 
 @contextlib.contextmanager
@@ -28,3 +37,58 @@ def served(application: FastAPI) -> Iterator[str]:
         server.should_exit = True
         thread.join(_PATIENCE_SECONDS)
         listener.close()
+
+
+def answered_while_stopping(
+    process: subprocess.Popen[str], address: str, path: str, body: Mapping[str, Any], stop: signal.Signals
+) -> tuple[int, Any]:
+    """The answer to a request that a server has begun to read when it is told to stop.
+
+    Its body is sent once the server takes no further connection.
+
+    Args:
+      process: The server's.
+      address: `http://HOST:PORT`.
+      path: Of the request, a POST.
+      body: Its JSON.
+      stop: What tells the server to stop.
+
+    Returns:
+      (status, JSON)
+
+    Raises:
+      ConnectionError: the server answers before it has read the body.
+      TimeoutError: it does not read the request, does not stop, or does not answer.
+    """
+    content = json.dumps(body).encode()
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=_LONGEST_SECONDS)
+    with contextlib.closing(connection):
+        connection.putrequest("POST", path)
+        for name, value in {"Content-Length": str(len(content)), "Expect": "100-continue"}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        _await_continue(connection.sock)
+        process.send_signal(stop)
+        _await_refusal(connection.host, connection.port)
+        connection.send(content)
+        response = connection.getresponse()
+        return response.status, json.load(response)
+
+
+def _await_continue(sock: socket.socket) -> None:
+    """Returns when the server asks for the body, and so has begun with the request; what it says is read later."""
+    begun = sock.recv(len(_CONTINUE), socket.MSG_PEEK | socket.MSG_WAITALL)
+    if begun != _CONTINUE:
+        raise ConnectionError(f"the server says {begun!r} before it has read the body")
+
+
+def _await_refusal(host: str, port: int) -> None:
+    """Returns when nobody listens at the address any more."""
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host, port), timeout=_LONGEST_SECONDS).close()
+        except (ConnectionRefusedError, ConnectionResetError):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"{host}:{port} still takes connections after {_LONGEST_SECONDS} seconds")

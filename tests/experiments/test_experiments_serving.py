@@ -1,13 +1,11 @@
 """`lcrag serve`, and experiments that search behind a service."""
 
-import concurrent.futures
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 
 import gin
 import httpx2
@@ -18,7 +16,7 @@ from lcrag import main
 from lcrag.experiments.serving import warm_up
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.service import make_application
-from lcrag.testing.local_server import served
+from lcrag.testing.local_server import answered_while_stopping, served
 from lcrag.testing.pretended_collections import PretendedCollections
 
 TIMED = ("seconds/", "tokens_per_second/", "slots/", "compiled")
@@ -127,26 +125,20 @@ def test_only_what_compiles_is_warmed_up(collections, monkeypatch):
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_is_told_to_stop_finishes_what_it_has(tiny, stop):
-    bindings = ("serve.port=0", "serve.window_seconds=1.5", "serve.warm_up_queries=(1,)")
-    words = [sys.executable, "-m", "lcrag.main", *serve_words(tiny, *bindings)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as server:
+    patient = ("serve.limits=@ServiceLimits()", "ServiceLimits.body_seconds=60.0")
+    words = ["-m", "lcrag.main", *serve_words(tiny, "serve.port=0", "serve.warm_up_queries=(1,)", *patient)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, *words], **pipes, text=True, env=os.environ) as server:
         try:
             line = server.stdout.readline()
             address = re.search(r"serving ar, .* at (http://127.0.0.1:\d+)/retrieve", line)[1]
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                body = {"queries": ["a", "b"], "languages": ["fi", "zh"], "topk": 2, "return_scores": True}
-                flight = pool.submit(httpx2.post, f"{address}/retrieve", json=body, timeout=60)
-                time.sleep(0.5)
-                server.send_signal(stop)
-                answer = flight.result()
+            body = {"queries": ["a", "b"], "languages": ["fi", "zh"], "topk": 2, "return_scores": True}
+            status, answer = answered_while_stopping(server, address, "/retrieve", body, stop)
             rest, errors = server.communicate(timeout=60)
         finally:
             server.kill()
-    assert answer.status_code == 200
-    assert [[hit["document"]["language"] for hit in hits] for hits in answer.json()["result"]] == [
-        ["fi"] * 2,
-        ["zh"] * 2,
-    ]
+    assert status == 200
+    assert [[hit["document"]["language"] for hit in hits] for hits in answer["result"]] == [["fi"] * 2, ["zh"] * 2]
     assert (server.returncode, errors, rest) == (0, "", "stopped; the requests in flight were finished\n")
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{address}/healthz")

@@ -1,14 +1,12 @@
 """`lcrag serve --tool` as a process of its own, the Python call of a configuration, and a second model that answers."""
 
 import asyncio
-import concurrent.futures
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 
 import gin
 import httpx2
@@ -20,6 +18,7 @@ from mcp.client.stdio import StdioServerParameters
 from lcrag import main
 from lcrag.errors import UserError
 from lcrag.experiments.tool import open_search_tool
+from lcrag.testing.local_server import answered_while_stopping
 
 QUESTION = "Which language is spoken in Niger?"
 
@@ -55,7 +54,7 @@ def call(server, **arguments):
 
 
 def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
-    started = process(serve_words(tiny, "serve.window_seconds=1.5"))
+    started = process(serve_words(tiny, "serve.tool_limits=@ToolLimits()", "ToolLimits.body_seconds=60.0"))
     words = [sys.executable, *started["args"]]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=started["env"]
@@ -66,11 +65,9 @@ def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
             found = ask(address, question=QUESTION, language="fi")
             called = call(f"{address}/mcp", question=QUESTION, language="fi")
             refused = ask(address, question=QUESTION, language="tlh")
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                flight = pool.submit(ask, address, question=QUESTION)
-                time.sleep(0.5)
-                server.send_signal(signal.SIGTERM)
-                last = flight.result()
+            status, last = answered_while_stopping(
+                server, address, "/search_tool", {"question": QUESTION}, signal.SIGTERM
+            )
             rest, errors = server.communicate(timeout=120)
         finally:
             server.kill()
@@ -78,7 +75,7 @@ def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
         f"search as a tool at {address}/search_tool",
         f"the same for agents, by MCP, at {address}/mcp",
     ]
-    assert found.status_code == last.status_code == 200 and found.json()["language"] == "fi"
+    assert found.status_code == status == 200 and found.json()["language"] == "fi" and last["language"] == "en"
     assert called.structured_content == found.json()
     assert (
         refused.status_code == 422 and "cannot be asked in language 'tlh': there are ar, " in refused.json()["detail"]
@@ -90,6 +87,18 @@ def test_an_agent_starts_it_itself(tiny):
     server = StdioServerParameters(command=sys.executable, **process(serve_words(tiny, switches=("--tool", "--stdio"))))
     result = call(server, question=QUESTION)
     assert not result.is_error and result.structured_content["question"] == QUESTION
+
+
+def test_sigterm_ends_it_while_its_stdin_is_open(tiny):
+    started = process(serve_words(tiny, switches=("--tool", "--stdio")))
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, *started["args"]], **pipes, text=True, env=started["env"]) as server:
+        try:
+            assert server.stderr.readline() == "serving one agent over stdin and stdout by MCP\n"
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            server.kill()
 
 
 def test_the_python_call(tiny):
