@@ -88,18 +88,21 @@ class ChatEndpoint:
         raise UserError(f"{self.name} answers without a text ({reason}): allow it more tokens, or choose another model")
 
     def each(self, ask: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """`ask` of every item, as many at a time as may be in flight; after a failure nothing new is asked.
+        """`ask` of every item, as many at a time as may be in flight; after a failure or a signal nothing new is asked,
+        and what is in flight is not waited for.
 
         Raises:
           UserError: one of them failed.
         """
-        with concurrent.futures.ThreadPoolExecutor(self._concurrency) as workers:
+        workers = concurrent.futures.ThreadPoolExecutor(self._concurrency)
+        try:
             asked = [workers.submit(ask, item) for item in items]
             done, _ = concurrent.futures.wait(asked, return_when=concurrent.futures.FIRST_EXCEPTION)
             for failure in filter(None, (future.exception() for future in done)):
-                workers.shutdown(wait=False, cancel_futures=True)
                 raise failure
             return [future.result() for future in asked]
+        finally:
+            workers.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, messages: Sequence[Mapping[str, str]], settings: dict[str, Any]) -> Any:
         try:

@@ -1,5 +1,6 @@
 """Another model behind an OpenAI-compatible endpoint: tried again with patience, and never silently empty."""
 
+import concurrent.futures
 import pathlib
 import re
 import threading
@@ -10,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 import lcrag
-from lcrag.episodes.endpoint import EndpointCompleter
+from lcrag.episodes.endpoint import ChatEndpoint, EndpointCompleter
 from lcrag.episodes.evidence_reader import EvidenceReader
 from lcrag.errors import UserError
 from lcrag.sampling import Generation
@@ -120,6 +121,29 @@ def test_a_reader_that_stays_down_ends_the_step(endpoint, model, sentence, monke
         reader(["?"] * 50, ["Lima"] * 50)
     assert "secret" not in str(caught.value)
     assert len(asked.asked) < 20  # the rest was not asked any more
+
+
+def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
+    begun, answer, futures = threading.Barrier(3), threading.Event(), []
+
+    def ask(number):
+        begun.wait(60)
+        answer.wait(60)
+        return number
+
+    def interrupted(asked, return_when):
+        begun.wait(60)  # two are in flight
+        futures.extend(asked)
+        raise KeyboardInterrupt
+
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(concurrent.futures, "wait", interrupted)
+            ChatEndpoint("good", concurrency=2).each(ask, range(9))
+        assert [future.cancelled() for future in futures] == [False] * 2 + [True] * 7
+        assert not any(future.done() for future in futures[:2])
+    finally:
+        answer.set()
 
 
 def test_nobody_listens():
