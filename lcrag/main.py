@@ -267,6 +267,8 @@ def _command(arguments: Arguments) -> Command:
 
 def _execute(command: Command, arguments: Arguments) -> None:
     if not command.configured:
+        if arguments.gin_files or arguments.bindings or arguments.switches or arguments.others or arguments.output_dir:
+            raise UserError(f"lcrag {arguments.command} takes folders only: leave its options out")
         load_function(command.function)[0](arguments.output_dir, arguments.words)
         return
     gin_files = arguments.gin_files or _default_files(command, arguments)

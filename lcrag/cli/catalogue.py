@@ -35,12 +35,12 @@ def _marked(key: str, marks: Sequence[str]) -> bool:
 
 
 def _keys(name: str) -> Iterator[str]:
-    return (statement.key for statement in read_file(name) if isinstance(statement, Binding))
+    return (statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding))
 
 
-def described(names: Sequence[str], folder: Path | None = None) -> str:
-    """One line for each file: its name and what its first line says of it."""
-    folder = folder or packaged_folder()
+def described(names: Sequence[str]) -> str:
+    """One line for each file that comes with lcrag: its name and what its first line says of it."""
+    folder = packaged_folder()
     width = max(map(len, names), default=0)
     firsts = ((folder / name).read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name in names)
     room = WIDTH - width - 4

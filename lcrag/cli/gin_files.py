@@ -85,13 +85,18 @@ def packaged_names(folder: Path | None = None) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gin"))
 
 
-def locate(name: str, mentioned_in: str = "") -> Path:
+def locate(name: str, mentioned_in: str = "", *, here: bool = True) -> Path:
     """The file that `--gin_file=name` (or `include 'name'` of `mentioned_in`) means.
+
+    Args:
+      name: What is written.
+      mentioned_in: The file that includes it.
+      here: Whether the working directory is looked in, before the configurations that come with lcrag.
 
     Raises:
       UserError: There is no such file.
     """
-    for path in (Path(name), packaged_folder() / name):
+    for path in (Path(name), packaged_folder() / name)[0 if here else 1 :]:
         if path.is_file():
             return path
     by = f", included by {mentioned_in}," if mentioned_in else ""
@@ -100,19 +105,21 @@ def locate(name: str, mentioned_in: str = "") -> Path:
     raise UserError(f"the gin file {name}{by} is neither here nor among those that come with lcrag{hint}")
 
 
-def read_file(name: str, mentioned_in: str = "", ancestors: tuple[Path, ...] = ()) -> Iterator[Binding | Import]:
-    """Every binding and import of a file, those of the files it includes in their place.
+def read_file(
+    name: str, mentioned_in: str = "", ancestors: tuple[Path, ...] = (), *, here: bool = True
+) -> Iterator[Binding | Import]:
+    """Every binding and import of a file, those of the files it includes in their place; see `locate`.
 
     Raises:
       UserError: A file is missing, includes itself, or a statement cannot be read.
     """
-    path = locate(name, mentioned_in)
+    path = locate(name, mentioned_in, here=here)
     if path.resolve() in ancestors:
         raise UserError(f"the gin file {name} includes itself")
     with path.open(encoding="utf-8") as file:
         for statement in _statements(file, str(path)):
             if isinstance(statement, config_parser.IncludeStatement):
-                yield from read_file(statement.filename, str(path), (*ancestors, path.resolve()))
+                yield from read_file(statement.filename, str(path), (*ancestors, path.resolve()), here=here)
             else:
                 yield from _plain(statement, str(path))
 

@@ -58,7 +58,8 @@ def open_run(
 ) -> Iterator[RunFolder]:
     """Opens `path` for the run that `config` describes, and holds it until the block ends.
 
-    Of several processes the first one checks, holds and writes; to the others it is only opened.
+    Of several processes the first one checks, holds and writes; to the others it is only opened. What the first one
+    refuses ends that one alone: the others wait for it where they first compute together, until they are ended.
 
     Args:
       path: The output folder; made if it is missing.

@@ -167,6 +167,15 @@ def test_help_names_the_experiments_of_the_command_on_one_screen(capsys, monkeyp
     assert out.count("\n") <= 45
 
 
+def test_help_reads_what_comes_with_lcrag_and_nothing_that_lies_here(capsys, monkeypatch, folder):
+    monkeypatch.setattr(main, "COMMANDS", COMMANDS)
+    for name in ("sft.gin", "platform/cpu.gin"):  # an experiment, and what experiments include
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("sft.policy = \n")
+    assert main.run(["sft", "--help"]) == 0
+    assert "sft.gin" in names_shown(capsys.readouterr().out)
+
+
 def test_every_experiment_is_of_some_command():
     shown = {name for command, settings in COMMANDS.items() for name in experiments(command, settings.marks)}
     assert {name for name in packaged_names() if "/" not in name} - shown == {"sentinels.gin"}  # a part of two
@@ -180,5 +189,8 @@ def test_all_configurations_can_be_listed(capsys, monkeypatch):
     assert names_shown(capsys.readouterr().out) == [name for name in packaged_names() if name.startswith("ablation/")]
     assert main.run(["list", "ablations"]) == 2
     assert "no folder ablations" in (error := capsys.readouterr().err) and "did you mean ablation?" in error
+    for option in ("--gin_file=base.gin", "--gin.a.b=1", "--output_dir=out", "--stdio"):
+        assert main.run(["list", option]) == 2
+        assert capsys.readouterr().err == "lcrag: error: lcrag list takes folders only: leave its options out\n"
     assert main.run(["list", "--help"]) == 0
     assert "ablation/ (" in capsys.readouterr().out

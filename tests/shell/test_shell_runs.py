@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.runs import open_run, read_metrics
+from lcrag.runs import is_writer, open_run, read_metrics
 from lcrag.runs.metrics import MetricsLog
 from lcrag.runs.same_run import first_difference
 
@@ -36,6 +36,8 @@ def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
         log.write(0, {"loss": 1.0})
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         monkeypatch.setattr(jax, "process_index", lambda: 1)
+        assert is_writer(), "one process alone is the writer, and JAX's devices are left alone"
+        monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
         with open_run(run.path, config=CONFIG, about=ABOUT) as other, other.metrics(0) as unwritten:
             unwritten.write(1, {"loss": 0.5})
             other.write_episodes(1, [{"answer": "東京"}])
