@@ -37,6 +37,10 @@ def english_questions(
       limit: At most so many questions, chosen by the seed.
       seed: Of the choice.
       golden_plans: Whether each question gets its set's own decomposition as its golden plan (musique).
+
+    Raises:
+      UserError: there is no such set, split or file, a row cannot be used, or golden plans are wanted of a set without
+        decompositions.
     """
     chosen = question_set(dataset)
     found = dataset_folder(dataset, folder, binding="english_questions.folder")

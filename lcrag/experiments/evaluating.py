@@ -306,7 +306,7 @@ def evaluate(
 
     Raises:
       UserError: no output folder, one where the label means something else, an unknown metric, or questions without
-        collections.
+        collections or that the evaluation's reward cannot score.
     """
     if output_dir is None:
         raise UserError("lcrag evaluate needs a folder for its results: --output_dir=FOLDER")

@@ -14,7 +14,7 @@ from lcrag.data.batches import rows_of_step
 from lcrag.display import make_console, training_display
 from lcrag.episodes import Runner
 from lcrag.errors import UserError
-from lcrag.experiments.checking import check_counts, check_questions, check_rows
+from lcrag.experiments.checking import check_counts, check_questions, check_rewarded, check_rows
 from lcrag.experiments.evaluating import Evaluation
 from lcrag.experiments.finished_steps import FinishedSteps
 from lcrag.experiments.method import Method, ProgramOf
@@ -78,7 +78,9 @@ def sft(
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
-      UserError: no output folder, one of another run or of other rows, rows that cannot be used, or a diverged run.
+      UserError: no output folder, one of another run or of other rows, rows that cannot be used, questions that cannot
+        be evaluated, or a diverged run.
+      Stopped: a signal came while it learned; the last finished step is saved.
     """
     if output_dir is None:
         raise UserError("lcrag sft needs a folder for its results: --output_dir=FOLDER")
@@ -216,11 +218,13 @@ def examination_of(evaluation: Evaluation, surroundings: Surroundings, policy: P
     """Builds the parts of an evaluation and checks its questions.
 
     Raises:
-      UserError: there is no method, there are no collections, or a question does not fit them.
+      UserError: there is no method, there are no collections, a question does not fit them, or the evaluation's reward
+        cannot score one.
     """
     method, collections = surroundings.method, surroundings.collections
     if method is None or collections is None:
         raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
+    check_rewarded(evaluation.reward, evaluation.questions)
     sampler, program = make_sampler(policy), method.evaluated_on(collections.languages)
     runner = make_runner(sampler, policy, collections, seed)
     check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)

@@ -93,11 +93,11 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
       adapter_seed: Of the adapters' random halves.
     """
     path, lora = resolved_folder(folder), computation.lora
-    config, params = load_hugging_face(path, computation.compute_dtype if lora else "float32", mesh)
+    config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
     if lora is not None:
         config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)
     config = computation.of(config)
-    saved_dtype = stored_dtype(path) if lora else None
+    saved_dtype = None if lora is None else stored_dtype(path)
     return Policy(folder, config, params, _fitting_tokenizer(path, config), mesh, saved_dtype)
 
 

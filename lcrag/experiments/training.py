@@ -113,8 +113,9 @@ def train(
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
-      UserError: no output folder, one of another run, questions without collections, or a run that diverged or
-        collapsed.
+      UserError: no output folder, one of another run, questions without collections or that a reward cannot score, or
+        a run that diverged or collapsed.
+      Stopped: a signal came while it learned; the last finished step is saved.
     """
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")

@@ -13,7 +13,7 @@ from lcrag import main
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Answered, read_rows
-from lcrag.experiments import evaluating, training
+from lcrag.experiments import evaluating, fine_tuning, training
 from lcrag.experiments.evaluating import Evaluation, _answered, answers_path, read_answers
 from lcrag.experiments.reporting import tables
 from lcrag.experiments.tool_rates import tool_rates
@@ -61,8 +61,20 @@ def nothing_is_sampled(monkeypatch):
     def refuse(policy):
         raise AssertionError("a sampler was made")
 
-    for module in (training, evaluating):
+    for module in (training, evaluating, fine_tuning):
         monkeypatch.setattr(module, "make_sampler", refuse)
+
+
+def demonstrated(folder):
+    """Bindings of fine-tuning on a few rows."""
+    rows = [{"prompt": f"{number}?", "turns": [{"by": "policy", "text": "1"}]} for number in range(40)]
+    write_json_lines(folder / "rows.jsonl", rows)
+    return (
+        f"demonstration_files.files=('{folder / 'rows.jsonl'}',)",
+        "demonstration_files.validation_share=0.5",
+        "sft.rows_per_step=1",
+        "sft.collections=@load_collections()",
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +85,7 @@ def nothing_is_sampled(monkeypatch):
         ({"domain": "instruction_following"}, "is wrong: Input should be a valid list; mend it"),
     ],
 )
-@pytest.mark.parametrize("command", ["train", "evaluate", "held_out"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "held_out", "sft"])
 def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
     command, extra, clue, tiny, tmp_path, capfd, nothing_is_sampled
 ):
@@ -90,8 +102,11 @@ def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
         "Method.reward=@cost()" if command == "train" else "Evaluation.reward=@domain_reward()",
         "cost.reward=@domain_reward()",
     )
-    word = "evaluate" if command == "evaluate" else "train"
-    assert run(word, tiny, *bindings, gin_files=("method/direct.gin",), output=tmp_path / "out") == 2
+    files, fine_tuned = ("method/direct.gin",), ()
+    if command == "sft":
+        files, fine_tuned = ("sft.gin", *files, "data/demonstrations.gin"), demonstrated(tmp_path)
+    word = "train" if command == "held_out" else command
+    assert run(word, tiny, *bindings, *fine_tuned, gin_files=files, output=tmp_path / "out") == 2
     said = capfd.readouterr().err
     assert said.startswith("lcrag: error: the ") and "question mine/8 in en ('Name two.') " in said and clue in said
     assert said.count("\n") == 1 and not (tmp_path / "out").exists()
