@@ -12,6 +12,8 @@ from lcrag.data.atlas import comprehension as atlas
 from lcrag.data.domains import MATHEMATICS, MULTIPLE_CHOICE
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.errors import UserError
 from lcrag.experiments.datasets import counted_bad_rows
 from lcrag.experiments.parts import atlas_world
 from lcrag.experiments.sft_rows import Surroundings, rows_of_records
@@ -65,10 +67,14 @@ def comprehension_demonstrations(
       questions: Comprehension questions.
       calls: Share of them, in every language alike, that the oracle has translated.
       undecided: Share of them that is demonstrated once more, translated, without learning the token that begins the
-        call: how to call, and what to do with the response, but not when.
+        call: how to call, and what to do with the response, but not when. The tag that opens a call must be one token.
       seed: Of which ones these are, and of the oracle's guesses.
       end_of_sequence: Teach the end of sequence behind the answer.
       world: Builds the atlas.
+
+    Raises:
+      UserError: there is no method, there are no collections, rows cannot be used, or some are to be undecided and the
+        tag that opens a call is several tokens of the policy's.
     """
     method, collections = surroundings.played()
     encoder, program = surroundings.encoder(end_of_sequence), method.on(collections.languages)
@@ -88,14 +94,27 @@ def comprehension_demonstrations(
     told = [question for question, taken in zip(questions, once_more, strict=True) if taken]
     records = [
         *played(questions, atlas.ComprehensionOracle(tasks, calls, seed)),
-        *map(_without_decision, played(told, atlas.ComprehensionOracle(tasks, 1.0, seed))),
+        *(
+            _without_decision(record, encoder.context_tokenizer)
+            for record in played(told, atlas.ComprehensionOracle(tasks, 1.0, seed))
+        ),
     ]
     with counted_bad_rows() as bad_rows:
         return rows_of_records(records, encoder, bad_rows)
 
 
-def _without_decision(record: EpisodeRecord) -> EpisodeRecord:
-    """The episode as if its first token by the policy had been given."""
-    by_policy = record.by_policy.copy()
-    by_policy[np.argmax(by_policy)] = False
+def _without_decision(record: EpisodeRecord, tokenizer: ContextTokenizer) -> EpisodeRecord:
+    """The episode as if its first token by the policy, the opening of a call, had been given.
+
+    Raises:
+      UserError: the opening is more than this token, or less.
+    """
+    by_policy, first = record.by_policy.copy(), int(np.argmax(record.by_policy))
+    if (text := tokenizer.decode([int(record.tokens[first])])) != atlas.CALL_BEGINS:
+        raise UserError(
+            f"the policy's tokenizer begins a call with the token {text!r}, not with all of {atlas.CALL_BEGINS}, so its"
+            " decision cannot be hidden: set comprehension_demonstrations.undecided to 0, or add the tag to"
+            " tokenizer.json"
+        )
+    by_policy[first] = False
     return dataclasses.replace(record, by_policy=by_policy)

@@ -1,5 +1,6 @@
 """Translate-R1 on the atlas: its cold start's rows, and a step of reinforcement learning on comprehension questions."""
 
+import dataclasses
 import json
 
 import gin
@@ -10,12 +11,14 @@ from lcrag.cli.gin_files import read_file
 from lcrag.data.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.episodes import Chat, translate_r1
+from lcrag.errors import UserError
 from lcrag.experiments.comprehension import comprehension_demonstrations, comprehension_questions
 from lcrag.experiments.method import Method
 from lcrag.experiments.sft_rows import Surroundings, spans_of
 from lcrag.policy import load_tokenizer
 from lcrag.retrieval import NoCollections
 from lcrag.rewards.domains import domain_reward
+from lcrag.testing import tiny_tokenizer
 
 SIZES = ("policy.mesh=@one_device()", "STEPS=1", "Runner.max_tokens=10", "Sampler.context=160")
 
@@ -77,6 +80,14 @@ def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(surroundings):
         assert [each["learned"] for each in (shown, call, response, answer)] == [False, True, False, True]
         assert shown["text"].endswith("<tool_call>") and call["text"].startswith("{")
         assert call["text"].endswith("</tool_call>") and answer["text"].endswith("}<eos>")
+
+
+def test_an_opening_of_several_tokens_cannot_be_hidden(surroundings):
+    other = dataclasses.replace(surroundings, tokenizer=tiny_tokenizer(), longest_tokens=2000)
+    questions = comprehension_questions("demonstrations", limit=1, languages=("en",))
+    assert comprehension_demonstrations(other, questions, calls=1.0)
+    with pytest.raises(UserError, match="begins a call with the token '<', not with all of <tool_call>"):
+        comprehension_demonstrations(other, questions, calls=1.0, undecided=1.0)
 
 
 def test_the_cold_start_shows_each_tier_what_it_shall_know():

@@ -20,6 +20,7 @@ from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.domains import MATHEMATICS
 from lcrag.data.questions import Question
 
+CALL_BEGINS = "<tool_call>"
 _RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 
@@ -76,7 +77,7 @@ def call(text: str) -> str:
     """The tool call that has a text translated to English."""
     asked = {"name": "translate", "arguments": {"text": text, "target": ENGLISH}}
     compact = json.dumps(asked, ensure_ascii=False, separators=(",", ":"))
-    return f"<tool_call>{compact}</tool_call>"
+    return f"{CALL_BEGINS}{compact}</tool_call>"
 
 
 def _answer(reason: str, answer: str) -> str:
