@@ -44,34 +44,34 @@ def free_port() -> int:
         return opened.getsockname()[1]
 
 
-def both(*words):
-    """Exit status and errors of two processes that run the program together."""
+def both(folder, *words):
+    """Exit status and errors of two processes that run the program together; the errors are kept in the folder."""
     port, environment = free_port(), os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
-    tests = Path(__file__).parent
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(process), str(port), str(tests), *map(str, words)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for process in (0, 1)
-    ]
-    errors = [process.communicate(timeout=900)[1] for process in processes]
-    return [process.returncode for process in processes], errors
+    tests, logs, processes = Path(__file__).parent, [folder / f"errors_{number}" for number in (0, 1)], []
+    try:
+        for number, log in enumerate(logs):
+            program = [sys.executable, "-c", PROGRAM, str(number), str(port), str(tests), *map(str, words)]
+            with log.open("w") as stderr:
+                process = subprocess.Popen(program, env=environment, stdout=subprocess.DEVNULL, stderr=stderr)
+            processes.append(process)
+        status = [process.wait(timeout=900) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return status, [log.read_text() for log in logs]
 
 
 @pytest.mark.slow
 def test_two_processes_write_once_stop_together_and_continue(tiny, tmp_path):
     """The second one alone is told to stop, in the third step, which both finish and save."""
     rows, output = write(tmp_path / "rows.jsonl", demonstrations()), tmp_path / "run"
-    status, errors = both(tiny, output, rows, 3)
+    status, errors = both(tmp_path, tiny, output, rows, 3)
     assert status == [143, 143], errors
     assert {path.name for path in (output / "checkpoints").iterdir()} == {"2", "3"}
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
     assert len(list(output.glob("*tfevents*"))) == 1 and not (output / "report.md").exists()
-    status, errors = both(tiny, output, rows, 0)
+    status, errors = both(tmp_path, tiny, output, rows, 0)
     assert status == [0, 0], errors
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2, 3]
     assert len(list(output.glob("*tfevents*"))) == 2 and (output / "report.md").exists()
