@@ -1,4 +1,4 @@
-"""`launch/methods.sh` makes each cold start once, trains every variant with every seed from its own, and then reports."""
+"""`launch/methods.sh` makes each cold start once, trains every variant with every seed from it, and then reports."""
 
 import pytest
 from launched_scripts import bound, launched
@@ -65,7 +65,9 @@ def test_an_experiment_with_a_policy_of_its_own(script):
     assert bound(calls[0]) == {"SEED": 4}
 
 
-@pytest.mark.parametrize(("words", "settings"), [((), {}), (("graphs",), {}), (("r_search",), {"VARIANTS": "grpo pop"})])
+@pytest.mark.parametrize(
+    ("words", "settings"), [((), {}), (("graphs",), {}), (("r_search",), {"VARIANTS": "grpo pop"})]
+)
 def test_what_is_not_there_is_refused(script, words, settings):
     done, calls = script(*words, **settings)
     assert done.returncode == 2 and "r_search" in done.stderr and len(done.stderr.splitlines()) == 1 and not calls
