@@ -1,6 +1,7 @@
 """Every test runs on the CPU, on eight pretended devices, with shapes and types checked."""
 
 import os
+import signal
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lcrag" / "jax"
@@ -15,6 +16,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch, the oracle of some tests, would take every core
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# Behind `&` or nohup a suite is started to ignore Ctrl-C, and so would be what it tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis  # noqa: E402
 import jaxtyping  # noqa: E402
