@@ -1,6 +1,7 @@
-"""A random order that depends on a seed and the items' own names, and so survives a row more or less."""
+"""Random orders and choices that depend on a seed and the items' own names, and so survive a row more or less."""
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from lcrag.errors import UserError
@@ -9,6 +10,11 @@ from lcrag.errors import UserError
 def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
     """The keys by the SHA-256 of seed and key: whatever order they come in, and whichever others are there."""
     return sorted(keys, key=lambda key: (hashlib.sha256(f"{seed}:{key}".encode()).digest(), key))
+
+
+def in_share(key: str, share: float, seed: int) -> bool:
+    """Whether a key is of the share (0 to 1) of all keys that a seed chooses; of a larger share it is, too."""
+    return zlib.crc32(f"{seed}/{key}".encode()) < share * 2**32
 
 
 def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, seed: int, what: str) -> Sequence[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.data.seeded_order import seeded_order, take_split
+from lcrag.data.seeded_order import in_share, seeded_order, take_split
 from lcrag.errors import UserError
 
 keys = st.lists(st.text(max_size=5), unique=True, min_size=6, max_size=30)
@@ -35,6 +35,14 @@ def test_splits_are_apart_and_smaller_training_sets_are_nested(names, seed):
 def test_seeds_differ():
     names = [str(number) for number in range(50)]
     assert seeded_order(names, 0) != seeded_order(names, 1)
+
+
+def test_a_share_is_about_as_large_as_wanted_and_part_of_a_larger_one():
+    keys = [str(number) for number in range(2000)]
+    small, large = ({key for key in keys if in_share(key, share, seed=1)} for share in (0.2, 0.6))
+    assert small < large and 0.15 < len(small) / len(keys) < 0.25 and 0.55 < len(large) / len(keys) < 0.65
+    assert small != {key for key in keys if in_share(key, 0.2, seed=2)}
+    assert not any(in_share(key, 0.0, seed=1) for key in keys) and all(in_share(key, 1.0, seed=1) for key in keys)
 
 
 def test_mistakes_are_sentences():

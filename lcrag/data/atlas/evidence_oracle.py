@@ -5,11 +5,11 @@ It may be told to be hasty: to answer now and then after its first search, whate
 
 import dataclasses
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 
 from lcrag.data.atlas.oracle import Oracle
 from lcrag.data.questions import Question
+from lcrag.data.seeded_order import in_share
 
 _OBSERVATION = re.compile(r"<observation>(.*?)</observation>", re.DOTALL)
 
@@ -48,8 +48,7 @@ class EvidenceOracle:
         return f"<original_evidence>\n{lines}</original_evidence>{text}"
 
     def _hurries(self, question: Question) -> bool:
-        named = f"{self.seed}/{question.coupling}/{question.language}"
-        return zlib.crc32(named.encode()) < self.hasty * 2**32
+        return in_share(f"{question.coupling}/{question.language}", self.hasty, self.seed)
 
 
 def relied_on(question: Question, lines: Sequence[str], answer: str) -> list[str]:

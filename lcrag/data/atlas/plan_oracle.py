@@ -7,7 +7,6 @@ the searches have shown. It is wrong where a collection lacks a fact, and may be
 import dataclasses
 import json
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 
 from lcrag.data.atlas.oracle import Oracle
@@ -15,6 +14,7 @@ from lcrag.data.atlas.parallel_oracle import Known, Wanted
 from lcrag.data.atlas.wording import UNKNOWN, query_text
 from lcrag.data.planned import with_own_plan
 from lcrag.data.questions import Question
+from lcrag.data.seeded_order import in_share
 
 _PLACEHOLDER = re.compile(r"#[0-9]+")
 
@@ -63,7 +63,7 @@ class PlanOracle:
 
     def _plan(self, question: Question) -> str:
         plan: Mapping[str, Sequence[str]] = with_own_plan(question).extra["plan"]
-        if zlib.crc32(f"{self.seed}/{question.coupling}".encode()) < self.careless * 2**32:
+        if in_share(question.coupling, self.careless, self.seed):
             name = question.extra.get("entity", "")
             plan = {key: [_PLACEHOLDER.sub(name, text), variable] for key, (text, variable) in plan.items()}
         return json.dumps(plan, ensure_ascii=False)
