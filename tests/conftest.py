@@ -1,4 +1,4 @@
-"""Every test runs on the CPU, on eight pretended devices, with shapes and types checked."""
+"""Every test runs on the CPU, on eight pretended devices, with shapes and types checked, and leaves gin as it was."""
 
 import os
 import signal
@@ -20,11 +20,20 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Behind `&` or nohup a suite is started to ignore Ctrl-C, and so would be what it tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import gin  # noqa: E402
 import hypothesis  # noqa: E402
 import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
 
 jaxtyping.install_import_hook("lcrag", "annotation_checks.checked")
 
 # A deadline would measure how busy the machine is.
 hypothesis.settings.register_profile("lcrag", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("lcrag")
+
+
+@pytest.fixture(autouse=True)
+def forgotten_configuration():
+    """Neither bindings nor what was called, which a run writes down, outlast a test."""
+    yield
+    gin.clear_config()

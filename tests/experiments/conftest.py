@@ -1,14 +1,7 @@
-"""One tiny world of files for all experiments, and a gin that forgets between them."""
+"""One tiny world of files for all experiments."""
 
-import sys
-from pathlib import Path
-
-import gin
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from experiment_parts import build_tiny_collections, run, save_tiny_policy  # noqa: E402
+from experiment_parts import build_tiny_collections, run, save_tiny_policy
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +19,3 @@ def finished(tiny, tmp_path_factory):
     output = tmp_path_factory.mktemp("finished") / "run"
     assert run("train", tiny, "STEPS=2", "train.checkpoint_every=1", output=output) == 0
     return output
-
-
-@pytest.fixture(autouse=True)
-def forgotten_configuration():
-    yield
-    gin.clear_config()

@@ -1,11 +1,6 @@
 """A tiny encoder, and passages to search, that the retrieval tests share."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for encoder_checkpoints
 
 from lcrag.retrieval import BertConfig, EncoderSettings, Passage, initialise_encoder
 from lcrag.testing import tiny_tokenizer

@@ -15,12 +15,6 @@ EPISODES = Episodes(
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_bindings_left():
-    yield
-    gin.clear_config()
-
-
 def test_language_coupled_names_its_terms():
     values = language_coupled(floor=None)(EPISODES)
     assert list(values) == ["total", "c3_recall", "anti_consistency"]

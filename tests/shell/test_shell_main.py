@@ -40,10 +40,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "small.gin").write_text("# Less of it.\ninclude 'base.gin'\nSTEPS = 1\n")
     command = main.Command(function="pretended_experiments:pretended_train", summary="Pretends", words="QUESTION")
     monkeypatch.setattr(main, "COMMANDS", {"train": command})
-    gin.clear_config()
     pretended_experiments.CALLS.clear()
-    yield tmp_path
-    gin.clear_config()
+    return tmp_path
 
 
 def error_of(capsys, *argv):

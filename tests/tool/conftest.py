@@ -1,6 +1,0 @@
-"""The scripted tool beside these tests can be imported."""
-
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
