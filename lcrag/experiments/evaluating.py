@@ -36,7 +36,7 @@ from lcrag.experiments.tool_rates import CALLS
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward
 from lcrag.rewards.containment import holds_answer
-from lcrag.runs import is_writer, provenance
+from lcrag.runs import is_writer, provenance, writer_does
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.runs.same_run import first_difference
 from lcrag.sampling import Sampler
@@ -254,12 +254,7 @@ def _add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 def _claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
-    """Writes down what a label's answers come from; refuses a label whose answers come from something else.
-
-    Of several processes one does.
-    """
-    if not is_writer():
-        return
+    """Writes down what a label's answers come from; refuses a label whose answers come from something else."""
     path = answers_path(folder, label, "config").with_suffix(".gin")
     if path.exists() and (difference := first_difference(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):
         raise UserError(
@@ -317,7 +312,8 @@ def evaluate(
     program = method.evaluated_on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, runner.completers))
-    _claim_label(output_dir, label, gin.operative_config_str(), about)
+    config = gin.operative_config_str()
+    writer_does(lambda: _claim_label(output_dir, label, config, about))
     console = make_console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
     for table in place_tables(rows, metrics):

@@ -236,9 +236,21 @@ def make_sampler(policy: Policy) -> Sampler:
 
 
 def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
-    """The runner, as configured, over a sampler and some collections."""
+    """The runner, as configured, over a sampler and some collections.
+
+    Of several processes each has its own, and runs all programs: what they do next must be the same everywhere.
+
+    Raises:
+      UserError: it would depend on the time that searches take in one of the processes.
+    """
     parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
-    return configured_runner(**parts, chat=configured_chat(), seed=seed)
+    runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
+    if jax.process_count() > 1 and not runner.wait_for_searches:
+        raise UserError(
+            f"Runner.wait_for_searches is False, but {jax.process_count()} processes sample together and must not go"
+            " on at different times: set it to True"
+        )
+    return runner
 
 
 def content_hashes(

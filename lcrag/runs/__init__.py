@@ -7,7 +7,7 @@ from lcrag.runs.folder import RunFolder, open_run
 from lcrag.runs.journal import Journal
 from lcrag.runs.metrics import MetricsLog, read_metrics
 from lcrag.runs.provenance import provenance
-from lcrag.runs.writer import is_writer
+from lcrag.runs.writer import is_writer, writer_does
 
 __all__ = [
     "Journal",
@@ -17,4 +17,5 @@ __all__ = [
     "open_run",
     "provenance",
     "read_metrics",
+    "writer_does",
 ]

@@ -11,7 +11,7 @@ from lcrag.errors import UserError
 from lcrag.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.runs.metrics import MetricsLog, UnwrittenLog
 from lcrag.runs.same_run import first_difference
-from lcrag.runs.writer import is_writer
+from lcrag.runs.writer import is_writer, writer_does
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
 ROWS = "rows.jsonl"
@@ -20,9 +20,8 @@ ROWS = "rows.jsonl"
 class RunFolder:
     """The folder of one run, open for writing. Made by `open_run`."""
 
-    def __init__(self, path: Path, *, continued: bool):
+    def __init__(self, path: Path):
         self.path = path
-        self.continued = continued
 
     @property
     def checkpoints(self) -> Path:
@@ -58,8 +57,7 @@ def open_run(
 ) -> Iterator[RunFolder]:
     """Opens `path` for the run that `config` describes, and holds it until the block ends.
 
-    Of several processes the first one checks, holds and writes; to the others it is only opened. What the first one
-    refuses ends that one alone: the others wait for it where they first compute together, until they are ended.
+    Of several processes the first one checks, holds and writes; what it refuses ends all of them.
 
     Args:
       path: The output folder; made if it is missing.
@@ -71,20 +69,28 @@ def open_run(
     Raises:
       UserError: The folder cannot be written, holds another run or other files, or another process writes to it.
     """
-    if not is_writer():
-        yield RunFolder(path, continued=(path / CONFIG).exists())
-        return
+    with contextlib.ExitStack() as held:
+        writer_does(lambda: _claim(held, path, config, about, may_change, same_hashes))
+        yield RunFolder(path)
+
+
+def _claim(
+    held: contextlib.ExitStack,
+    path: Path,
+    config: str,
+    about: Mapping[str, Any],
+    may_change: Collection[str],
+    same_hashes: Collection[str],
+) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = (path / LOCK).open("w")
+        lock = held.enter_context((path / LOCK).open("w"))
     except OSError as error:
         raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
-    with lock:
-        _hold(lock, path)
-        continued = _check(path, config, about, may_change, same_hashes)
-        write_json(path / RUN, _about(path, about) if continued else dict(about))
-        write_text(path / CONFIG, config)
-        yield RunFolder(path, continued=continued)
+    _hold(lock, path)
+    continued = _check(path, config, about, may_change, same_hashes)
+    write_json(path / RUN, _about(path, about) if continued else dict(about))
+    write_text(path / CONFIG, config)
 
 
 def _hold(lock: Any, path: Path) -> None:

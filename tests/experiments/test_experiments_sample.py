@@ -3,6 +3,7 @@
 import shutil
 
 import gin
+import jax
 import pytest
 from experiment_parts import run, words_of
 
@@ -70,3 +71,9 @@ def test_a_language_without_a_collection(tiny, tmp_path, capsys):
     assert run("sample", tiny, *bindings, words=("Missä?",)) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "questions in fi but collections only in en, fr" in error
+
+
+def test_several_processes_wait_for_their_searches(tiny, capsys, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert run("sample", tiny, "Runner.wait_for_searches=False", words=("Which?",)) == 2
+    assert "2 processes sample together and must not go on at different times" in capsys.readouterr().err
