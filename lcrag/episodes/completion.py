@@ -1,11 +1,15 @@
 """Completions beside an episode's own context: what they are made from, and the models that make them."""
 
 import codecs
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import jax
+
 from lcrag.episodes.context_text import Chat
 from lcrag.episodes.requests import Completion
+from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
 from lcrag.sampling.continuation import SlotSampler, continue_contexts
 from lcrag.sampling.generation import Generation, Sampled
@@ -58,8 +62,14 @@ class SamplerCompleter:
         """Completes a batch of prompts.
 
         Raises:
-          UserError: a prompt leaves no room for a token in the model's context.
+          UserError: a prompt leaves no room for a token in the model's context; or several processes share the devices,
+            and this is a thread beside the policy's: they would compute different things at once.
         """
+        if jax.process_count() > 1 and threading.current_thread() is not threading.main_thread():
+            raise UserError(
+                f"a second model on the same devices cannot answer beside the policy in {jax.process_count()}"
+                " processes: serve it, and name its endpoint instead"
+            )
         contexts = [(self._chat.opening(self._tokenizer, prompt).ids, generation) for prompt, generation in requests]
         sampled = continue_contexts(self._sampler, contexts)
         return [completion_of(each, self._tokenizer) for each in sampled]

@@ -377,3 +377,13 @@ def test_a_prompt_longer_than_the_models_context_is_one_sentence():
         runner(lambda *_: "x" * 60 + "e", max_tokens=100, completers={"reader": reader}).run(
             [(question(), reading(question(text="x" * 80)), 0)]
         )
+
+
+def test_several_processes_cannot_share_devices_with_another_model(monkeypatch):
+    tokenizer = tiny_tokenizer()
+    reader = SamplerCompleter(ScriptedSampler(tokenizer, noisy, context=64), tokenizer, Chat())
+    assert reader([]) == []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert reader([]) == [], "a reward asks it between the steps, in every process"
+    with pytest.raises(UserError, match="cannot answer beside the policy in 2 processes: serve it"):
+        runner(noisy, completers={"reader": reader}, max_tokens=6).run(asked_models(1))
