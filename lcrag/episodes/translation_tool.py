@@ -4,6 +4,7 @@ import collections
 import dataclasses
 from collections.abc import Collection, Generator, Sequence
 
+from lcrag.data.languages import language_of
 from lcrag.episodes.observation import Information, Style
 from lcrag.episodes.requests import Translate, TranslationFailure
 from lcrag.episodes.tags import TOOL_RESPONSE, closing, neutralise, opening
@@ -26,12 +27,19 @@ class ToolRules:
       targets: Codes of the languages to translate into; None: all that are known.
       text_characters: Longest text to translate.
       response_tokens: At most this many tokens for a response, tags included.
+
+    Raises:
+      UserError: a target is no language that is known.
     """
 
     calls: int
     targets: Collection[str] | None
     text_characters: int
     response_tokens: int
+
+    def __post_init__(self):
+        for code in self.targets or ():
+            language_of(code)
 
 
 @dataclasses.dataclass

@@ -22,6 +22,8 @@ from lcrag.rewards import Episodes, Reward, TermSum
 
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
+MAY_BE_NONE = {"budget", "calls", "invalid_limit"}  # of a program's numbers
+
 
 @gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,9 @@ class Method:
         in the native language; "independent": the samples of one prompt in one language, as in plain GRPO.
       samples: Episodes per prompt.
       normalise_std: Divide advantages by the group's standard deviation.
+
+    Raises:
+      UserError: gin gives a program a number that is none for it.
     """
 
     name: str
@@ -52,6 +57,10 @@ class Method:
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     samples: int = 1
     normalise_std: bool = True
+
+    def __post_init__(self):
+        for program in filter(None, (self.program, self.evaluated)):
+            _check_numbers(program)
 
     @property
     def models(self) -> Mapping[str, object]:
@@ -74,7 +83,8 @@ class Method:
           group_baseline: Whether advantages come from a group's rewards, and not from a critic.
 
         Raises:
-          UserError: every group would have a single member, so that without a critic nothing could be learned.
+          UserError: every group would have a single member, so that without a critic nothing could be learned, or
+            fewer than the reward needs.
         """
         table = self._coupled(questions)
         if not table:
@@ -84,6 +94,8 @@ class Method:
                 f"groups of one have no baseline to learn from (coupling {self.coupling}, {self.samples} sample a"
                 " prompt): set Method.samples to 2 or more, or couple several languages"
             )
+        if isinstance(self.reward, TermSum):
+            self.reward.check_groups(self.samples * max(map(len, table)))
         return table
 
     def _coupled(self, questions: Sequence[Question]) -> list[Coupled]:
@@ -111,6 +123,18 @@ class Method:
         totals = np.asarray(rewards["total"], np.float32)
         advantages = np.asarray(group_advantages(totals, ids, normalise_std=self.normalise_std))
         return Scored(tuple(records), tuple(groups), ids, rewards, advantages)
+
+
+def _check_numbers(program: Callable) -> None:
+    """Refuses a number below what a program can count: none of what it may leave out, else one."""
+    try:
+        bound = gin.get_bindings(program)
+    except ValueError:  # not one of gin's
+        return
+    for name, value in bound.items():
+        least = 0 if name in MAY_BE_NONE else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise UserError(f"{program.__name__}.{name} is {value}: give it {least} or more")
 
 
 def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:

@@ -3,7 +3,7 @@
 Strings in, float64 NumPy arrays out; heavy work runs in jitted kernels of few shapes.
 """
 
-from lcrag.rewards.call_costs import cost, cost_adjustment
+from lcrag.rewards.call_costs import cost
 from lcrag.rewards.costs import cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards.coupling import anti_consistency, language_coupled_reward
 from lcrag.rewards.domains import domain_reward
@@ -39,7 +39,6 @@ __all__ = [
     "c3_recall_bergen",
     "cost",
     "cost_adjusted_rewards",
-    "cost_adjustment",
     "domain_reward",
     "exact_match",
     "flexible_exact_match",

@@ -8,19 +8,18 @@ from jaxtyping import Int
 
 from lcrag.errors import UserError
 from lcrag.rewards.costs import METHODS, cost_adjusted_rewards
-from lcrag.rewards.terms import Adjustment, Episodes, TermSum, Values
+from lcrag.rewards.terms import Episodes, TermSum, Values
 
 
-def cost_adjustment(
-    method: str, strength: float = 0.1, minimum_native_correct: int = 6, correct_threshold: float = 0.5
-) -> Adjustment:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CostOfCalls:
     """Adjusts the total rewards of each group by what its tool calls cost; see `cost_adjusted_rewards`.
 
     Episodes of a group may stand anywhere in a batch, and groups may differ in size. Named are "task", the total as it
     was, "cost", what is added to it, and "cost_fired", whether anything was added in the episode's group: its mean is
     the share of groups in which the cost was felt, for "gated" the share in which the gate was open.
 
-    Args:
+    Attributes:
       method: One of `METHODS`.
       strength: Of the cost.
       minimum_native_correct: Correct samples without a call that open the gate.
@@ -29,31 +28,50 @@ def cost_adjustment(
     Raises:
       UserError: there is no such method, the strength is negative, or the gate would always be open.
     """
-    if method not in METHODS:
-        raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
-    if strength < 0:
-        raise UserError(f"cost.strength is {strength}: calls cost 0 or more")
-    if minimum_native_correct < 1:
-        raise UserError(f"cost.minimum_native_correct is {minimum_native_correct}: the gate needs 1 sample or more")
 
-    def adjust(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
+    method: str
+    strength: float = 0.1
+    minimum_native_correct: int = 6
+    correct_threshold: float = 0.5
+
+    def __post_init__(self):
+        if self.method not in METHODS:
+            raise UserError(f"no cost of calls is called {self.method!r}: choose one of {', '.join(METHODS)}")
+        if self.strength < 0:
+            raise UserError(f"cost.strength is {self.strength}: calls cost 0 or more")
+        if self.minimum_native_correct < 1:
+            raise UserError(
+                f"cost.minimum_native_correct is {self.minimum_native_correct}: the gate needs 1 sample or more"
+            )
+
+    def check_group(self, samples: int) -> None:
+        """Refuses groups in which the gate could not open.
+
+        Raises:
+          UserError: they have too few samples.
+        """
+        if self.method == "gated" and samples < self.minimum_native_correct:
+            raise UserError(
+                f"cost.minimum_native_correct is {self.minimum_native_correct}, but groups have {samples} samples, so"
+                " the gate would never open: lower it, or raise Method.samples"
+            )
+
+    def __call__(self, episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
         calls = _calls(episodes)
         row, column = _places(np.asarray(episodes.group_ids))
         shape = (row.max(initial=-1) + 1, column.max(initial=-1) + 1)
-        if method == "gated" and shape[0] and shape[1] < minimum_native_correct:
-            raise UserError(
-                f"cost.minimum_native_correct is {minimum_native_correct}, but groups have {shape[1]} samples, so the"
-                " gate would never open: lower it, or raise Method.samples"
-            )
+        if shape[0]:
+            self.check_group(int(shape[1]))
         rewards, counted, correct = np.zeros(shape), np.zeros(shape, int), np.zeros(shape, bool)
-        rewards[row, column], counted[row, column], correct[row, column] = total, calls, total >= correct_threshold
-        adjusted = cost_adjusted_rewards(rewards, counted, correct, method, strength, minimum_native_correct)
+        rewards[row, column], counted[row, column] = total, calls
+        correct[row, column] = total >= self.correct_threshold
+        adjusted = cost_adjusted_rewards(
+            rewards, counted, correct, self.method, self.strength, self.minimum_native_correct
+        )
         costs = np.asarray(adjusted, np.float64) - rewards.astype(np.float32)
         fired = (costs != 0).any(axis=-1)
         added = costs[row, column]
         return total + added, {"task": total, "cost": added, "cost_fired": fired[row].astype(float)}
-
-    return adjust
 
 
 @gin.configurable(module="lcrag.rewards")
@@ -78,10 +96,19 @@ def cost(
       how often it called a tool.
 
     Raises:
-      UserError: as `cost_adjustment`.
+      UserError: as `CostOfCalls`.
     """
-    adjustment = cost_adjustment(method, strength, minimum_native_correct, correct_threshold)
-    return dataclasses.replace(reward, adjustments=(*reward.adjustments, adjustment))
+    costs = CostOfCalls(
+        method=method,
+        strength=strength,
+        minimum_native_correct=minimum_native_correct,
+        correct_threshold=correct_threshold,
+    )
+    return dataclasses.replace(
+        reward,
+        adjustments=(*reward.adjustments, costs),
+        group_checks=(*reward.group_checks, costs.check_group),
+    )
 
 
 def _calls(episodes: Episodes) -> Int[np.ndarray, " episodes"]:

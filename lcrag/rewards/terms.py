@@ -45,6 +45,8 @@ Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
 Adjustment: TypeAlias = Callable[[Episodes, Values], tuple[Values, dict[str, Values]]]
 # (name of a question, what its data set knows of it: `Question.extra`) raises a UserError if it cannot be scored
 Check: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+# (samples of the largest group) raises a UserError if these are too few for an adjustment
+GroupCheck: TypeAlias = Callable[[int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +75,14 @@ class TermSum:
       adjustments: What then looks at whole groups.
       models: Frozen models that terms ask, by what they do: a result depends on what they are made of.
       checks: Find a question that cannot be scored, before anything is sampled for it.
+      group_checks: Find groups that are too small.
     """
 
     terms: tuple[Term, ...]
     adjustments: tuple[Adjustment, ...] = ()
     models: Mapping[str, object] = dataclasses.field(default_factory=dict)
     checks: tuple[Check, ...] = ()
+    group_checks: tuple[GroupCheck, ...] = ()
 
     def check(self, name: str, known: Mapping[str, Any]) -> None:
         """Refuses a question that cannot be scored.
@@ -92,6 +96,18 @@ class TermSum:
         """
         for check in self.checks:
             check(name, known)
+
+    def check_groups(self, samples: int) -> None:
+        """Refuses groups in which an adjustment could never do anything.
+
+        Args:
+          samples: Of the largest group.
+
+        Raises:
+          UserError: they are too few.
+        """
+        for check in self.group_checks:
+            check(samples)
 
     def __call__(self, episodes: Episodes) -> dict[str, Values]:
         values = {term.name: term.score(episodes) for term in self.terms}

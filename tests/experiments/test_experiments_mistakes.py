@@ -50,6 +50,8 @@ def refused(tiny, capfd):
         (("Evaluation.references={'other': 'atlas/long_sft'}",), ("atlas/long_sft has another shape",)),
         (("language_coupled.answer='bleu'",), ("'bleu'", "c3_recall")),
         (("hierarchical_search.prompt='lcrll'",), ("'lcrll'",)),
+        (("hierarchical_search.budget=-1",), ("hierarchical_search.budget is -1: give it 0 or more",)),
+        (("hierarchical_search.passages=0",), ("hierarchical_search.passages is 0: give it 1 or more",)),
     ],
 )
 def test_impossible_configurations(refused, tmp_path, bindings, parts):

@@ -69,9 +69,19 @@ def test_a_missing_translator_is_said_before_the_folder_is_claimed(tiny, tmp_pat
     assert run("train", tiny, *SIZES, gin_files=none, output=tmp_path / "none") == 0
 
 
-def test_a_gate_that_could_never_open(tiny, tmp_path, capfd):
-    assert run("train", tiny, *SIZES, "Method.samples=4", gin_files=FILES, output=tmp_path / "run") == 2
-    assert "groups have 4 samples, so the gate would never open" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("binding", "clue"),
+    [
+        ("Method.samples=4", "groups have 4 samples, so the gate would never open"),
+        ("translate_r1.targets=('en', 'xx')", "unknown language 'xx'"),
+        ("translate_r1.response_tokens=0", "translate_r1.response_tokens is 0: give it 1 or more"),
+        ("translate_r1.calls=-1", "translate_r1.calls is -1: give it 0 or more"),
+    ],
+)
+def test_mistakes_are_said_before_the_folder_is_claimed(binding, clue, tiny, tmp_path, capfd):
+    assert run("train", tiny, *SIZES, binding, gin_files=FILES, output=tmp_path / "run") == 2
+    error = capfd.readouterr().err
+    assert error.startswith("lcrag: error: ") and clue in error and not (tmp_path / "run").exists()
 
 
 def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
