@@ -101,6 +101,7 @@ def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
         "Method.samples=2",
         "Method.reward=@cost()" if command == "train" else "Evaluation.reward=@domain_reward()",
         "cost.reward=@domain_reward()",
+        "cost.minimum_native_correct=2",
     )
     files, fine_tuned = ("method/direct.gin",), ()
     if command == "sft":
