@@ -22,7 +22,7 @@ from lcrag.rewards import Episodes, Reward, TermSum
 
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
-MAY_BE_NONE = {"budget", "calls", "invalid_limit"}  # of a program's numbers
+MAY_BE_ZERO = {"budget", "calls", "invalid_limit"}  # of a program's numbers
 
 
 @gin.register
@@ -126,13 +126,13 @@ class Method:
 
 
 def _check_numbers(program: Callable) -> None:
-    """Refuses a number below what a program can count: none of what it may leave out, else one."""
+    """Refuses a number that gin gives a program and that is none for it: below 1, or 0 of what it may do without."""
     try:
         bound = gin.get_bindings(program)
     except ValueError:  # not one of gin's
         return
     for name, value in bound.items():
-        least = 0 if name in MAY_BE_NONE else 1
+        least = 0 if name in MAY_BE_ZERO else 1
         if isinstance(value, int) and not isinstance(value, bool) and value < least:
             raise UserError(f"{program.__name__}.{name} is {value}: give it {least} or more")
 

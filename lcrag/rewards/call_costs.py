@@ -30,9 +30,9 @@ class CostOfCalls:
     """
 
     method: str
-    strength: float = 0.1
-    minimum_native_correct: int = 6
-    correct_threshold: float = 0.5
+    strength: float
+    minimum_native_correct: int
+    correct_threshold: float
 
     def __post_init__(self):
         if self.method not in METHODS:
