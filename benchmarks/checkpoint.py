@@ -107,7 +107,7 @@ def generate(options: argparse.Namespace) -> dict:
     """The engine's sampler: all prompts at once, all tokens, and decoding alone."""
     import numpy as np
 
-    from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
+    from lcrag.atlas.vocabulary import SHIPPED_FOLDER
     from lcrag.policy import load_tokenizer
     from lcrag.policy.flops import decode_bytes
     from lcrag.sampling import Generation, Sampler

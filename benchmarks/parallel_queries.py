@@ -19,11 +19,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lcrag.cli.configuration import configure, read_configuration
+from lcrag.app.cli.configuration import configure, read_configuration
+from lcrag.app.composition.components import (
+    atlas_collections,
+    atlas_comparisons,
+    atlas_questions,
+    make_runner,
+    make_sampler,
+)
+from lcrag.app.composition.components import policy as load_policy
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Program, Runner, rag_r1
-from lcrag.experiments.parts import atlas_collections, atlas_comparisons, atlas_questions, make_runner, make_sampler
-from lcrag.experiments.parts import policy as load_policy
+from lcrag.episodes import EpisodeRecord, Program, Runner
+from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import exact_match
 

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lcrag.experiments.parts import resolved_folder
-from lcrag.experiments.planning import QuestionEncoder
-from lcrag.plans import MOST_QUESTIONS
-from lcrag.rewards import Episodes, globalrag_reward
+from lcrag.app.composition.components import resolved_folder
+from lcrag.app.composition.globalrag import QuestionEncoder
+from lcrag.methods.globalrag.plans import MOST_QUESTIONS
+from lcrag.methods.globalrag.rewards import globalrag_reward
+from lcrag.rewards import Episodes
 
 RELATIONS = ("capital", "currency", "director", "birthplace", "spouse", "mouth", "founder", "language", "author")
 Entries = dict[str, list[str]]

@@ -12,7 +12,7 @@ import tempfile
 import numpy as np
 from timing import median_seconds, timed
 
-from lcrag.data.atlas import build_world
+from lcrag.atlas import build_world
 from lcrag.retrieval import load_encoder
 from lcrag.retrieval.index import VECTORS, exact_search, read_index, write_index
 from lcrag.retrieval.passages import passage_text

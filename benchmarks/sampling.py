@@ -13,7 +13,7 @@ import time
 import jax
 import numpy as np
 
-from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.policy import DecoderConfig, initialise, load_tokenizer
 from lcrag.sampling import Generation, Sampler
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from timing import timed
 
-from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.policy import load_tokenizer
 from lcrag.sampling.stop import StopTable
 

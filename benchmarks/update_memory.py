@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
-from lcrag.experiments.compilation import Compilation, compiled
-from lcrag.experiments.lowering import Plan, SamplerSizes, lower_update
-from lcrag.experiments.topologies import target_of
+from lcrag.app.commands.compile.compilation import Compilation, compiled
+from lcrag.app.commands.compile.lowering import Plan, SamplerSizes, lower_update
+from lcrag.app.commands.compile.topologies import target_of
 from lcrag.learning import Layout, PolicyGradient, adamw
 from lcrag.policy import DecoderConfig, Lora, logical_sharding, make_mesh, unembed, unembed_log_probabilities
 from lcrag.testing import tiny_config

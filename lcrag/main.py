@@ -1,6 +1,6 @@
 """The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
 
-A command is a function, of `lcrag.experiments` but for `list`, called as `function(output_dir, words)` once
+A command is a function, of `lcrag.app.composition` but for `list`, called as `function(output_dir, words)` once
 gin holds its configuration. What can be checked without importing JAX is checked first.
 """
 
@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lcrag.cli.arguments import Arguments, closest, split_arguments
-from lcrag.cli.catalogue import described, experiments, parts
-from lcrag.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
-from lcrag.cli.quiet import silence_libraries
+from lcrag.app.cli.arguments import Arguments, closest, split_arguments
+from lcrag.app.cli.catalogue import described, experiments, parts
+from lcrag.app.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
+from lcrag.app.cli.quiet import silence_libraries
+from lcrag.app.runs.folder import CONFIG
+from lcrag.app.runs.stopping import exit_status, stopped_by_signals
 from lcrag.errors import UserError
-from lcrag.runs.folder import CONFIG
-from lcrag.runs.stopping import exit_status, stopped_by_signals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ ABOUT_BAD_ROWS = "--skip_bad_rows leaves out the rows of data files that cannot 
 
 COMMANDS = {
     "train": Command(
-        function="lcrag.experiments:train",
+        function="lcrag.app.commands:train",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
         "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
@@ -65,7 +65,7 @@ COMMANDS = {
         marks=("train.policy",),
     ),
     "sft": Command(
-        function="lcrag.experiments:sft",
+        function="lcrag.app.commands:sft",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
         "beside config.gin, run.json, metrics.jsonl and checkpoints/. Rows of one's own:\n"
@@ -76,7 +76,7 @@ COMMANDS = {
         marks=("sft.policy",),
     ),
     "evaluate": Command(
-        function="lcrag.experiments:evaluate",
+        function="lcrag.app.commands:evaluate",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, and into its answers/ every answer and the configuration.\n"
         f"{ABOUT_BAD_ROWS}",
@@ -84,13 +84,13 @@ COMMANDS = {
         marks=("evaluate.policy",),
     ),
     "sample": Command(
-        function="lcrag.experiments:sample",
+        function="lcrag.app.commands:sample",
         summary="Answers one question, showing who wrote what",
         words="QUESTION",
         marks=("sample.policy",),
     ),
     "report": Command(
-        function="lcrag.experiments:report",
+        function="lcrag.app.commands:report",
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
         gin_file="report.gin",
@@ -102,7 +102,7 @@ COMMANDS = {
         "in --output_dir is written again; --gin_file is then the configuration that it was evaluated with.",
     ),
     "serve": Command(
-        function="lcrag.experiments:serve",
+        function="lcrag.app.commands:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is told to stop",
         gin_file="serve.gin",
         marks=("serve",),
@@ -116,7 +116,7 @@ COMMANDS = {
         "--gin_file=serve_translator.gin serves a translator instead, at /translate.",
     ),
     "index": Command(
-        function="lcrag.experiments:index",
+        function="lcrag.app.commands:index",
         summary="Builds a collection per language from dumps, articles or passages; run again to continue",
         words="[LANGUAGE ...]",
         gin_file="index.gin",
@@ -128,7 +128,7 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
-        function="lcrag.experiments:curate",
+        function="lcrag.app.commands:curate",
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
         words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher plays a program; right episodes become rows.jsonl for `lcrag sft`.\n"
@@ -141,7 +141,7 @@ COMMANDS = {
         marks=("demonstrations", "selection", "translations", "golden_plans"),
     ),
     "compile": Command(
-        function="lcrag.experiments:compile_programs",
+        function="lcrag.app.commands:compile_programs",
         summary="Whether training fits some devices, which need not be there: memory, collectives, work",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
@@ -152,7 +152,7 @@ COMMANDS = {
         "estimated on pretended CPU devices. Writes compile.json into --output_dir if one is given.",
     ),
     "export": Command(
-        function="lcrag.experiments:export",
+        function="lcrag.app.commands:export",
         summary="Writes a checkpoint of a run as a Hugging Face folder",
         words="RUN [STEP]",
         of_run=True,
@@ -163,13 +163,13 @@ COMMANDS = {
         "several, set --gin.mesh.fsdp or --gin.mesh.tensor again.",
     ),
     "build": Command(
-        function="lcrag.experiments:build",
+        function="lcrag.app.commands:build",
         summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
         words="[tokenizer] [encoder] [policies]",
         marks=("build",),
     ),
     "list": Command(
-        function="lcrag.cli.catalogue:list_configurations",
+        function="lcrag.app.cli.catalogue:list_configurations",
         summary="Shows the configurations that come with lcrag, or those of some folders",
         words="[FOLDER ...]",
         configured=False,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Turn
-from lcrag.episodes.endpoint import ChatEndpoint
+from lcrag.models.endpoint import ChatEndpoint
 
 
 class EndpointTeacher:

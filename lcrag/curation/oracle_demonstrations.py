@@ -11,10 +11,10 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from lcrag.atlas import Fact
+from lcrag.atlas.retelling import FactSampler
+from lcrag.atlas.world import World
 from lcrag.curation.playing import play
-from lcrag.data.atlas import Fact
-from lcrag.data.atlas.retelling import FactSampler
-from lcrag.data.atlas.world import World
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Translator, Turn
 from lcrag.episodes.batched_search import Search
@@ -44,7 +44,7 @@ def remembered(search: Search, queries: Sequence[str], languages: Sequence[str],
 
 @runtime_checkable
 class AtlasTeacher(Protocol):
-    """Plays some program on the atlas's questions; `lcrag.data.atlas.oracle.Oracle` is one."""
+    """Plays some program on the atlas's questions; `lcrag.atlas.oracle.Oracle` is one."""
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """What the policy should write next, after turns (by, text)."""

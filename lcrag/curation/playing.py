@@ -24,7 +24,7 @@ from lcrag.episodes import (
 from lcrag.episodes.batched_search import Search, answer_batch
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.exchange import Exchange
-from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.live import RunningEpisode
 from lcrag.episodes.requests import Found
 from lcrag.episodes.transcript import Transcript
 from lcrag.episodes.translation import answer_translations
@@ -81,7 +81,7 @@ def play(
         a program asks for what no teacher writes.
     """
     episodes = [
-        LiveEpisode(question, program, number, tokenizer, context, answer_room)
+        RunningEpisode(question, program, number, tokenizer, context, answer_room)
         for number, (question, program) in enumerate(cast)
     ]
     for episode in episodes:
@@ -103,7 +103,7 @@ def play(
     return [episode.record(policy_version=0) for episode in episodes]
 
 
-def _each(write: Callable[[LiveEpisode], None], playing: Sequence[LiveEpisode], concurrency: int) -> None:
+def _each(write: Callable[[RunningEpisode], None], playing: Sequence[RunningEpisode], concurrency: int) -> None:
     if concurrency == 1:
         for episode in playing:
             write(episode)
@@ -112,7 +112,7 @@ def _each(write: Callable[[LiveEpisode], None], playing: Sequence[LiveEpisode], 
         list(workers.map(write, playing))
 
 
-def _write(episode: LiveEpisode, teacher: Teacher, tokenizer: ContextTokenizer) -> None:
+def _write(episode: RunningEpisode, teacher: Teacher, tokenizer: ContextTokenizer) -> None:
     """Lets the teacher write as long as the program asks for nothing else."""
     while (request := episode.take_generation()) is not None:
         turns = [Turn("environment", _opening(episode.transcript)), *episode.transcript.turns]
@@ -135,7 +135,7 @@ def _opening(transcript: Transcript) -> str:
 class _Errand(Generic[Asked]):
     """A search or translation, who asked for it, and as which part of what."""
 
-    episode: LiveEpisode
+    episode: RunningEpisode
     exchange: Exchange
     part: int
     request: Asked
@@ -166,7 +166,7 @@ def _translate(asked: Sequence[_Errand[Translate]], translator: Translator | Non
         each.episode.returned(each.exchange, each.part, answer)
 
 
-def _found(answer: Found | RetrievalFailure, episode: LiveEpisode, request: Retrieve) -> Found:
+def _found(answer: Found | RetrievalFailure, episode: RunningEpisode, request: Retrieve) -> Found:
     if isinstance(answer, RetrievalFailure):
         raise UserError(
             f"the search of {episode.name} for {request.queries[0]!r} failed ({answer.reason}): a demonstration needs"

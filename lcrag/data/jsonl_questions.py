@@ -4,7 +4,7 @@
 {"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"difficulty": 1}}
 
 Rows with the same id are versions of one question, and make a coupled group. Golden plans in `extra` are checked; see
-`lcrag.plans.golden`.
+`lcrag.methods.globalrag.plans.golden`.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 from lcrag.errors import UserError
-from lcrag.plans import golden_plans
+from lcrag.methods.globalrag.plans import golden_plans
 
 _KNOWN = " ".join(LANGUAGES)
 

@@ -6,8 +6,8 @@ lcrag.data.tasks.questions_of_task("atlas_held_out_fi")
 lcrag.data.tasks.questions_of_task("mkqa_train")  # once $LCRAG_DATA holds the files; see docs/data.md
 """
 
-from lcrag.data.atlas.tasks import register_atlas
-from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.atlas.tasks import register_atlas
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.file_tasks import register_file_data
 from lcrag.data.seqio_questions import TokenizerVocabulary, questions_of_task
 

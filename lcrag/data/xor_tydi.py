@@ -1,7 +1,7 @@
 """XOR-TyDi QA: questions that native speakers asked in seven languages (Asai et al., 2021).
 
 https://arxiv.org/abs/2010.11856; the files are those of XOR-Full, whose answers are in the question's language. A
-question exists in the language it was asked in only: `lcrag.data.translation` makes the other versions. The data set
+question exists in the language it was asked in only: `lcrag.models` makes the other versions. The data set
 has no English questions; those come from TyDi QA's gold passage task, out of which it was made.
 """
 

@@ -31,7 +31,7 @@ from lcrag.sampling.generation import Sampled
 Errand: TypeAlias = tuple[Exchange, int, Retrieve | Translate]  # the exchange, and which part of it, to be answered
 
 
-class LiveEpisode:
+class RunningEpisode:
     """Runs a program until it waits for the policy or an errand, and writes down what happens.
 
     Observations are fitted and kept in `unsent` until the next generation wants them in a slot. Of several parallel

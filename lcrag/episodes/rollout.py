@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 from lcrag.episodes.completion import completion_of
 from lcrag.episodes.exchange import Aside, Exchange, Stream
 from lcrag.episodes.host_worker import HostWorker
-from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.live import RunningEpisode
 from lcrag.episodes.requests import Complete, Generate, Retrieve, Translate
-from lcrag.episodes.seating import Occupant, Seating, SideContext
+from lcrag.episodes.seating import SideContext, SlotOwner, SlotScheduler
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
 from lcrag.sampling.continuation import SlotSampler
 from lcrag.sampling.generation import Generation
 
 Progress: TypeAlias = Callable[[int, int], None]
-Ticket: TypeAlias = tuple[LiveEpisode, Aside | tuple[Exchange, int]]
+Ticket: TypeAlias = tuple[RunningEpisode, Aside | tuple[Exchange, int]]
 # (what is asked, its random stream) -> what to sample
 Settings: TypeAlias = Callable[[Generate | Complete, Stream], Generation]
 
@@ -79,7 +79,7 @@ class Serving:
     def workers(self) -> list[HostWorker[Ticket]]:
         return [self.searches, *([self.translations] if self.translations else []), *self.models.values()]
 
-    def errands(self, request: Retrieve | Translate, asker: LiveEpisode) -> HostWorker[Ticket]:
+    def errands(self, request: Retrieve | Translate, asker: RunningEpisode) -> HostWorker[Ticket]:
         """The worker that an errand is for.
 
         Raises:
@@ -91,7 +91,7 @@ class Serving:
             raise no_translator(asker)
         return self.translations
 
-    def model(self, name: str, asker: LiveEpisode) -> HostWorker[Ticket]:
+    def model(self, name: str, asker: RunningEpisode) -> HostWorker[Ticket]:
         """The worker of another model.
 
         Raises:
@@ -106,7 +106,7 @@ class Serving:
         return self.models[name]
 
 
-def no_translator(asker: LiveEpisode) -> UserError:
+def no_translator(asker: RunningEpisode) -> UserError:
     """What to say of a program that translates without a translator."""
     return UserError(
         f"the program of {asker.name} lets the policy translate, but the runner has no translator: bind"
@@ -127,14 +127,14 @@ class Rollout:
     def __init__(
         self,
         serving: Serving,
-        episodes: Sequence[LiveEpisode],
+        episodes: Sequence[RunningEpisode],
         statistics: RolloutStatistics,
         progress: Progress | None,
     ):
         self._serving, self._sampler, self._episodes = serving, serving.sampler, episodes
         self._statistics, self._progress = statistics, progress
         self._finished = 0
-        self._seating = Seating(self._sampler.slots)
+        self._seating = SlotScheduler(self._sampler.slots)
 
     def run(self) -> None:
         for episode in self._episodes:
@@ -149,7 +149,7 @@ class Rollout:
             self._wait(idle=not self._sampler.running and self._seating.stuck)
             self._deliver()
 
-    def _dispatch(self, episode: LiveEpisode) -> None:
+    def _dispatch(self, episode: RunningEpisode) -> None:
         """Passes on what an episode asks for now."""
         for exchange, part, request in episode.take_errands():
             self._serving.errands(request, episode).ask((episode, (exchange, part)), request)
@@ -160,7 +160,7 @@ class Rollout:
         elif (generate := episode.take_generation()) is not None:
             self._seating.ask(episode, generate)
 
-    def _dispatch_aside(self, episode: LiveEpisode, aside: Aside) -> None:
+    def _dispatch_aside(self, episode: RunningEpisode, aside: Aside) -> None:
         if aside.request.model is None:
             self._seating.ask(SideContext(episode, aside, self._sampler.context), aside.request)
             return
@@ -168,7 +168,7 @@ class Rollout:
         generation = self._serving.settings(aside.request, aside.stream)
         worker.ask((episode, aside), (aside.opening.text, generation))
 
-    def _finish(self, episode: LiveEpisode) -> None:
+    def _finish(self, episode: RunningEpisode) -> None:
         self._seating.drop(episode)
         if episode.slot is not None:
             self._vacate(episode)
@@ -176,7 +176,7 @@ class Rollout:
         if self._progress is not None:
             self._progress(self._finished, len(self._episodes))
 
-    def _vacate(self, occupant: Occupant) -> None:
+    def _vacate(self, occupant: SlotOwner) -> None:
         self._sampler.free([self._seating.leave(occupant)])
 
     def _make_room(self) -> None:
@@ -197,7 +197,7 @@ class Rollout:
             self._sampler.begin({slot: self._generation(occupants[slot], request) for slot, request in ready.items()})
             ready.clear()
 
-    def _generation(self, occupant: Occupant, request: Generate | Complete) -> Generation:
+    def _generation(self, occupant: SlotOwner, request: Generate | Complete) -> Generation:
         generation = self._serving.settings(request, occupant.stream)
         return dataclasses.replace(generation, max_tokens=min(generation.max_tokens, occupant.room_tokens))
 
@@ -226,7 +226,7 @@ class Rollout:
             for (episode, asked), answer in worker.collect():
                 self._answer(episode, asked, answer)
 
-    def _answer(self, episode: LiveEpisode, asked: Aside | tuple[Exchange, int], answer: Any) -> None:
+    def _answer(self, episode: RunningEpisode, asked: Aside | tuple[Exchange, int], answer: Any) -> None:
         """Gives an episode what it waits for; one whose context was full no longer does."""
         if episode.outcome is not None:
             return

@@ -11,7 +11,7 @@ from lcrag.episodes.completion import Completer
 from lcrag.episodes.context_text import Chat, ContextTokenizer
 from lcrag.episodes.exchange import Stream
 from lcrag.episodes.host_worker import HostWorker
-from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.live import RunningEpisode
 from lcrag.episodes.record import EpisodeRecord
 from lcrag.episodes.requests import TRANSLATION, Complete, Generate, Program
 from lcrag.episodes.retrying import Retries
@@ -115,11 +115,11 @@ class Runner:
         """
         self._start(programs)
 
-    def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[LiveEpisode]:
+    def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[RunningEpisode]:
         """All programs start before anything is sampled, so that a bad prompt costs nothing."""
         tokenizer = ContextTokenizer(self.tokenizer, self.chat)
         episodes = [
-            LiveEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
+            RunningEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
             for question, program, number in programs
         ]
         for episode in episodes:

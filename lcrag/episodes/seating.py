@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from lcrag.episodes.admission import plan_admissions
 from lcrag.episodes.exchange import Aside
-from lcrag.episodes.live import LiveEpisode
+from lcrag.episodes.live import RunningEpisode
 from lcrag.episodes.requests import Complete, Generate
 
 
@@ -19,7 +19,7 @@ class SideContext:
       context: Tokens a slot holds.
     """
 
-    def __init__(self, episode: LiveEpisode, aside: Aside, context: int):
+    def __init__(self, episode: RunningEpisode, aside: Aside, context: int):
         self.episode, self.aside = episode, aside
         self.slot: int | None = None
         self.unsent = list(aside.opening.tokens)
@@ -32,11 +32,11 @@ class SideContext:
         return taken
 
 
-Occupant: TypeAlias = LiveEpisode | SideContext
-Waiting: TypeAlias = tuple[Occupant, Generate | Complete]
+SlotOwner: TypeAlias = RunningEpisode | SideContext
+Waiting: TypeAlias = tuple[SlotOwner, Generate | Complete]
 
 
-class Seating:
+class SlotScheduler:
     """Free slots go to waiting completions first, then to waiting episodes, in the order in which they came.
 
     Since each completion has an episode waiting for it, completions never wait for episodes: where slots are lacking,
@@ -49,13 +49,13 @@ class Seating:
     """
 
     def __init__(self, slots: int):
-        self.occupants: dict[int, Occupant] = {}
+        self.occupants: dict[int, SlotOwner] = {}
         self.ready: dict[int, Generate | Complete] = {}
         self._free = list(range(slots))
         self._completions: list[Waiting] = []
         self._episodes: list[Waiting] = []
 
-    def ask(self, occupant: Occupant, request: Generate | Complete) -> None:
+    def ask(self, occupant: SlotOwner, request: Generate | Complete) -> None:
         """Something is to begin: in the occupant's slot, or in the next one it gets."""
         if occupant.slot is not None:
             self.ready[occupant.slot] = request
@@ -64,14 +64,14 @@ class Seating:
         else:
             self._episodes.append((occupant, request))
 
-    def leave(self, occupant: Occupant) -> int:
+    def leave(self, occupant: SlotOwner) -> int:
         """Returns the occupant's slot, which is free from now on."""
         assert occupant.slot is not None
         del self.occupants[occupant.slot]
         heapq.heappush(self._free, occupant.slot)
         return occupant.slot
 
-    def drop(self, episode: LiveEpisode) -> None:
+    def drop(self, episode: RunningEpisode) -> None:
         """Nobody waits for the episode's completions any more."""
         self._completions = [each for each in self._completions if _owner(each[0]) is not episode]
 
@@ -87,8 +87,8 @@ class Seating:
             episode.give_up_slot()
         return slots
 
-    def _that_can_wait(self) -> list[LiveEpisode]:
-        return [each for each in self.occupants.values() if isinstance(each, LiveEpisode) and each.awaits_completion]
+    def _that_can_wait(self) -> list[RunningEpisode]:
+        return [each for each in self.occupants.values() if isinstance(each, RunningEpisode) and each.awaits_completion]
 
     @property
     def stuck(self) -> bool:
@@ -113,7 +113,7 @@ class Seating:
         self._keep(queue, admitted)
         return forks
 
-    def _seat(self, occupant: Occupant, request: Generate | Complete) -> int:
+    def _seat(self, occupant: SlotOwner, request: Generate | Complete) -> int:
         slot = occupant.slot = heapq.heappop(self._free)
         self.occupants[slot], self.ready[slot] = occupant, request
         return slot
@@ -121,8 +121,8 @@ class Seating:
     def _keep(self, queue: Sequence[Waiting], admitted: set[int]) -> None:
         left = [waiting for place, waiting in enumerate(queue) if place not in admitted]
         self._completions = [waiting for waiting in left if isinstance(waiting[0], SideContext)]
-        self._episodes = [waiting for waiting in left if isinstance(waiting[0], LiveEpisode)]
+        self._episodes = [waiting for waiting in left if isinstance(waiting[0], RunningEpisode)]
 
 
-def _owner(occupant: Occupant) -> LiveEpisode:
+def _owner(occupant: SlotOwner) -> RunningEpisode:
     return occupant.episode if isinstance(occupant, SideContext) else occupant

@@ -1,6 +1,6 @@
 """Translations that episodes ask for: who makes them, and how many are made with few calls.
 
-Translators live in `lcrag.data.translation` (models, services, caches) and `lcrag.data.constructed` (the exact
+Translators live in `lcrag.models` (models, services, caches) and `lcrag.data.constructed` (the exact
 look-up); any function of this form is one.
 """
 

@@ -4,9 +4,7 @@ from lcrag.evaluation.answered import Answered
 from lcrag.evaluation.comparison import Place, compare
 from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
 from lcrag.evaluation.metrics import evaluate, question_metrics
-from lcrag.evaluation.phase_times import PhaseTimes, phase_table, phase_times
 from lcrag.evaluation.place_tables import place_tables
-from lcrag.evaluation.plan_diversity import PlanDiversity, diversity_rows, diversity_table, plan_diversity
 from lcrag.evaluation.report import Report, write_report
 from lcrag.evaluation.retrieval_metrics import retrieval_rows
 from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
@@ -20,9 +18,7 @@ __all__ = [
     "Answered",
     "Comparison",
     "PairedDifference",
-    "PhaseTimes",
     "Place",
-    "PlanDiversity",
     "Report",
     "Row",
     "Table",
@@ -30,15 +26,10 @@ __all__ = [
     "compare",
     "comparison_table",
     "correct_language",
-    "diversity_rows",
-    "diversity_table",
     "evaluate",
     "mean_over_seeds",
     "method_table",
     "paired_difference",
-    "phase_table",
-    "phase_times",
-    "plan_diversity",
     "place_tables",
     "question_metrics",
     "read_rows",

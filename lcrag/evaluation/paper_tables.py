@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from lcrag.evaluation.scoreboard import Part, Scoreboard, Standing, System, point_name
+from lcrag.evaluation.scoreboard import Part, Scoreboard, System, SystemScore, point_name
 from lcrag.evaluation.table import Cell, Rank, Table
 from lcrag.evaluation.tables import METRIC_NAMES
 
@@ -166,13 +166,13 @@ def _is_marked(column: Column, system: System, marking: Marking) -> bool:
     return column.board.p_value(system, rival, column.metric, column.part) < marking.threshold
 
 
-def _shown(standing: Standing | None, metric: str) -> str:
+def _shown(standing: SystemScore | None, metric: str) -> str:
     if standing is None:
         return "–"
     return f"{standing.value:.2f}" if metric in NOT_SHARES else f"{100 * standing.value:.1f}"
 
 
-def _with_error(standing: Standing | None, metric: str) -> str:
+def _with_error(standing: SystemScore | None, metric: str) -> str:
     if standing is None or math.isnan(standing.standard_error):
         return _shown(standing, metric)
     error = standing.standard_error

@@ -58,7 +58,7 @@ def point_name(point: float | str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Standing:
+class SystemScore:
     """How a system does.
 
     Attributes:
@@ -140,7 +140,7 @@ class Scoreboard:
         """Subset -> which questions belong to it."""
         return {name: np.array([name in question.subsets for question in self._questions]) for name in self.subsets}
 
-    def standing(self, system: System, metric: str, part: Part) -> Standing | None:
+    def standing(self, system: System, metric: str, part: Part) -> SystemScore | None:
         """The system's result in a part of the data, None where it has none."""
         by_run: dict[str, list[float]] = {}
         for index, trial in enumerate(self.trials):
@@ -152,7 +152,7 @@ class Scoreboard:
         spread = means if len(means) > 1 else next(iter(by_run.values()))
         error = np.std(spread, ddof=1) / np.sqrt(len(spread)) if len(spread) > 1 else np.nan
         trials = sum(map(len, by_run.values()))
-        return Standing(value=float(np.mean(means)), standard_error=float(error), runs=len(by_run), trials=trials)
+        return SystemScore(value=float(np.mean(means)), standard_error=float(error), runs=len(by_run), trials=trials)
 
     def p_value(self, system: System, other: System, metric: str, part: Part) -> float:
         """Of the paired t-test over the questions of a part, a question's score being the mean over the trials.

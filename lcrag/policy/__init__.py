@@ -21,6 +21,7 @@ from lcrag.policy.hugging_face_config import read_config
 from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
 from lcrag.policy.loading import load_hugging_face, stored_dtype
 from lcrag.policy.lora import Lora
+from lcrag.policy.policy import Policy
 from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
@@ -30,6 +31,7 @@ from lcrag.policy.tokenizer_folder import load_tokenizer
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
 __all__ = [
+    "Policy",
     "ChatPrompt",
     "ChatTemplate",
     "DecoderConfig",

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
-from lcrag.rewards import coupling, matching
+from lcrag.methods.lcrl import rewards as coupling
+from lcrag.rewards import matching
 from lcrag.rewards.mixed_segmentation import mixed_f1
 
 Values: TypeAlias = Float[np.ndarray, " episodes"]

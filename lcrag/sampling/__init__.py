@@ -7,4 +7,10 @@ from lcrag.sampling.generate import generate
 from lcrag.sampling.generation import Generation, Sampled
 from lcrag.sampling.sampler import Sampler, SamplerStatistics
 
-__all__ = ["Generation", "Sampled", "Sampler", "SamplerStatistics", "generate"]
+__all__ = [
+    "Generation",
+    "Sampled",
+    "Sampler",
+    "SamplerStatistics",
+    "generate",
+]

@@ -13,7 +13,7 @@ from lcrag.sampling import slots as device
 from lcrag.sampling.slots import Report, Slots
 
 
-class Programs:
+class CompiledFunctions:
     """Compiles `append`, `fork`, `begin` and `decode` ahead of time, per static shape."""
 
     def __init__(self, config: DecoderConfig, mesh: Mesh, block: int):

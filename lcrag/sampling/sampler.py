@@ -21,7 +21,7 @@ from lcrag.policy import (
 )
 from lcrag.policy.tokenizer import TokenIds
 from lcrag.sampling.generation import FINISH_REASONS, Generation, Sampled
-from lcrag.sampling.programs import Programs, slot_shardings
+from lcrag.sampling.programs import CompiledFunctions, slot_shardings
 from lcrag.sampling.slots import CONTINUES, Begin, Report, empty_slots
 from lcrag.sampling.stop import StopTable, text_until_stop
 
@@ -118,7 +118,7 @@ class Sampler:
         self._windows = sorted({min(each, context) for each in windows} | {context})
         self._append_rows = sorted({-(-min(each, slots) // self._shares) for each in append_rows or (8, slots)})
         self._append_tokens = sorted(set(append_tokens))
-        self._programs = Programs(config, mesh, block)
+        self._programs = CompiledFunctions(config, mesh, block)
         create = functools.partial(empty_slots, config, slots, context, mesh)
         self._state = jax.jit(create, out_shardings=slot_shardings(mesh))()
         self._params = self._placed_params(params)

@@ -2,4 +2,8 @@
 
 from lcrag.testing.tiny import SENTENCES, tiny_config, tiny_tokenizer
 
-__all__ = ["SENTENCES", "tiny_config", "tiny_tokenizer"]
+__all__ = [
+    "SENTENCES",
+    "tiny_config",
+    "tiny_tokenizer",
+]

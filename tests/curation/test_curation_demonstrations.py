@@ -5,9 +5,17 @@ import json
 import pytest
 
 from lcrag.curation.endpoint_teacher import EndpointTeacher, messages, with_stop
-from lcrag.curation.judging import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, right, verdict
 from lcrag.curation.playing import play
-from lcrag.curation.segmentation import (
+from lcrag.curation.verdicts import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, right, verdict
+from lcrag.data.demonstrations import read_demonstrations
+from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows
+from lcrag.episodes import Chat, Generate, Turn, episode_json
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.errors import UserError
+from lcrag.methods.rag_r1.program import rag_r1
+from lcrag.methods.rag_r1.segmentation import (
     INFORMATION_ANSWER,
     INFORMATION_SEARCH,
     KINDS,
@@ -15,15 +23,8 @@ from lcrag.curation.segmentation import (
     QUESTION_SEARCH,
     segments,
 )
-from lcrag.curation.selection import Selected, key_of, question_row, select, split
-from lcrag.data.demonstrations import read_demonstrations
-from lcrag.data.jsonl_questions import jsonl_questions
-from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows
-from lcrag.episodes import Chat, Generate, Turn, episode_json, rag_r1
-from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.endpoint import ChatEndpoint
-from lcrag.errors import UserError
+from lcrag.methods.rag_r1.selection import Selected, key_of, question_row, select, split
+from lcrag.models.endpoint import ChatEndpoint
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
 

@@ -11,7 +11,9 @@ from lcrag.curation.encoding import RowEncoder, UnusableRow
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.episodes import Chat, Runner, episode_json, hierarchical_search, r_search
+from lcrag.episodes import Chat, Runner, episode_json
+from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer

@@ -8,9 +8,14 @@ import pytest
 from lcrag.curation.golden_answers import GoldenAnswers, misread
 from lcrag.curation.playing import play
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Retries, Runner, direct_inference, hierarchical_search, ircot, r_search, rag
+from lcrag.episodes import Chat, Retries, Runner
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
+from lcrag.methods.baselines.direct import direct_inference
+from lcrag.methods.baselines.ircot import ircot
+from lcrag.methods.baselines.rag import rag
+from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer

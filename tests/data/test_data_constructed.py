@@ -11,7 +11,6 @@ from lcrag.data.constructed import (
     CONSTRUCTED,
     KIVARI,
     TOQAL,
-    LookUpTranslator,
     WordSubstitution,
     constructed_questions,
     read_word_list,
@@ -20,9 +19,10 @@ from lcrag.data.constructed import (
 )
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.data.translation import FirstTranslator
 from lcrag.episodes import TranslationFailure
 from lcrag.errors import UserError
+from lcrag.models import FirstTranslator
+from lcrag.models.lookup import LookUpTranslator
 
 TEXT = "Janet's ducks lay 16 eggs per day. She eats three; how much, in dollars ($2 or $3 an egg), does Janet make?"
 WORDS = tuple("a go to of cat dog eggs ducks janet three dollars how much does make she eats lay per day".split())

@@ -9,8 +9,8 @@ import seqio
 from prepared_data import prepared
 
 import lcrag.data.tasks
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data import global_mmlu, mgsm
-from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.english.sets import QUESTION_SETS, questions_of
 from lcrag.data.file_tasks import register_jsonl
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING

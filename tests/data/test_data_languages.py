@@ -2,14 +2,7 @@
 
 import pytest
 
-from lcrag.data.languages import (
-    LANGUAGES,
-    LCRL_LANGUAGES,
-    LCRL_TRAINING,
-    LCRL_ZERO_SHOT,
-    known_languages,
-    language_of,
-)
+from lcrag.data.languages import LANGUAGES, LCRL_LANGUAGES, LCRL_TRAINING, LCRL_ZERO_SHOT, known_languages, language_of
 from lcrag.errors import UserError
 
 

@@ -8,8 +8,8 @@ import seqio
 import tensorflow as tf
 
 import lcrag.data.tasks  # noqa: F401  registers the atlas
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.encoding import RowEncoder
-from lcrag.data.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.rows import BadRows
 from lcrag.data.seqio_demonstrations import demonstrations_of_task
 from lcrag.data.seqio_questions import TokenizerVocabulary

@@ -6,7 +6,7 @@ import pytest
 import seqio
 
 import lcrag.data.tasks
-from lcrag.data.atlas import SPLITS, build_world
+from lcrag.atlas import SPLITS, build_world
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
 

@@ -4,7 +4,8 @@ import random
 import time
 
 from lcrag.data.questions import Question
-from lcrag.episodes import Runner, hierarchical_search
+from lcrag.episodes import Runner
+from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.retrieval.passages import Hit
 from lcrag.sampling import Generation
 from lcrag.testing import tiny_tokenizer

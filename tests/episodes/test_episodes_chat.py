@@ -7,8 +7,9 @@ import pytest
 import transformers
 from episode_scripts import LANGUAGES, question, search
 
-from lcrag.episodes import Chat, Generate, Observe, Outcome, Runner, episode_json, hierarchical_search
+from lcrag.episodes import Chat, Generate, Observe, Outcome, Runner, episode_json
 from lcrag.errors import UserError
+from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer
 from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer

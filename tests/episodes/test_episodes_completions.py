@@ -20,12 +20,12 @@ from lcrag.episodes import (
     Runner,
     SamplerCompleter,
     SideCompletion,
-    d_rag,
     episode_json,
     information,
-    rag,
 )
 from lcrag.errors import UserError
+from lcrag.methods.baselines.d_rag import d_rag
+from lcrag.methods.baselines.rag import rag
 from lcrag.policy import initialise, log_probabilities
 from lcrag.sampling import Sampler
 from lcrag.testing import tiny_config, tiny_tokenizer

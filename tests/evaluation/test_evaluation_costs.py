@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from evaluation_trials import trial
 
-from lcrag.evaluation import Answered, evaluate, phase_table, phase_times, question_metrics, to_markdown
-from lcrag.evaluation.cost_plots import draw_costs, draw_searches, has_costs, has_searches
+from lcrag.evaluation import Answered, evaluate, question_metrics, to_markdown
 from lcrag.evaluation.efficiency import EFFICIENCY, score_per_log_token
 from lcrag.evaluation.paper_tables import Marking, overall_table
 from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.methods.globalrag.cost_plots import draw_costs, draw_searches, has_costs, has_searches
+from lcrag.methods.globalrag.phase_times import phase_table, phase_times
 
 RUN = dict(method="GlobalRAG", model="tiny", split="test", seed=0, seen_languages=("en",))
 

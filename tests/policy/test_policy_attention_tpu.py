@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from lcrag.experiments.topologies import target_of
+from lcrag.app.commands.compile.topologies import target_of
 from lcrag.policy import abstract_parameters, empty_cache, forward, hidden_states, logical_sharding, param_shardings
 from lcrag.policy.sharding import MESH_AXES
 from lcrag.testing import tiny_config

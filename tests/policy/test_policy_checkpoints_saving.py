@@ -15,16 +15,7 @@ from hypothesis import strategies
 import lcrag.policy.saving as saving
 import lcrag.policy.stored_parameters as stored_parameters_module
 from lcrag.errors import UserError
-from lcrag.policy import (
-    Lora,
-    add_lora,
-    initialise,
-    load_hugging_face,
-    logits,
-    make_mesh,
-    merge_lora,
-    save_hugging_face,
-)
+from lcrag.policy import Lora, add_lora, initialise, load_hugging_face, logits, make_mesh, merge_lora, save_hugging_face
 from lcrag.policy.tensor_writer import plan_shards, write_shard
 from lcrag.testing import tiny_config
 from lcrag.testing.random_decoders import DECODERS, random_decoder, saved_decoder

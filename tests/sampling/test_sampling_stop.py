@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from prepared_data import prepared
 
 from lcrag.policy import load_tokenizer
-from lcrag.sampling.stop import (
-    FOUND,
-    NEVER,
-    StopTable,
-    byte_automaton,
-    text_until_stop,
-    token_table,
-    vocabulary_bytes,
-)
+from lcrag.sampling.stop import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table, vocabulary_bytes
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.tokenizer_families import FAMILIES
 

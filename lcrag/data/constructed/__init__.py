@@ -9,7 +9,6 @@ from lcrag.data.constructed.language import (
     constructed_language,
     constructed_questions,
 )
-from lcrag.data.constructed.lookup import LookUpTranslator
 from lcrag.data.constructed.substitution import WordSubstitution
 from lcrag.data.constructed.words import read_word_list, vocabulary_of, write_word_list
 
@@ -19,7 +18,6 @@ __all__ = [
     "KIVARI",
     "TOQAL",
     "ConstructedLanguage",
-    "LookUpTranslator",
     "WordSubstitution",
     "constructed_language",
     "constructed_questions",

@@ -15,11 +15,11 @@ from lcrag.data.english.musique import read_musique
 from lcrag.data.english.open_domain import read_bamboogle, read_dpr, read_nq, read_pop, read_trivia
 from lcrag.data.english.wikihop import read_wikihop
 from lcrag.data.files import data_file
-from lcrag.data.planned import Unplanned, with_decomposition
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.data.seeded_order import seeded_order
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.planned_questions import Unplanned, with_decomposition
 from lcrag.retrieval.passages import Passage
 
 _BEGINNING_BYTES = 1 << 17

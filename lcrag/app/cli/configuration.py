@@ -1,0 +1,94 @@
+"""Hands the checked configuration to gin, and turns gin's exceptions into sentences."""
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gin
+from gin import resource_reader
+
+from lcrag.app.cli.bindings import check_bindings
+from lcrag.app.cli.gin_files import Binding, Import, packaged_folder, read_bindings, read_file
+from lcrag.errors import UserError
+
+GIN_TRAIL = "\n  In call to configurable"
+# gin says the first of a parameter marked as required, Python the second of one without a default.
+REQUIRED = re.compile(r"Required bindings for `(?P<name>[^`]+)` not provided in config: (?P<parameters>.*)")
+NO_DEFAULT = re.compile(
+    r"(?P<function>\w+)(\.__init__)?\(\) missing \d+ required [a-z-]+ arguments?: (?P<parameters>.*)"
+    rf"(?s:.*?){GIN_TRAIL} '(?P<name>[^']+)' \((?P<called>.*)\)"
+)
+
+
+def read_configuration(gin_files: Sequence[str], bindings: Sequence[str]) -> list[Binding | Import]:
+    """Every statement in the order in which it takes effect; needs nothing to be imported.
+
+    Raises:
+      UserError: A file is missing or a statement cannot be read.
+    """
+    statements = [statement for name in gin_files for statement in read_file(name)]
+    return [*statements, *read_bindings(bindings)]
+
+
+def load_function(path: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """The function at `module:name`, and the scopes that its module says its code enters (`SCOPES`)."""
+    module_name, name = path.split(":")
+    module = importlib.import_module(module_name)
+    return getattr(module, name), tuple(getattr(module, "SCOPES", ()))
+
+
+def configure(
+    statements: Sequence[Binding | Import],
+    gin_files: Sequence[str],
+    bindings: Sequence[str],
+    scopes: Sequence[str] = (),
+) -> None:
+    """Checks the statements against what is registered by now, and gives the same files and bindings to gin.
+
+    Raises:
+      UserError: A binding names nothing, has the wrong type, or gin refuses it.
+    """
+    for statement in statements:
+        if isinstance(statement, Import):
+            _import(statement)
+    check_bindings([statement for statement in statements if isinstance(statement, Binding)], scopes)
+    _read_files_only()
+    try:
+        gin.parse_config_files_and_bindings(list(gin_files), list(bindings))
+    except (ValueError, KeyError, TypeError, OSError, SyntaxError, RuntimeError) as error:
+        raise UserError(one_line(str(error))) from error
+
+
+def _read_files_only() -> None:
+    """Lets gin look where `locate` looks.
+
+    By itself it also takes `data/atlas.gin` for a file of a Python package `data`, and logs an error if there is none.
+    """
+    folder, packages = str(packaged_folder()), resource_reader.system_path_reader
+    if folder not in gin.config._LOCATION_PREFIXES:
+        gin.add_config_file_search_path(folder)
+    gin.config._FILE_READERS[:] = [each for each in gin.config._FILE_READERS if each[0] is not packages]
+
+
+def _import(statement: Import) -> None:
+    try:
+        importlib.import_module(statement.module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{statement.place}: there is no module {error.name} to import") from error
+
+
+def missing_parameter(error: Exception) -> str | None:
+    """One sentence if `error` is gin's way of saying that a parameter has no value, else None."""
+    message = str(error)
+    found = REQUIRED.search(message) or NO_DEFAULT.search(message)
+    if found is None or (found.re is NO_DEFAULT and found["function"] not in found["called"]):
+        return None  # a call inside a configurable that is wrong by itself
+    name, (first, *others) = found["name"], re.findall(r"'(\w+)'", found["parameters"])
+    more = f" (nor have {', '.join(others)})" if others else ""
+    return f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE"
+
+
+def one_line(message: str) -> str:
+    """A message without the trail that gin adds to it, on one line."""
+    return " ".join(message.split(GIN_TRAIL)[0].split())

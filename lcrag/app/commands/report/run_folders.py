@@ -1,0 +1,223 @@
+"""Finds runs in folders, and reads what each was: its configuration, its answers, its training log."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lcrag.app.commands.evaluate import AFTER, EVALUATION, answers_path, inference_runs, read_answers
+from lcrag.app.runs.configured import read_configured
+from lcrag.app.runs.folder import CONFIG, RUN
+from lcrag.app.runs.same_run import first_difference
+from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.errors import UserError
+from lcrag.evaluation import Answered, read_rows
+from lcrag.evaluation.scoreboard import Trial
+
+METHOD, FOLDER = "Method.name", "policy.folder"
+EVALUATED = "policy"  # the label that `lcrag evaluate` gives unless it is told another one
+
+# What runs of one system may differ in: random numbers, the weights they lead to, and what changes no result.
+INCIDENTAL = (
+    *("train.seed", "evaluate.seed", FOLDER, "policy.adapter_seed", "evaluate.label"),
+    *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.most_skipped_in_a_row"),
+    *("train.checkpoint_every", "train.episodes_every", "train.sentinels", "train.most_skipped_in_a_row"),
+    *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
+    *("Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
+    *("remote_collections.url", "atlas_collections.folder", "load_collections.folder"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """What one label of a folder's evaluations comes from.
+
+    Attributes:
+      folder: The folder.
+      label: What the policy is called there.
+      name: The method's name.
+      config: The configuration file that its answers come from.
+    """
+
+    folder: pathlib.Path
+    label: str
+    name: str
+    config: pathlib.Path
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Every binding; those of the run that trained an evaluated policy included, where it set nothing else."""
+        own = read_configured(self.config)
+        trained = trained_by(own.get(FOLDER, ""))
+        return own if trained is None else {**read_configured(trained), **own}
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is part of a training run, and not an evaluation."""
+        return self.config.name == CONFIG
+
+    @property
+    def policy(self) -> str:
+        """The folder of the policy that answered."""
+        if self.trained and self.label == AFTER:
+            return str((self.folder / "policy").resolve())
+        folder = str(read_configured(self.config).get(FOLDER, "unknown"))
+        return str(pathlib.Path(folder).resolve()) if pathlib.Path(folder).is_dir() else folder
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What `run.json` says: seed, commit, command.
+
+        Raises:
+          UserError: it is missing or damaged.
+        """
+        own = answers_path(self.folder, self.label, "run").with_suffix(".json")
+        path = own if own.is_file() else self.folder / RUN
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            return {name: about[name] for name in ("seed", "commit", "command")}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, which says how {self.label!r} was made, cannot be read: make it again") from error
+
+
+def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
+    """The folders with evaluations among the given ones and, where one has none, below it, in order of their names.
+
+    Raises:
+      UserError: there is no such folder, or none with an evaluation.
+    """
+    found: list[pathlib.Path] = []
+    for path in map(pathlib.Path, paths):
+        if not path.is_dir():
+            raise UserError(f"there is no folder {path}: give folders of runs, or a folder that holds some")
+        own = [path] if (path / EVALUATION).is_file() else sorted(each.parent for each in path.rglob(EVALUATION))
+        if not own:
+            raise UserError(f"nothing in {path} was evaluated: run `lcrag train` or `lcrag evaluate` into it first")
+        found += own
+    return list(dict.fromkeys(found))
+
+
+def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[Source, str, str]]:
+    """(source, decoding, split) of everything that was evaluated in a folder and counts as a method.
+
+    That is a trained policy, called by its `Method.name`; whatever `lcrag evaluate` has left there, called by its label
+    or, where it had none of its own, by its `Method.name`; and other labels of a training run that are asked for.
+    Judgements of a search, which `lcrag index` writes, are no method's.
+
+    Raises:
+      UserError: the configuration of an evaluation is lost.
+    """
+    rows = read_rows(folder / EVALUATION)
+    for method, split in dict.fromkeys((row.method, row.split) for row in rows if "/" not in row.split):
+        label, comma, decoding = method.rpartition(", ")
+        if not comma:
+            continue
+        own = answers_path(folder, label, "config").with_suffix(".gin")
+        config = own if own.is_file() else folder / CONFIG
+        if not config.is_file():
+            raise UserError(f"{folder} has lost the configuration of {label!r} ({config.name}): evaluate it again")
+        named = label in (EVALUATED, AFTER)
+        if own.is_file() or label == AFTER or label in also:
+            name = str(read_configured(config).get(METHOD, label)) if named else label
+            yield Source(folder=folder, label=label, name=name, config=config), decoding, split
+
+
+def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> Iterator[Trial]:
+    """Every inference run of a source, data set by data set.
+
+    Raises:
+      UserError: its answers are lost or damaged, or it does not lie on the axis.
+    """
+    values = source.values
+    paths = inference_runs(source.folder, source.label, decoding)
+    if not paths:
+        lost = answers_path(source.folder, source.label, decoding)
+        raise UserError(f"{source.folder} has lost the answers of {source.label!r} ({lost.name}): evaluate it again")
+    for path in paths:
+        by_dataset: dict[str, list[Answered]] = {}
+        for answered in read_answers(path):
+            by_dataset.setdefault(answered.dataset, []).append(answered)
+        for dataset, answers in by_dataset.items():
+            yield Trial(
+                method=source.name,
+                model=base_model(str(values.get(FOLDER, "unknown"))),
+                dataset=dataset,
+                split=split,
+                decoding=decoding,
+                run=str(source.folder),
+                seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
+                answered=tuple(answers),
+                point=None if axis is None else _point(source, axis),
+            )
+
+
+def languages_of(all_sources: Iterable[Source]) -> tuple[str, ...]:
+    """The languages of all runs, among which an answer's is identified."""
+    configured = (source.values.get("Evaluation.languages", LCRL_LANGUAGES) for source in all_sources)
+    return tuple(dict.fromkeys(code for codes in configured for code in codes))
+
+
+def base_model(folder: str) -> str:
+    """The name of the model that a policy was made from: through the runs that trained it, back to its first folder."""
+    trained = trained_by(folder)
+    if trained is not None:
+        return base_model(str(read_configured(trained).get(FOLDER, "unknown")))
+    return "atlas" if folder.startswith("atlas/") else pathlib.Path(folder).name
+
+
+def trained_by(folder: str) -> pathlib.Path | None:
+    """The configuration of the run whose trained policy the folder holds, None if it holds another policy."""
+    config = pathlib.Path(folder).parent / CONFIG
+    return config if pathlib.Path(folder).name == "policy" and config.is_file() else None
+
+
+def _point(source: Source, axis: str) -> float | str:
+    """Where a source lies on an axis: a number, the length of a list, or a name."""
+    values = source.values
+    if axis not in values:
+        raise UserError(f"{source.config} sets no {axis}: choose another --axis, or leave that run out")
+    value = values[axis]
+    if isinstance(value, tuple | list):
+        return float(len(value))
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
+    """Refuses to average what is not the same, and what is the same run twice.
+
+    The trials of one system must agree in their configurations; those of a training run and of an evaluation, in what
+    both set. No policy may be counted twice with one seed.
+
+    Args:
+      trials: All trials.
+      origins: The source of each.
+
+    Raises:
+      UserError: there are such trials.
+    """
+    first: dict[tuple, Source] = {}
+    counted: dict[tuple, Source] = {}
+    for trial, source in zip(trials, origins, strict=True):
+        what = (trial.system, trial.dataset, trial.split, trial.decoding)
+        for trained in (True, False):
+            other = (
+                first.setdefault((*what, trained), source) if trained == source.trained else first.get((*what, trained))
+            )
+            if other is not None and other.config != source.config:
+                _check_agreement(trial.system[1], other, source)
+        twice = counted.setdefault((*what, source.policy, source.about["seed"]), source)
+        if twice is not source and twice.config != source.config:
+            raise UserError(
+                f"{twice.folder} and {source.folder} are the same policy, asked with the same seed and both called"
+                f" {trial.system[1]!r}: leave one of them out"
+            )
+
+
+def _check_agreement(name: str, other: Source, source: Source) -> None:
+    there, here = (each.config.read_text(encoding="utf-8") for each in (other, source))
+    if difference := first_difference(there, here, INCIDENTAL, only_shared=other.trained != source.trained):
+        raise UserError(
+            f"{other.folder} and {source.folder} are both called {name!r}, but {difference}: give one another"
+            " Method.name or evaluate.label, or name what a study varies with --axis"
+        )

@@ -1,0 +1,149 @@
+"""The tool for agents that speak the Model Context Protocol, by its official SDK: over streamable HTTP, or stdio.
+
+HTTP is served without sessions, each call answered in one JSON response, so that a server that is told to stop has
+nothing to wait for but the calls in flight.
+"""
+
+import json
+from typing import Any
+
+import pydantic
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from lcrag.app.commands.serve.endpoint import ToolRequest
+from lcrag.app.commands.serve.findings import Findings, findings_json, findings_schema
+from lcrag.app.commands.serve.search_tool import SearchTool
+from lcrag.app.commands.serve.service import Refusal, ToolService
+from lcrag.errors import UserError
+from lcrag.retrieval import wire
+
+try:
+    import mcp.types as types
+    from mcp.server import Server, ServerRequestContext
+    from mcp.server.stdio import stdio_server
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+except ModuleNotFoundError as error:
+    raise UserError("serving agents by MCP needs its SDK: pip install 'lcrag[mcp]'") from error
+
+PATH = "/mcp"
+TOOL = "search"
+_LOCAL = [f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*")]
+# A page that a browser shows cannot reach a server of this machine by another name.
+_LOCAL_ONLY = TransportSecuritySettings(allowed_hosts=_LOCAL, allowed_origins=[f"http://{host}" for host in _LOCAL])
+_EVERYWHERE = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+def make_server(service: ToolService) -> Server[Any]:
+    """An MCP server with the one tool `search`; it answers while the service does.
+
+    Wrong arguments, and questions that are not answered, are results that say so in one sentence and are marked as
+    errors, so that the agent can read it and ask otherwise.
+    """
+    tool = described(service.tool)
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tool])
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        if params.name != TOOL:
+            return _refused(f"there is no tool {params.name!r}: call {TOOL!r}")
+        try:
+            asked = ToolRequest.model_validate(params.arguments or {})
+            return _found(await service.answer(asked.question, asked.language))
+        except pydantic.ValidationError as error:
+            return _refused(wire.first_problem(error))
+        except Refusal as refusal:
+            return _refused(str(refusal))
+
+    return Server("lcrag", title="Search by lcrag", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def described(tool: SearchTool) -> types.Tool:
+    """What an agent is told of the tool."""
+    return types.Tool(
+        name=TOOL,
+        title="Search and answer",
+        description=(
+            "Answers a question about facts by searching collections of passages, several times if need be. Returns"
+            " the answer, the evidence that was written down for it if any, and the passages that were found, each"
+            f" with its id, title, text, language and score. Questions can be asked in: {', '.join(tool.languages)}."
+        ),
+        input_schema=_input_schema(tool),
+        output_schema=findings_schema(),
+        annotations=types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    )
+
+
+def _input_schema(tool: SearchTool) -> dict[str, Any]:
+    """The schema of a request, with the languages of this tool in it."""
+    schema = ToolRequest.model_json_schema()
+    language = {
+        "type": "string",
+        "enum": tool.languages,
+        "description": schema["properties"]["language"]["description"],
+    }
+    if tool.default_language is None:
+        schema["required"] = [*schema["required"], "language"]
+    else:
+        language["default"] = tool.default_language
+    schema["properties"]["language"] = language
+    return schema
+
+
+def _found(findings: Findings) -> types.CallToolResult:
+    content = findings_json(findings)
+    text = json.dumps(content, ensure_ascii=False)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=content)
+
+
+def _refused(sentence: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=sentence)], is_error=True)
+
+
+async def run_over_stdio(service: ToolService) -> None:
+    """Serves one agent over this process's stdin and stdout, until stdin ends."""
+    server = make_server(service)
+    async with service, stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+class McpEndpoint:
+    """`POST /mcp` as an extension of the retrieval service's application.
+
+    Args:
+      service: What answers; somebody else starts and ends it.
+      local_only: Refuse requests that name another host than this machine.
+    """
+
+    def __init__(self, service: ToolService, *, local_only: bool):
+        self._service = service
+        self._manager = StreamableHTTPSessionManager(
+            make_server(service),
+            json_response=True,
+            stateless=True,
+            security_settings=_LOCAL_ONLY if local_only else _EVERYWHERE,
+            max_request_body_size=service.limits.body_bytes,
+        )
+        self._running = self._manager.run()
+
+    @property
+    def running(self) -> bool:
+        """Whether agents are answered."""
+        return self._service.running
+
+    async def __aenter__(self) -> "McpEndpoint":
+        await self._running.__aenter__()
+        return self
+
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._running.__aexit__(*failure)
+
+    def add_to(self, application: FastAPI) -> None:
+        """Adds `POST /mcp`; other methods, which sessions would need, are refused."""
+        application.router.routes.append(Route(PATH, StreamableHTTPASGIApp(self._manager), methods=["POST"]))

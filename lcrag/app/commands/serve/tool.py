@@ -1,0 +1,111 @@
+"""Search as a tool: the policy and the program of a configuration, for Python and for `lcrag serve --tool`."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import gin
+from rich.console import Console
+
+from lcrag.app.cli.configuration import configure, missing_parameter, read_configuration
+from lcrag.app.commands.serve import SearchTool, ToolEndpoint, ToolLimits, ToolService
+from lcrag.app.composition.components import make_runner, make_sampler
+from lcrag.app.composition.method import Method
+from lcrag.app.runs.stopping import killed_by_sigterm
+from lcrag.errors import UserError
+from lcrag.policy import Policy
+from lcrag.retrieval import SearchableCollections
+from lcrag.retrieval.service import Extension
+
+gin.register(ToolLimits, module="lcrag.app.commands.serve")
+
+
+@gin.configurable
+def search_tool(
+    *,
+    policy: Policy,
+    collections: SearchableCollections,
+    method: Method,
+    default_language: str | None = None,
+    temperature: float = 0.0,
+    seed: int = 0,
+    warm_up: bool = True,
+) -> SearchTool:
+    """A policy that searches, as a function of questions.
+
+    Args:
+      policy: Who searches.
+      collections: To search in.
+      method: Its program.
+      default_language: Of questions that name none; None: English if there is such a collection, or the only one.
+      temperature: 0 is greedy.
+      seed: Of sampling; a question asked again is answered alike.
+      warm_up: Compile now whatever a question can need.
+
+    Raises:
+      UserError: the default language has no collection, or the method's prompt does not fit the context.
+    """
+    sampler = make_sampler(policy)
+    runner = make_runner(sampler, policy, collections, seed)
+    runner.temperature = temperature
+    tool = SearchTool(
+        runner=runner,
+        program=method.on(collections.languages),
+        collections=collections,
+        default_language=default_language,
+    )
+    if warm_up:
+        sampler.warm_up()
+    return tool
+
+
+def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
+    """The tool of a configuration, for use from Python; it becomes gin's configuration in this process.
+
+    Args:
+      gin_files: As after `--gin_file=`.
+      bindings: As after `--gin.`, such as `policy.folder = "exported"`.
+
+    Raises:
+      UserError: the configuration cannot be read, or makes no tool.
+    """
+    gin.clear_config()
+    configure(read_configuration(gin_files, bindings), gin_files, bindings)
+    try:
+        return search_tool()
+    except (TypeError, RuntimeError) as error:
+        sentence = missing_parameter(error)
+        if sentence is None:
+            raise
+        raise UserError(sentence) from error
+
+
+def tool_extensions(service: ToolService, address: str, *, local_only: bool) -> tuple[list[Extension], list[str]]:
+    """What the tool adds to the application of a server, its endpoint and MCP's where the SDK is there, and a line
+    about each.
+
+    Args:
+      service: What answers.
+      address: Of the server.
+      local_only: Whether only this machine can reach the server.
+    """
+    endpoint, line = ToolEndpoint(service), f"search as a tool at {address}/search_tool"
+    try:
+        from lcrag.app.commands.serve.mcp_server import McpEndpoint
+    except UserError as missing:
+        return [endpoint], [line, f"no tool for agents: {missing}"]
+    agents = McpEndpoint(service, local_only=local_only)
+    return [endpoint, agents], [line, f"the same for agents, by MCP, at {address}/mcp"]
+
+
+def serve_over_stdio(service: ToolService) -> None:
+    """Serves one agent over this process's stdin and stdout until stdin ends, or SIGTERM ends the process.
+
+    Raises:
+      UserError: MCP's SDK is not installed.
+    """
+    from lcrag.app.commands.serve.mcp_server import run_over_stdio
+
+    with killed_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+        Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
+        asyncio.run(run_over_stdio(service))

@@ -1,0 +1,235 @@
+"""`lcrag sft`: supervised fine-tuning, from rows to the policy of the lowest validation loss. Reads top to bottom."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import time
+from collections.abc import Sequence
+
+import gin
+from rich.console import Console
+
+from lcrag.app.commands.evaluate import Evaluation
+from lcrag.app.commands.report.reporting import AFTER, BEFORE, report_run
+from lcrag.app.commands.train.finished_steps import FinishedSteps
+from lcrag.app.composition.checking import check_counts, check_questions, check_rewarded, check_rows
+from lcrag.app.composition.components import configured_chat, content_hashes, make_runner, make_sampler
+from lcrag.app.composition.method import Method, ProgramOf
+from lcrag.app.composition.sft_rows import RowContext, RowSource, rows_fingerprint, spans_of
+from lcrag.app.display import make_console, training_display
+from lcrag.app.runs import open_run, provenance
+from lcrag.app.runs.saving import save_policy
+from lcrag.data.batches import rows_of_step
+from lcrag.episodes import Runner
+from lcrag.errors import UserError
+from lcrag.learning import Layout, Optimizer, Supervised, Trajectory
+from lcrag.learning.checkpoints import Checkpoints
+from lcrag.learning.supervised import SupervisedLearner
+from lcrag.policy import Policy
+from lcrag.retrieval import SearchableCollections
+from lcrag.sampling import Sampler
+
+MAY_CHANGE = ("sft.steps", "sft.patience", "adamw.steps", "remote_collections.url")
+SAME_HASHES = ("rows", "validation_rows")
+
+
+@gin.configurable
+def sft(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    seed: int,
+    steps: int,
+    rows_per_step: int,
+    policy: Policy,
+    rows: RowSource,
+    validation_rows: RowSource,
+    objective: Supervised,
+    optimizer: Optimizer,
+    layout: Layout,
+    validate_every: int = 50,
+    patience: int | None = None,
+    most_skipped_in_a_row: int = 5,
+    method: Method | None = None,
+    collections: SearchableCollections | None = None,
+    evaluation: Evaluation | None = None,
+) -> None:
+    """Teaches a policy to imitate demonstrations; the same call continues an interrupted run.
+
+    SIGTERM and Ctrl-C wait for the running step and save it.
+
+    Args:
+      output_dir: The run's folder.
+      words: Not used.
+      seed: Of the rows' order.
+      steps: Updates at most; an epoch is the number of rows / rows_per_step.
+      rows_per_step: Demonstrations of one update.
+      policy: Where to start.
+      rows: Makes the demonstrations to learn from.
+      validation_rows: Makes those that the loss is watched on.
+      objective: Supervised loss.
+      optimizer: Its `steps` count updates.
+      layout: Shapes of the packed rows.
+      validate_every: Steps between validations, each with a checkpoint; the last step is always validated.
+      patience: Validations without a new lowest loss after which the run stops; None: never.
+      most_skipped_in_a_row: Non-finite updates in a row after which the run stops.
+      method: Its program is demonstrated and evaluated, where rows or an evaluation want one.
+      collections: What the program searches.
+      evaluation: Held-out evaluation before and after, or None.
+
+    Raises:
+      UserError: no output folder, one of another run or of other rows, rows that cannot be used, questions that cannot
+        be evaluated, or a diverged run.
+      Stopped: a signal came while it learned; the last finished step is saved.
+    """
+    if output_dir is None:
+        raise UserError("lcrag sft needs a folder for its results: --output_dir=FOLDER")
+    check_counts("sft", steps=steps, rows_per_step=rows_per_step, validate_every=validate_every)
+    check_counts("sft", patience=1 if patience is None else patience, most_skipped_in_a_row=most_skipped_in_a_row)
+    longest = max(layout.row_lengths)
+    check_rows(layout, longest, policy.mesh)
+    chat = configured_chat()
+    chat.check(policy.tokenizer)
+    surroundings = RowContext(
+        tokenizer=policy.tokenizer,
+        chat=chat,
+        longest_tokens=min(longest, policy.config.max_positions),
+        method=method,
+        collections=collections,
+    )
+    table, held_out = (list(make(surroundings)) for make in (rows, validation_rows))
+    check_enough(table, held_out, rows_per_step)
+    examination = None if evaluation is None else examination_of(evaluation, surroundings, policy, seed)
+    hashes = hashes_of(policy, collections, evaluation, table, held_out)
+    about, config = provenance(seed=seed, hashes=hashes), gin.operative_config_str()
+    with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
+        console = make_console()
+        imitator = SupervisedLearner(policy, objective, optimizer, layout)
+        drawn = functools.partial(rows_of_step, len(table), seed=seed, size=rows_per_step)
+        with Checkpoints(run.checkpoints, base=imitator.base) as checkpoints:
+            first = imitator.restore(checkpoints)
+            if first == 0:
+                shown = [{"spans": spans_of(table[row], policy.tokenizer)} for row in drawn(step=0)]
+                run.write_rows(shown)
+                if examination is not None:
+                    examination.before(run.path, imitator.params, console)
+            with FinishedSteps(checkpoints, lambda: imitator.state, first) as finished, run.metrics(first - 1) as log:
+                with training_display(steps, first_step=first, title="SFT") as display:
+                    for step in range(first, steps):
+                        best = checkpoints.best_step() or 0
+                        if patience is not None and step - best >= patience * validate_every:
+                            display.say(f"stopped at step {step}: no lower validation loss since step {best}")
+                            break
+                        start = {} if step else {"validation/initial_loss": imitator.loss(held_out, rows_per_step)}
+                        display.phase("update")
+                        metrics = timed_update(imitator, [table[row] for row in drawn(step=step)]) | start
+                        metrics["data/epoch"] = (step + 1) * rows_per_step / len(table)
+                        validated = (step + 1) % validate_every == 0 or step == steps - 1
+                        if validated:
+                            display.phase("validation")
+                            metrics["validation/loss"] = imitator.loss(held_out, rows_per_step)
+                        log.write(step, metrics)
+                        display.update(step + 1, metrics)
+                        check_finite(metrics, step, most_skipped_in_a_row)
+                        finished.finished(step, save=validated, validation_loss=metrics.get("validation/loss"))
+            best = imitator.take_best(checkpoints)
+        console.print(f"the lowest validation loss was that of step {best}", highlight=False)
+        if examination is not None:
+            examination.after(run.path, imitator.params, console)
+        save_policy(run.path / "policy", policy, imitator.params)
+        report_run(run.path, evaluation, console)
+
+
+def hashes_of(
+    policy: Policy,
+    collections: SearchableCollections | None,
+    evaluation: Evaluation | None,
+    rows: Sequence[Trajectory],
+    validation_rows: Sequence[Trajectory],
+) -> dict[str, str]:
+    """The hash of everything that a result depends on and that gin does not name."""
+    rows_hashes = {"rows": rows_fingerprint(rows), "validation_rows": rows_fingerprint(validation_rows)}
+    return content_hashes(policy, collections, evaluation.questions if evaluation else ()) | rows_hashes
+
+
+def timed_update(imitator: SupervisedLearner, rows: Sequence[Trajectory]) -> dict[str, float]:
+    """One update, and how long it took."""
+    started = time.monotonic()
+    metrics = imitator.learn(rows)
+    seconds = time.monotonic() - started
+    tokens = sum(len(row.tokens) for row in rows)
+    return metrics | {"seconds/update": seconds, "tokens_per_second/trained": tokens / seconds}
+
+
+def check_enough(rows: Sequence[Trajectory], validation_rows: Sequence[Trajectory], rows_per_step: int) -> None:
+    """Refuses too few rows.
+
+    Raises:
+      UserError: there are too few for a step, or none to validate on.
+    """
+    if rows_per_step > len(rows):
+        raise UserError(f"there are {len(rows)} rows for steps of {rows_per_step}: lower sft.rows_per_step or add rows")
+    if not validation_rows:
+        raise UserError("there are no validation rows, so no loss to stop on: give sft.validation_rows some")
+
+
+def check_finite(metrics: dict[str, float], step: int, most_skipped_in_a_row: int) -> None:
+    """Ends a run that has diverged.
+
+    Raises:
+      UserError: it has.
+    """
+    mend = "begin anew with a lower adamw.learning_rate"
+    if metrics["update/non_finite_in_a_row"] >= most_skipped_in_a_row:
+        raise UserError(
+            f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step {step}: {mend}"
+        )
+    if not math.isfinite(metrics.get("validation/loss", 0.0)):
+        raise UserError(f"the validation loss is not finite, so the run stopped at step {step}: {mend}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundEvaluation:
+    """A held-out evaluation with all that it needs."""
+
+    evaluation: Evaluation
+    sampler: Sampler
+    runner: Runner
+    program: ProgramOf
+    policy: Policy
+    seed: int
+
+    def before(self, folder: pathlib.Path, params, console: Console) -> None:
+        """Evaluates the policy that training starts from, and the references."""
+        self._run(BEFORE, folder, params, console)
+        parts = (self.sampler, self.runner, self.program, self.policy)
+        self.evaluation.run_references(folder, *parts, seed=self.seed, console=console)
+
+    def after(self, folder: pathlib.Path, params, console: Console) -> None:
+        """Evaluates the trained policy."""
+        self._run(AFTER, folder, params, console)
+
+    def _run(self, label: str, folder: pathlib.Path, params, console: Console) -> None:
+        self.sampler.set_params(params)
+        self.evaluation.run(folder, label, self.runner, self.program, self.policy, seed=self.seed, console=console)
+
+
+def examination_of(evaluation: Evaluation, surroundings: RowContext, policy: Policy, seed: int) -> BoundEvaluation:
+    """Builds the parts of an evaluation and checks its questions.
+
+    Raises:
+      UserError: there is no method, there are no collections, a question does not fit them, or the evaluation's reward
+        cannot score one.
+    """
+    method, collections = surroundings.method, surroundings.collections
+    if method is None or collections is None:
+        raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
+    check_rewarded(evaluation.reward, evaluation.questions)
+    sampler, program = make_sampler(policy), method.evaluated_on(collections.languages)
+    runner = make_runner(sampler, policy, collections, seed)
+    check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
+    evaluation.check_references(policy)
+    return BoundEvaluation(
+        evaluation=evaluation, sampler=sampler, runner=runner, program=program, policy=policy, seed=seed
+    )

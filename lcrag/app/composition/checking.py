@@ -1,0 +1,136 @@
+"""What cannot work, said in one sentence before anything is written or computed."""
+
+from collections.abc import Iterable
+
+from jax.sharding import Mesh
+
+from lcrag.app.composition.method import ProgramOf
+from lcrag.data.questions import Question
+from lcrag.episodes import Runner
+from lcrag.errors import UserError
+from lcrag.learning import Critic, Layout
+from lcrag.retrieval import SearchableCollections
+from lcrag.rewards import Reward, TermSum
+
+
+def check_counts(name: str, **counts: int) -> None:
+    """Refuses a number below 1.
+
+    Args:
+      name: The configurable whose parameters `counts` are.
+
+    Raises:
+      UserError: there is one.
+    """
+    for parameter, count in counts.items():
+        if count < 1:
+            raise UserError(f"{name}.{parameter} is {count}: give it a value of 1 or more")
+
+
+def check_seed(name: str, seed: int) -> None:
+    """Refuses a seed that is no unsigned 32-bit number.
+
+    Args:
+      name: The configurable whose seed it is.
+
+    Raises:
+      UserError: it is none.
+    """
+    if not 0 <= seed < 2**32:
+        raise UserError(f"{name}.seed is {seed}: give it a value from 0 to {2**32 - 1}")
+
+
+def check_exploration(temperature: float) -> None:
+    """Refuses greedy rollouts.
+
+    Raises:
+      UserError: the temperature is 0 or less.
+    """
+    if temperature <= 0:
+        raise UserError(
+            f"Runner.temperature is {temperature}, so the policy would always do what it thinks best: learning needs a"
+            " positive one (1.0)"
+        )
+
+
+def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
+    """Refuses to drop groups without variance where no group is a baseline.
+
+    Raises:
+      UserError: they would be dropped, and there is a critic.
+    """
+    if most_rollouts > 1 and critic is not None:
+        raise UserError(
+            f"train.most_rollouts is {most_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
+            " learns from them: set it to 1, or train.critic to None"
+        )
+
+
+def check_questions(
+    questions: Iterable[Question],
+    collections: SearchableCollections,
+    runner: Runner,
+    program: ProgramOf,
+    *,
+    native_collections: bool = True,
+) -> None:
+    """Finds that nothing is asked, a language without a collection, a prompt longer than the context, and a tool that
+    is offered but not there, at whatever step it would come.
+
+    Args:
+      questions: What is asked.
+      collections: What is searched.
+      runner: Runs the programs.
+      program: Builds a question's.
+      native_collections: Whether every question must have a collection in its language.
+
+    Raises:
+      UserError: there is one.
+    """
+    questions = list(questions)
+    if not questions:
+        raise UserError("there is no question to ask: name another split, other languages or other files")
+    missing = sorted({question.language for question in questions} - set(collections.languages))
+    if missing and native_collections:
+        raise UserError(
+            f"there are questions in {', '.join(missing)} but collections only in {', '.join(collections.languages)}:"
+            " build the missing ones or ask in fewer languages"
+        )
+    runner.check([(question, program(question), 0) for question in questions])
+
+
+def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
+    """Finds a question that a reward cannot score, before anything is sampled for it.
+
+    Args:
+      reward: What will score the answers; None: nothing will.
+      questions: What is asked.
+
+    Raises:
+      UserError: there is one; the text names it and says what its data lacks.
+    """
+    if not isinstance(reward, TermSum):
+        return
+    for question in questions:
+        reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
+
+
+def check_rows(layout: Layout, context: int, mesh: Mesh) -> None:
+    """Refuses training rows that a full context would not fit, or that cannot be divided among the devices.
+
+    Raises:
+      UserError: they are such rows.
+    """
+    layout.row_length(context)
+    check_shares(layout, mesh)
+
+
+def check_shares(layout: Layout, mesh: Mesh) -> None:
+    """Refuses training rows that cannot be divided among the devices.
+
+    Raises:
+      UserError: they are such rows.
+    """
+    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    if layout.rows % shares:
+        raise UserError(f"Layout.rows is {layout.rows} for {shares} devices: make it a multiple of {shares}")

@@ -1,0 +1,218 @@
+"""A method: a program, a reward, and who shares a baseline with whom."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import gin
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from lcrag.data.batches import Coupled
+from lcrag.data.coupling import parallel, pivot
+from lcrag.data.languages import LANGUAGES
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Program
+from lcrag.episodes.collection_choice import CollectionChoice, every_collection
+from lcrag.episodes.prompts import answer_language
+from lcrag.errors import UserError
+from lcrag.learning import Trajectory, group_advantages
+from lcrag.methods.translate_r1.tool_rates import tool_rates
+from lcrag.rewards import Episodes, Reward, TermSum
+
+ProgramOf: TypeAlias = Callable[[Question], Program]
+
+MAY_BE_ZERO = {"budget", "calls", "invalid_limit"}  # of a program's numbers
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """What distinguishes one method of the papers from another.
+
+    Attributes:
+      name: As it is called in tables.
+      program: Builds a question's episode program from (question, languages of the collection set).
+      evaluated: Builds the program of evaluation where it is another one, of a larger budget say; None: `program`.
+      reward: Scores a batch of finished episodes.
+      collections: Which languages of the collection set a question's program is given.
+      native_collections: Whether every question must have a collection in its language; False for a program that
+        searches in other languages, or not at all.
+      coupling: Which episodes share a baseline, and so enter a step together. "parallel": a question in all its
+        languages, each answered in its own; "pivot": a question's native, English and related versions, all answered
+        in the native language; "independent": the samples of one prompt in one language, as in plain GRPO.
+      samples: Episodes per prompt.
+      normalise_std: Divide advantages by the group's standard deviation.
+
+    Raises:
+      UserError: gin gives a program a number that is none for it.
+    """
+
+    name: str
+    program: Callable[[Question, Sequence[str]], Program]
+    reward: Reward
+    evaluated: Callable[[Question, Sequence[str]], Program] | None = None
+    collections: CollectionChoice = every_collection
+    native_collections: bool = True
+    coupling: Literal["parallel", "pivot", "independent"] = "parallel"
+    samples: int = 1
+    normalise_std: bool = True
+
+    def __post_init__(self):
+        for program in filter(None, (self.program, self.evaluated)):
+            _check_numbers(program)
+
+    @property
+    def models(self) -> Mapping[str, object]:
+        """The frozen models that the reward asks, by what they do."""
+        return self.reward.models if isinstance(self.reward, TermSum) else {}
+
+    def on(self, languages: Sequence[str]) -> ProgramOf:
+        """The method's program over one collection set."""
+        return lambda question: self.program(question, self.collections(question, languages))
+
+    def evaluated_on(self, languages: Sequence[str]) -> ProgramOf:
+        """The program of evaluation over one collection set."""
+        return dataclasses.replace(self, program=self.evaluated or self.program).on(languages)
+
+    def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
+        """The questions as reinforcement learning draws them: those that enter a step together.
+
+        Args:
+          questions: All of them.
+          group_baseline: Whether advantages come from a group's rewards, and not from a critic.
+
+        Raises:
+          UserError: every group would have a single member, so that without a critic nothing could be learned, or
+            fewer than the reward needs.
+        """
+        table = self._coupled(questions)
+        if not table:
+            raise UserError("there is no question to train on: choose another split or other languages")
+        if group_baseline and self.samples * max(map(len, table)) < 2:
+            raise UserError(
+                f"groups of one have no baseline to learn from (coupling {self.coupling}, {self.samples} sample a"
+                " prompt): set Method.samples to 2 or more, or couple several languages"
+            )
+        if isinstance(self.reward, TermSum):
+            self.reward.check_groups(self.samples * max(map(len, table)))
+        return table
+
+    def _coupled(self, questions: Sequence[Question]) -> list[Coupled]:
+        if self.coupling == "independent":
+            return [(question,) for question in questions]
+        if self.coupling == "pivot":
+            asked = {question.language for question in questions}
+            return pivot(questions, [code for code in LANGUAGES if code in asked])
+        return parallel(questions)
+
+    def prompts(self, groups: Sequence[Coupled]) -> list[Question]:
+        """The questions of some groups, each as often as it is sampled."""
+        return [question for group in groups for question in group for _ in range(self.samples)]
+
+    def group_of(self, question: Question) -> str:
+        """Names the group whose baseline the question's episodes share."""
+        return question.coupling + (f"/{question.language}" if self.coupling == "independent" else "")
+
+    def score(self, records: Sequence[EpisodeRecord], step: int) -> "Scored":
+        """Rewards and advantages of one step's episodes."""
+        groups = [self.group_of(record.question) for record in records]
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        ids = np.array([numbers[group] for group in groups], np.int32)
+        rewards = self.reward(episodes_of(records, ids, step))
+        totals = np.asarray(rewards["total"], np.float32)
+        advantages = np.asarray(group_advantages(totals, ids, normalise_std=self.normalise_std))
+        return Scored(tuple(records), tuple(groups), ids, rewards, advantages)
+
+
+def _check_numbers(program: Callable) -> None:
+    """Refuses a number that gin gives a program and that is none for it: below 1, or 0 of what it may do without."""
+    try:
+        bound = gin.get_bindings(program)
+    except ValueError:  # not one of gin's
+        return
+    for name, value in bound.items():
+        least = 0 if name in MAY_BE_ZERO else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise UserError(f"{program.__name__}.{name} is {value}: give it {least} or more")
+
+
+def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:
+    """What rewards may know of finished episodes.
+
+    Args:
+      records: The episodes.
+      group_ids: The group of each.
+      step: The training step.
+    """
+    return Episodes(
+        answers=[record.outcome.answer for record in records],
+        golds=[record.question.answers for record in records],
+        group_ids=group_ids,
+        languages=[answer_language(record.question) for record in records],
+        questions=[record.question.text for record in records],
+        extra=[record.outcome.extra for record in records],
+        known=[record.question.extra for record in records],
+        step=step,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scored:
+    """The episodes of one step with what they earned, in equal order."""
+
+    records: tuple[EpisodeRecord, ...]
+    groups: tuple[str, ...]
+    group_ids: Int[np.ndarray, "episodes"]
+    rewards: dict[str, Float[np.ndarray, "episodes"]]
+    advantages: Float[np.ndarray, "episodes"]
+
+    def trajectories(self) -> list[Trajectory]:
+        """What learning sees of the episodes."""
+        earned = zip(self.records, self.advantages, self.rewards["total"], strict=True)
+        return [
+            Trajectory(each.tokens, each.by_policy, each.log_probabilities, float(advantage), float(reward))
+            for each, advantage, reward in earned
+        ]
+
+    @property
+    def without_variance(self) -> Bool[np.ndarray, "episodes"]:
+        """Whether all rewards of an episode's group are equal, so that it teaches nothing.
+
+        A group of one has another baseline than its mean, a critic's, and so is none of these.
+        """
+        totals = self.rewards["total"]
+        _, place, sizes = np.unique(self.group_ids, return_inverse=True, return_counts=True)
+        spread = np.array([np.ptp(totals[place == group]) for group in range(len(sizes))])
+        return (spread[place] == 0) & (sizes[place] > 1)
+
+    def measurements(self) -> dict[str, float]:
+        """Means over the step's episodes, under the names of `metrics.jsonl`."""
+        names = dict.fromkeys(name for record in self.records for name in record.counts)
+        counts = {name: np.mean([record.counts.get(name, 0) for record in self.records]) for name in names}
+        lengths = [len(record.tokens) for record in self.records]
+        firsts = np.unique(self.group_ids, return_index=True)[1]
+        return {
+            **{f"reward/{name}": float(np.mean(values)) for name, values in self.rewards.items()},
+            **{f"episode/{name}": float(value) for name, value in counts.items()},
+            "episode/finished": float(np.mean([record.finished for record in self.records])),
+            "episode/answered": float(np.mean([record.outcome.answer is not None for record in self.records])),
+            "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in self.records])),
+            "episode/tokens": float(np.mean(lengths)),
+            "groups/without_variance": float(np.mean(self.without_variance[firsts])),
+            **tool_rates(self.records, self.rewards),
+        }
+
+
+def joined(parts: Sequence[Scored]) -> Scored:
+    """Several rollouts of one step as one; their groups stay apart."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = np.cumsum([0, *(part.group_ids.max() + 1 for part in parts[:-1])]).astype(np.int32)
+    return Scored(
+        records=tuple(record for part in parts for record in part.records),
+        groups=tuple(group for part in parts for group in part.groups),
+        group_ids=np.concatenate([part.group_ids + first for part, first in zip(parts, firsts, strict=True)]),
+        rewards={name: np.concatenate([part.rewards[name] for part in parts]) for name in parts[0].rewards},
+        advantages=np.concatenate([part.advantages for part in parts]),
+    )

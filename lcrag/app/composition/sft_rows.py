@@ -1,0 +1,259 @@
+"""Where the rows of supervised fine-tuning come from: files, seqio tasks, golden answers, the atlas's oracle.
+
+A source is a function of what is known about the policy and its surroundings (`RowContext`); gin gives it the rest.
+"""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import gin
+import numpy as np
+
+from lcrag.app.composition.components import atlas_world
+from lcrag.app.composition.datasets import counted_bad_rows
+from lcrag.app.composition.method import Method
+from lcrag.atlas import World
+from lcrag.atlas.oracle import Oracle
+from lcrag.curation.encoding import EncodedRow, RowEncoder, UnusableRow
+from lcrag.curation.golden_answers import GoldenAnswers, misread
+from lcrag.curation.oracle_demonstrations import AtlasTeacher, Demonstrator
+from lcrag.curation.playing import play
+from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows
+from lcrag.data.shares import share_of
+from lcrag.episodes import Chat, EpisodeRecord, Translator
+from lcrag.errors import UserError
+from lcrag.learning import Trajectory
+from lcrag.methods.r_search.oracle import EvidenceOracle
+from lcrag.policy import Tokenizer
+from lcrag.retrieval import SearchableCollections
+
+gin.external_configurable(EvidenceOracle, module="lcrag.data")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowContext:
+    """What rows are made for.
+
+    Attributes:
+      tokenizer: The policy's.
+      chat: How openings are put to a model with a chat template.
+      longest_tokens: Tokens of the longest training row.
+      method: Whose program is demonstrated, or None.
+      collections: What it searches, or None.
+    """
+
+    tokenizer: Tokenizer
+    chat: Chat
+    longest_tokens: int
+    method: Method | None
+    collections: SearchableCollections | None
+
+    def encoder(self, end_of_sequence: bool) -> RowEncoder:
+        """What encodes the rows."""
+        return RowEncoder(self.tokenizer, self.chat, self.longest_tokens, end_of_sequence)
+
+    def played(self) -> tuple[Method, SearchableCollections]:
+        """What a program that is played needs.
+
+        Raises:
+          UserError: it is not there.
+        """
+        if self.method is None or self.collections is None:
+            raise UserError("rows of a program need sft.method and sft.collections: set both, or read rows from files")
+        return self.method, self.collections
+
+
+RowSource: TypeAlias = Callable[[RowContext], Sequence[Trajectory]]
+
+
+@gin.configurable
+def demonstration_files(
+    surroundings: RowContext,
+    files: Sequence[str],
+    part: str = "all",
+    validation_share: float = 0.05,
+    seed: int = 0,
+    end_of_sequence: bool = True,
+) -> list[Trajectory]:
+    """Rows from files; see `lcrag.data.demonstrations`.
+
+    Args:
+      surroundings: What they are for.
+      files: JSON lines, plain or gzipped; a name may hold `*`.
+      part: "train" or "validation" of a seeded split by question, or "all".
+      validation_share: Share of the questions that the split keeps for validation.
+      seed: Of the split.
+      end_of_sequence: Teach the end of sequence behind a dialogue that ends with the policy's words.
+    """
+    with counted_bad_rows() as bad_rows:
+        demonstrations = take_part(read_demonstrations(files, bad_rows), part, validation_share, seed)
+        return _encoded(demonstrations, surroundings.encoder(end_of_sequence), bad_rows)
+
+
+@gin.configurable
+def seqio_demonstrations(
+    surroundings: RowContext, task: str, split: str, limit: int | None = None, end_of_sequence: bool = True
+) -> list[Trajectory]:
+    """Rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_demonstrations`.
+
+    Args:
+      surroundings: What they are for.
+      task: Its name; a gin file may import the module that registers it.
+      split: Of the task.
+      limit: At most this many examples of each task.
+      end_of_sequence: Teach the end of sequence behind each target.
+    """
+    import lcrag.data.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
+    from lcrag.data.seqio_demonstrations import demonstrations_of_task
+
+    with counted_bad_rows() as bad_rows:
+        demonstrations = demonstrations_of_task(task, split, bad_rows, limit)
+        return _encoded(demonstrations, surroundings.encoder(end_of_sequence), bad_rows)
+
+
+@gin.configurable
+def golden_answers(
+    surroundings: RowContext,
+    questions: Sequence[Question],
+    question_share: float = 1.0,
+    seed: int = 0,
+    template: str = "<answer> {answer}</answer>",
+    end_of_sequence: bool = True,
+) -> list[Trajectory]:
+    """Rows "question and passages -> golden answer": the method's program, its searches done, its answer given.
+
+    Args:
+      surroundings: What they are for.
+      questions: What is asked.
+      question_share: Share of them that is used, in all their languages; with one seed, smaller shares are parts of
+        larger ones.
+      seed: Of the share.
+      template: What the policy is to write, with `{answer}` in the answer's place.
+      end_of_sequence: Teach the end of sequence behind the answer.
+    """
+    method, collections = surroundings.played()
+    encoder, program = surroundings.encoder(end_of_sequence), method.on(collections.languages)
+    records = play(
+        [(question, program(question)) for question in share_of(questions, question_share, seed=seed)],
+        GoldenAnswers(template),
+        collections.search,
+        encoder.context_tokenizer,
+        context=surroundings.longest_tokens - 1,  # the end of sequence
+    )
+    with counted_bad_rows() as bad_rows:
+        return rows_of_records(records, encoder, bad_rows, misread)
+
+
+@gin.configurable
+def oracle_demonstrations(
+    surroundings: RowContext,
+    questions: Sequence[Question],
+    count: int,
+    searches: int,
+    seed: int = 0,
+    end_of_sequence: bool = True,
+    oracle: Callable[..., AtlasTeacher] = Oracle,
+    translator: Translator | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Trajectory]:
+    """Demonstrations of the method's program by an oracle of the atlas, most of them counterfactual.
+
+    Args:
+      surroundings: What they are for.
+      questions: Questions of the atlas, of one hop or two; they are drawn with replacement.
+      count: How many demonstrations.
+      searches: Searches that the oracle makes at most: the program's budget.
+      seed: Of the draws.
+      end_of_sequence: Teach the end of sequence behind the answer.
+      oracle: Makes the one that plays the program, from its `budget`.
+      translator: Makes the translations that the program asks for; None: it asks for none.
+      world: Builds the atlas.
+    """
+    method, collections = surroundings.played()
+    atlas = world()
+    if unknown := {question.id for question in questions} - set(atlas.last_facts):
+        raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas, no comparisons")
+    demonstrator = Demonstrator(
+        world=atlas,
+        questions=questions,
+        program=method.on(collections.languages),
+        search=collections.search,
+        tokenizer=surroundings.tokenizer,
+        oracle=oracle(budget=searches),
+        context=surroundings.longest_tokens - 1,
+        chat=surroundings.chat,
+        translator=translator,
+    )
+    records = itertools.islice(demonstrator.stream(seed), count)
+    with counted_bad_rows() as bad_rows:
+        return rows_of_records(records, surroundings.encoder(end_of_sequence), bad_rows)
+
+
+def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_rows: BadRows) -> list[Trajectory]:
+    """Encodes rows on all cores (tokenizers leave Python while they work); unusable ones are bad rows."""
+
+    def encode(demonstration: Demonstration) -> EncodedRow | UnusableRow:
+        try:
+            return encoder.demonstration(demonstration)
+        except UnusableRow as error:
+            return error
+
+    rows = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for demonstration, row in zip(demonstrations, pool.map(encode, demonstrations), strict=True):
+            if isinstance(row, UnusableRow):
+                bad_rows.add(demonstration.path, demonstration.line, row.field, row.problem)
+            else:
+                rows.append(_trajectory(row))
+    return rows
+
+
+def rows_of_records(
+    records: Iterable[EpisodeRecord],
+    encoder: RowEncoder,
+    bad_rows: BadRows,
+    problem_of: Callable[[EpisodeRecord], str] = lambda record: "",
+) -> list[Trajectory]:
+    """Rows of played episodes; those with a problem are bad rows."""
+    rows = []
+    for record in records:
+        question = record.question
+        place = pathlib.Path(f"question {question.dataset}/{question.id} ({question.language})")
+        try:
+            if problem := problem_of(record):
+                raise UnusableRow("", problem)
+            rows.append(_trajectory(encoder.record(record)))
+        except UnusableRow as error:
+            bad_rows.add(place, None, "", error.problem)
+    return rows
+
+
+def _trajectory(row: EncodedRow) -> Trajectory:
+    return Trajectory(row.tokens, row.learned, np.broadcast_to(np.float32(0), row.tokens.shape))
+
+
+def rows_fingerprint(rows: Iterable[Trajectory]) -> str:
+    """Sixteen hexadecimal digits that name some rows, in their order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(np.int64(len(row.tokens)).tobytes() + row.tokens.tobytes() + row.by_policy.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def spans_of(row: Trajectory, tokenizer: Tokenizer) -> list[dict[str, str | bool]]:
+    """A row as text, cut where what is learned begins and ends."""
+    cuts = [0, *(np.flatnonzero(np.diff(row.by_policy)) + 1), len(row.tokens)]
+    return [
+        {
+            "learned": bool(row.by_policy[start]),
+            "text": tokenizer.decode_bytes(row.tokens[start:end]).decode("utf-8", errors="replace"),
+        }
+        for start, end in itertools.pairwise(cuts)
+    ]

@@ -1,0 +1,24 @@
+"""The embedded world: facts about countries, currencies and languages from Unicode CLDR, in thirteen languages.
+
+world = build_world(seed=0)
+world.questions("held_out", languages=["fi"], hops=1, copyable=True)
+world.passages("fi")
+world.training_pairs()
+"""
+
+from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Relation
+from lcrag.atlas.splits import SPLITS
+from lcrag.atlas.world import TrainingPair, TwoHop, World, build_world, render_passage
+
+__all__ = [
+    "COMPOSITIONS",
+    "RELATIONS",
+    "SPLITS",
+    "Fact",
+    "Relation",
+    "TrainingPair",
+    "TwoHop",
+    "World",
+    "build_world",
+    "render_passage",
+]

@@ -1,0 +1,137 @@
+"""Comparison questions: two facts that do not depend on each other, of which the earlier year wins.
+
+They are asked about the atlas's own facts and passages and are no part of the world's fingerprint. A question is in the
+most guarded split of its two facts; of those with two training facts a seeded share is kept back, as of two-hop
+questions, so that `held_out` holds new pairs of known facts beside new facts.
+"""
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from lcrag.atlas.facts import Fact
+from lcrag.atlas.splits import SPLITS, known_split, subject_of
+from lcrag.atlas.wording import query_text, question_text
+from lcrag.atlas.world import DATASET, World
+from lcrag.data.languages import known_languages
+from lcrag.data.questions import Question
+
+KIND = "earlier"
+PARTNERS = 4  # questions that each fact begins
+_VALIDATION, _HELD_OUT = 0.05, 0.15
+
+# Relation -> language -> the question which of two came first.
+WORDING: dict[str, dict[str, str]] = {
+    "year_of_currency": {
+        "en": "Which currency was introduced first, {first} or {second}?",
+        "ar": "أي عملة طُرحت أولاً، {first} أم {second}؟",
+        "fi": "Kumpi valuutta otettiin käyttöön ensin, {first} vai {second}?",
+        "fr": "Quelle devise a été introduite en premier, {first} ou {second} ?",
+        "ja": "{first}と{second}では、どちらの通貨が先に導入されましたか？",
+        "it": "Quale valuta è stata introdotta per prima, {first} o {second}?",
+        "ru": "Какая валюта была введена раньше, {first} или {second}?",
+        "zh": "{first}和{second}，哪种货币更早启用？",
+        "de": "Welche Währung wurde zuerst eingeführt, {first} oder {second}?",
+        "ko": "{first} 또는 {second}, 어느 통화가 먼저 도입되었습니까?",
+        "es": "¿Qué moneda se introdujo primero, {first} o {second}?",
+        "pt": "Qual moeda foi introduzida primeiro, {first} ou {second}?",
+        "th": "{first} หรือ {second} สกุลเงินใดเริ่มใช้ก่อน?",
+    },
+    "currency_year": {
+        "en": "Which country introduced its currency first, {first} or {second}?",
+        "ar": "أي بلد طرح عملته أولاً، {first} أم {second}؟",
+        "fi": "Kumpi maa otti valuuttansa käyttöön ensin, {first} vai {second}?",
+        "fr": "Quel pays a introduit sa monnaie en premier, {first} ou {second} ?",
+        "ja": "{first}と{second}では、どちらの国が先に通貨を導入しましたか？",
+        "it": "Quale paese ha introdotto per primo la sua valuta, {first} o {second}?",
+        "ru": "Какая страна раньше ввела свою валюту, {first} или {second}?",
+        "zh": "{first}和{second}，哪个国家更早启用其货币？",
+        "de": "Welches Land hat seine Währung zuerst eingeführt, {first} oder {second}?",
+        "ko": "{first} 또는 {second}, 어느 나라가 먼저 통화를 도입했습니까?",
+        "es": "¿Qué país introdujo primero su moneda, {first} o {second}?",
+        "pt": "Qual país introduziu primeiro a sua moeda, {first} ou {second}?",
+        "th": "{first} หรือ {second} ประเทศใดเริ่มใช้สกุลเงินก่อน?",
+    },
+}
+
+
+def comparison_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
+    """The comparison questions of a split, all language versions of a question together.
+
+    Args:
+      world: The atlas.
+      split: train, validation, held_out or unseen.
+      languages: Codes of the languages to ask in; None: all thirteen.
+
+    Returns:
+      Questions whose `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes
+      and names of the two), `queries` (the short query for each) and `native_holds`.
+
+    Raises:
+      UserError: unknown split or language.
+    """
+    known_split(split)
+    codes = known_languages(languages)
+    pairs = list(_pairs(world))
+    draws = np.random.default_rng([world.seed, 4]).random(len(pairs))
+    return [
+        _question(world, pair, language)
+        for pair, draw in zip(pairs, draws, strict=True)
+        if _split_of(world, pair, draw) == split
+        for language in codes
+    ]
+
+
+def _pairs(world: World) -> Iterator[tuple[Fact, Fact]]:
+    """Pairs of facts of one relation with different years, either of which may be the earlier one, each pair once."""
+    generator = np.random.default_rng([world.seed, 5])
+    by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
+    for fact in world.facts:
+        if fact.relation in WORDING:
+            by_relation[fact.relation].append(fact)
+    for facts in by_relation.values():
+        seen: set[frozenset[str]] = set()
+        for fact in facts:
+            others = (facts[index] for index in generator.permutation(len(facts)))
+            fresh = (
+                other for other in others if other.value != fact.value and frozenset((fact.id, other.id)) not in seen
+            )
+            for other in itertools.islice(fresh, PARTNERS):
+                seen.add(frozenset((fact.id, other.id)))
+                yield fact, other
+
+
+def _split_of(world: World, pair: Sequence[Fact], draw: float) -> str:
+    split = max((world.splits[fact.id] for fact in pair), key=SPLITS.index)
+    if split != "train" or draw >= _VALIDATION + _HELD_OUT:
+        return split
+    return "validation" if draw < _VALIDATION else "held_out"
+
+
+def _question(world: World, pair: Sequence[Fact], language: str) -> Question:
+    relation = pair[0].relation
+    names = [world.name(subject_of(fact), language) for fact in pair]
+    earlier = min((0, 1), key=lambda place: int(pair[place].value))
+    first, second = (name.text for name in names)
+    return Question(
+        id=f"{KIND}/{relation}/{pair[0].subject}/{pair[1].subject}",
+        dataset=DATASET,
+        language=language,
+        text=WORDING[relation][language].format(first=first, second=second),
+        answers=(names[earlier].text, *names[earlier].aliases),
+        extra={
+            "kind": f"{KIND}+{relation}",
+            "type": "comparison",
+            "subjects": [list(subject_of(fact)) for fact in pair],
+            "entities": [first, second],
+            "queries": [query_text(language, relation, name.text) for name in names],
+            "native_holds": all(fact.id in world.holdings.current[language] for fact in pair),
+            "plan": {
+                f"Q{number}": [question_text(language, relation, name.text), f"#{number}"]
+                for number, name in enumerate(names, start=1)
+            },
+            "sub_answers": {f"#{number}": list(world.values(fact, language)) for number, fact in enumerate(pair, 1)},
+        },
+    )

@@ -1,0 +1,215 @@
+"""One-hop facts about the world's countries, currencies and languages, read from CLDR through Babel."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from babel.core import get_global
+
+from lcrag.atlas.names import names_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Relation:
+    """What a fact says about its subject.
+
+    Attributes:
+      key: Name of the relation.
+      subject: Kind of the entity it is about: country, currency or language.
+      value: Kind of the entity that is the value, or "literal": a string used as it is in every language.
+    """
+
+    key: str
+    subject: str
+    value: str = "literal"
+
+    @property
+    def copyable(self) -> bool:
+        return self.value == "literal"
+
+
+RELATIONS: dict[str, Relation] = {
+    relation.key: relation
+    for relation in (
+        Relation("alpha_3", "country"),
+        Relation("number", "country"),
+        Relation("currency_code", "country"),
+        Relation("currency", "country", "currency"),
+        Relation("currency_year", "country"),
+        Relation("former_currency_code", "country"),
+        Relation("main_language", "country", "language"),
+        Relation("time_zone", "country"),
+        Relation("code_of_currency", "currency"),
+        Relation("year_of_currency", "currency"),
+        Relation("country_of_currency", "currency", "country"),
+        Relation("code_of_language", "language"),
+        Relation("country_of_language", "language", "country"),
+        Relation("country_code_of_language", "language"),
+        Relation("script_of_language", "language", "script"),
+    )
+}
+
+# Two-hop questions: the first relation's value is the second's subject. No composition is answered by a one-hop
+# fact about the first subject.
+COMPOSITIONS: tuple[tuple[str, str], ...] = (
+    ("main_language", "code_of_language"),
+    ("main_language", "script_of_language"),
+    ("country_of_language", "currency_code"),
+    ("country_of_language", "alpha_3"),
+    ("country_of_currency", "number"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """`relation` of `subject` is `value`.
+
+    Attributes:
+      relation: Key of the relation.
+      subject: Code of the entity.
+      value: Code of the value's entity, or the literal itself.
+      outdated: What was true before, in the same form as `value`; None if CLDR knows of nothing.
+    """
+
+    relation: str
+    subject: str
+    value: str
+    outdated: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.relation}/{self.subject}"
+
+
+# CLDR maps the retired codes of a country to the same territory as the current ones.
+_RETIRED_CODES = frozenset("BUR DDR FXX TMP YMD ZAR 280 278 249 886 720 230 736".split())
+_NOT_COUNTRIES = frozenset("AC AQ CP CQ DG EA EU EZ IC QO TA UN XA XB ZZ".split())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tender:
+    code: str
+    year: int
+
+
+def read_facts() -> list[Fact]:
+    """All one-hop facts whose subject and value are named in every language, in a fixed order."""
+    facts = [fact for reader in (_country_facts, _currency_facts, _language_facts) for fact in reader()]
+    kept = []
+    for fact in facts:
+        relation = RELATIONS[fact.relation]
+        subject_named = fact.subject in names_of(relation.subject)
+        value_named = relation.copyable or fact.value in names_of(relation.value)
+        if subject_named and value_named:
+            kept.append(_with_named_outdated(fact, relation))
+    return kept
+
+
+def _with_named_outdated(fact: Fact, relation: Relation) -> Fact:
+    usable = relation.copyable or fact.outdated in names_of(relation.value)
+    return fact if usable else dataclasses.replace(fact, outdated=None)
+
+
+def _countries() -> list[str]:
+    return [code for code in names_of("country") if code.isalpha() and len(code) == 2 and code not in _NOT_COUNTRIES]
+
+
+def _country_facts() -> Iterator[Fact]:
+    alpha_3, number = _iso_codes()
+    for country in _countries():
+        if country in alpha_3:
+            yield Fact("alpha_3", country, alpha_3[country])
+        if country in number:
+            yield Fact("number", country, number[country])
+        yield from _tender_facts(country)
+        if language := _main_language(country):
+            yield Fact("main_language", country, language)
+        zones = get_global("territory_zones").get(country, ())
+        if len(zones) == 1:
+            yield Fact("time_zone", country, zones[0])
+
+
+def _iso_codes() -> tuple[dict[str, str], dict[str, str]]:
+    """ISO 3166-1 alpha-3 and numeric codes by alpha-2 code."""
+    alpha_3: dict[str, str] = {}
+    number: dict[str, str] = {}
+    for code, territories in sorted(get_global("territory_aliases").items()):
+        if len(territories) != 1 or len(code) != 3 or code in _RETIRED_CODES:
+            continue
+        (number if code.isdigit() else alpha_3)[territories[0]] = code
+    return alpha_3, number
+
+
+def _tender_facts(country: str) -> Iterator[Fact]:
+    now, before = _tenders(country)
+    if now is None:
+        return
+    old_code, old_year = (before.code, str(before.year)) if before else (None, None)
+    yield Fact("currency_code", country, now.code, old_code)
+    yield Fact("currency", country, now.code, old_code)
+    yield Fact("currency_year", country, str(now.year), old_year if old_year != str(now.year) else None)
+    if before:
+        yield Fact("former_currency_code", country, before.code)
+
+
+def _tenders(country: str) -> tuple[_Tender | None, _Tender | None]:
+    """The country's only current legal tender and the last one before it; None where CLDR's dates leave a doubt."""
+    rows = [row for row in get_global("territory_currencies").get(country, ()) if row[3] and row[1]]
+    current = [row for row in rows if row[2] is None]
+    if len(current) != 1:
+        return None, None
+    code = current[0][0]
+    ended = sorted((row for row in rows if row[2] is not None and row[0] != code), key=lambda row: row[2])
+    doubtful = len(ended) > 1 and ended[-1][2][0] - ended[-2][2][0] < 1
+    before = _Tender(ended[-1][0], ended[-1][1][0]) if ended and not doubtful else None
+    return _Tender(code, current[0][1][0]), before
+
+
+def _main_language(country: str) -> str | None:
+    """The official language that most people there use."""
+    rows = get_global("territory_languages").get(country, {})
+    official = {
+        code: row["population_percent"]
+        for code, row in rows.items()
+        if row["official_status"] in ("official", "de_facto_official")
+    }
+    best = max(official, key=lambda code: (official[code], code), default=None)
+    return best if best is not None and "_" not in best else None
+
+
+def _currency_facts() -> Iterator[Fact]:
+    """ISO 4217 codes begin with the code of the country that issues the currency."""
+    countries = set(_countries())
+    starts: dict[str, list[int]] = {}
+    issuers: dict[str, set[str]] = {}
+    for country, rows in get_global("territory_currencies").items():
+        for code, start, _, tender in rows:
+            if tender and start:
+                starts.setdefault(code, []).append(start[0])
+                issuers.setdefault(code, set()).add(country)
+    for code in names_of("currency"):
+        if code not in starts:
+            continue
+        yield Fact("code_of_currency", code, code)
+        yield Fact("year_of_currency", code, str(min(starts[code])))
+        if code[:2] in issuers[code] & countries:
+            yield Fact("country_of_currency", code, code[:2])
+
+
+def _language_facts() -> Iterator[Fact]:
+    """Languages that are official somewhere; their script only where it is not Latin, which would be a safe guess."""
+    official = {
+        code
+        for rows in get_global("territory_languages").values()
+        for code, row in rows.items()
+        if row["official_status"] is not None
+    }
+    for code in names_of("language"):
+        if code not in official or code not in get_global("likely_subtags"):
+            continue
+        _, script, country = get_global("likely_subtags")[code].split("_")[:3]
+        yield Fact("code_of_language", code, code)
+        if country in names_of("country"):
+            yield Fact("country_of_language", code, country)
+            yield Fact("country_code_of_language", code, country)
+        if script != "Latn":
+            yield Fact("script_of_language", code, script)

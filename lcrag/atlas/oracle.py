@@ -1,0 +1,146 @@
+"""A rule-based teacher that plays LcRL's episode honestly: it knows words and names, but no facts.
+
+It reads the question's kind and subject, the labels and the names of all languages (a dictionary), and what the
+searches have shown so far. It never sees the golden answers: an outdated passage makes it answer wrongly.
+"""
+
+import collections
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from lcrag.atlas.facts import RELATIONS
+from lcrag.atlas.names import KINDS, names_of
+from lcrag.atlas.wording import UNKNOWN, label, query_text
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import Question
+
+_INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
+ATLAS_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
+SEARCH_R1_LINE = r"Doc \d+\(Title: (?P<title>[^)\n]+)\) (?P<text>[^\n]+)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What one line of a passage says.
+
+    Attributes:
+      relation: Key of the relation.
+      subject: Code of the entity.
+      value: The value as written.
+      languages: Languages in which the line can be read so.
+    """
+
+    relation: str
+    subject: str
+    value: str
+    languages: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Oracle:
+    """Plays an episode of `hierarchical_search`, one text at a time.
+
+    Attributes:
+      budget: Searches it may make; then it answers as well as it can.
+      line: Regular expression with the groups `title` and `text` of one passage in an information block.
+      translate: Whether a translated value that was read in another language is answered in the question's own
+        (True) or as it was read (False).
+    """
+
+    budget: int = 3
+    line: str = ATLAS_LINE
+    translate: bool = True
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """What the policy should write next.
+
+        Args:
+          question: An atlas question.
+          turns: (by, text) of the turns so far, the opening prompt included or not; by is "policy" or "environment".
+        """
+        readings = self.readings(text for by, text in turns if by == "environment")
+        wanted = question.extra.get("answer_language", question.language)
+        relation, *rest = question.extra["kind"].split("+")
+        subject, name = question.extra["subject"][1], question.extra["entity"]
+        value = self.most_read(readings, relation, subject, question.language if rest else wanted)
+        if rest and value is not None:
+            bridge = entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES))
+            relation, subject, name = rest[0], bridge, value
+            value = self.most_read(readings, relation, subject, wanted)
+        if value is None and sum(by == "policy" and "</search>" in text for by, text in turns) < self.budget:
+            return f"<search> {query_text(question.language, relation, name)}</search>"
+        if value is None:
+            value = self._guess(readings, rest[0] if rest else relation, wanted)
+        return f"<answer> {value}</answer>"
+
+    def readings(self, texts: Iterable[str]) -> list[Reading]:
+        """Every line of the information blocks in `texts` that can be read as a fact, in order."""
+        return [
+            reading
+            for text in texts
+            for block in _INFORMATION.findall(text)
+            for match in re.finditer(self.line, block)
+            for reading in _read(match["title"].strip(), match["text"].strip())
+        ]
+
+    def most_read(self, readings: Sequence[Reading], relation: str, subject: str | None, language: str) -> str | None:
+        """The value that most passages on the fact give, the earliest of those that tie; None if there is none."""
+        about = (row for row in readings if row.relation == relation and row.subject == subject)
+        counts = collections.Counter(self._in_language(row, language) for row in about)
+        return max(counts, key=counts.__getitem__, default=None)
+
+    def _guess(self, readings: Sequence[Reading], relation: str, language: str) -> str:
+        """The first value of the right kind among the passages, though it is another entity's; else "unknown"."""
+        found = (self._in_language(row, language) for row in readings if row.relation == relation)
+        return next(found, UNKNOWN[language])
+
+    def _in_language(self, reading: Reading, language: str) -> str:
+        kind = RELATIONS[reading.relation].value
+        if kind == "literal" or not self.translate or language in reading.languages:
+            return reading.value
+        code = entity_called(kind, reading.value, reading.languages)
+        return names_of(kind)[code][language].text if code else reading.value
+
+
+@functools.cache
+def _entities_by_name() -> dict[tuple[str, str], dict[str, str]]:
+    """`{(kind, name): {language: entity code}}`."""
+    table: dict[tuple[str, str], dict[str, str]] = collections.defaultdict(dict)
+    for kind in KINDS:
+        for code, names in names_of(kind).items():
+            for language, name in names.items():
+                table[kind, name.text][language] = code
+    return dict(table)
+
+
+@functools.cache
+def _relations_by_label() -> dict[str, dict[str, list[str]]]:
+    """`{label: {language: relations}}`; a label names one relation of each kind of subject."""
+    table: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for relation in RELATIONS:
+        for language in LCRL_LANGUAGES:
+            table[label(language, relation)][language].append(relation)
+    return {words: dict(by_language) for words, by_language in table.items()}
+
+
+def _read(title: str, text: str) -> Iterator[Reading]:
+    """Readings of a passage; one for each fact that title and label can name (in any language they share)."""
+    words, separator, value = text.partition(": ")
+    if not separator or not value:
+        return
+    languages: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for language, relations in _relations_by_label().get(words, {}).items():
+        for relation in relations:
+            entities = _entities_by_name().get((RELATIONS[relation].subject, title), {})
+            if language in entities:
+                languages[relation, entities[language]].append(language)
+    for (relation, subject), codes in languages.items():
+        yield Reading(relation, subject, value.strip(), tuple(codes))
+
+
+def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
+    """Code of the entity that has this name in the first possible of the languages."""
+    codes = _entities_by_name().get((kind, name), {})
+    return next((codes[language] for language in languages if language in codes), None)

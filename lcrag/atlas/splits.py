@@ -1,0 +1,108 @@
+"""Which facts are trained on and which are kept back.
+
+The rule: a split is a set of *facts* (entity x relation). A fact that is not in `train` is asked in no language
+in training, its passages train neither the encoder nor the tokenizer, and no training two-hop question passes
+through it. The entity of a held-out or validation fact is known from at least two training facts; an entity of
+the split `unseen` occurs in no training fact, neither as its subject nor as its value. A fact's literal value
+may occur in other facts (many countries share a currency code).
+"""
+
+import collections
+from collections.abc import Sequence
+
+import numpy as np
+
+from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact
+from lcrag.errors import UserError
+
+SPLITS = ("train", "validation", "held_out", "unseen")
+_HELD_OUT_SHARE, _VALIDATION_SHARE, _UNSEEN_SHARE = 0.09, 0.04, 0.08
+_TWO_HOP_VALIDATION, _TWO_HOP_HELD_OUT = 0.05, 0.15
+_KEPT_TRAINING_FACTS = 2  # of every entity with a held-out fact: its names are learnt from them
+
+Entity = tuple[str, str]  # kind, code
+
+
+def known_split(split: str) -> str:
+    """`split` itself.
+
+    Raises:
+      UserError: it is not a split of the atlas.
+    """
+    if split not in SPLITS:
+        raise UserError(f"unknown split {split!r} of the atlas: use one of {' '.join(SPLITS)}")
+    return split
+
+
+def subject_of(fact: Fact) -> Entity:
+    return RELATIONS[fact.relation].subject, fact.subject
+
+
+def mentioned_entities(fact: Fact) -> tuple[Entity, ...]:
+    """Entities whose names the fact's passages can contain beside the subject's."""
+    kind = RELATIONS[fact.relation].value
+    return () if kind == "literal" else tuple((kind, code) for code in (fact.value, fact.outdated) if code)
+
+
+def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
+    """The split of every fact, by fact id."""
+    generator = np.random.default_rng([seed, 1])
+    unseen = _unseen_entities(facts, generator)
+    splits = {
+        fact.id: "unseen" if {subject_of(fact), *mentioned_entities(fact)} & unseen else "train" for fact in facts
+    }
+    left = collections.Counter(subject_of(fact) for fact in facts if splits[fact.id] == "train")
+    quotas = {
+        (split, relation): round(share * count)
+        for relation, count in collections.Counter(fact.relation for fact in facts).items()
+        for split, share in (("held_out", _HELD_OUT_SHARE), ("validation", _VALIDATION_SHARE))
+    }
+    for index in generator.permutation(len(facts)):
+        fact = facts[index]
+        wanted = next((s for s in ("held_out", "validation") if quotas[s, fact.relation] > 0), None)
+        if wanted and splits[fact.id] == "train" and left[subject_of(fact)] > _KEPT_TRAINING_FACTS:
+            splits[fact.id] = wanted
+            quotas[wanted, fact.relation] -= 1
+            left[subject_of(fact)] -= 1
+    return splits
+
+
+def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> set[Entity]:
+    """A share of the subjects of each kind, among those that at most one other fact mentions."""
+    mentions = collections.Counter(entity for fact in facts for entity in mentioned_entities(fact))
+    subjects = sorted({subject_of(fact) for fact in facts})
+    chosen: set[Entity] = set()
+    for kind in ("country", "currency", "language"):
+        of_kind = [entity for entity in subjects if entity[0] == kind]
+        rare = [entity for entity in of_kind if mentions[entity] <= 1]
+        count = min(len(rare), round(_UNSEEN_SHARE * len(of_kind)))
+        chosen |= {rare[index] for index in generator.choice(len(rare), count, replace=False)}
+    return chosen
+
+
+def compose(facts: Sequence[Fact]) -> list[tuple[Fact, Fact]]:
+    """Every pair of facts that makes a two-hop question: the first's value is the second's subject."""
+    by_id = {fact.id: fact for fact in facts}
+    return [
+        (fact, by_id[f"{second}/{fact.value}"])
+        for first, second in COMPOSITIONS
+        for fact in facts
+        if fact.relation == first and f"{second}/{fact.value}" in by_id
+    ]
+
+
+def split_two_hops(pairs: Sequence[tuple[Fact, Fact]], splits: dict[str, str], seed: int) -> list[str]:
+    """The split of every two-hop question.
+
+    A question with a hop that is not a training fact belongs to the most guarded split of its hops (unseen,
+    held_out, validation); of those with two training facts a seeded share is kept back as well, so that
+    `held_out` holds new compositions of known facts beside new facts.
+    """
+    draws = np.random.default_rng([seed, 2]).random(len(pairs))
+    chosen = []
+    for pair, draw in zip(pairs, draws, strict=True):
+        split = max((splits[fact.id] for fact in pair), key=SPLITS.index)
+        if split == "train" and draw < _TWO_HOP_VALIDATION + _TWO_HOP_HELD_OUT:
+            split = "validation" if draw < _TWO_HOP_VALIDATION else "held_out"
+        chosen.append(split)
+    return chosen

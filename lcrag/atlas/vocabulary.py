@@ -1,0 +1,115 @@
+"""The atlas tokenizer: a byte-level BPE of 4,096 entries, made so that copied names and values keep their tokens.
+
+Pre-tokens are words with the space in front of them (as in GPT-2), cut where the script changes; digits and
+punctuation stand alone. A name between spaces or punctuation is therefore the same ids wherever it stands.
+"""
+
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from lcrag.atlas.splits import subject_of
+from lcrag.atlas.wording import query_text
+from lcrag.atlas.world import World, render_passage
+from lcrag.data.languages import LCRL_LANGUAGES
+
+VOCABULARY_SIZE = 4096
+PADDING = "<pad>"  # id 0, which seqio takes for padding
+END_OF_SEQUENCE = "<eos>"
+TAG_NAMES = (
+    "think",
+    "search",
+    "information",
+    "answer",
+    "observation",
+    "original_evidence",
+    "plan",
+    "subPlan",
+    "subAnswer",
+    "tool_call",
+    "tool_response",
+)
+SHIPPED_FOLDER = pathlib.Path(__file__).parent / "weights" / "tokenizer"
+
+_CUT_SCRIPTS = (
+    r"\p{Han}",
+    r"[\p{Katakana}ー]",
+    r"\p{Hiragana}",
+    r"\p{Thai}",
+    r"\p{Hangul}",
+    r"\p{Arabic}",
+    r"\p{Cyrillic}",
+)
+_OTHER_LETTERS = rf"[[\p{{L}}\p{{M}}\x{{200C}}]&&[^{''.join(_CUT_SCRIPTS)}]]"
+_PRE_TOKEN = "|".join(
+    (*(rf" ?{script}+" for script in (*_CUT_SCRIPTS, _OTHER_LETTERS)), r" ?\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]", r"\s")
+)
+
+
+def tags() -> list[str]:
+    """Opening and closing tags of every method, each one token."""
+    return [form.format(name) for name in TAG_NAMES for form in ("<{}>", "</{}>")]
+
+
+def training_text(world: World, language: str) -> Iterator[str]:
+    """What of a language the tokenizer is trained on: questions, queries and passages of training facts."""
+    for question in world.questions("train", (language,)):
+        yield f" {question.text}"
+    for fact in world.facts:
+        if world.splits[fact.id] == "train":
+            yield f" {query_text(language, fact.relation, world.name(subject_of(fact), language).text)}"
+            yield f" {render_passage(world.passage(fact, language))}\n"
+
+
+def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VOCABULARY_SIZE) -> Tokenizer:
+    """Trains the tokenizer; the same world and text give the same vocabulary.
+
+    Args:
+      world: The atlas; all languages count alike, since each tells and asks the same training facts.
+      extra_text: More text to merge well, such as what the environment says; repeat a line to give it weight.
+      size: Entries in all, the tags and the end of sequence included.
+    """
+    added = [END_OF_SEQUENCE, *tags()]
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(_PRE_TOKEN), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(added),
+        special_tokens=[PADDING],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    lines = [line for language in LCRL_LANGUAGES for line in training_text(world, language)]
+    tokenizer.train_from_iterator([*lines, *extra_text], trainer)
+    tokenizer.add_special_tokens([AddedToken(END_OF_SEQUENCE, normalized=False, special=True)])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags()])
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: str | pathlib.Path) -> pathlib.Path:
+    """Writes `tokenizer.json` into a folder, which it makes."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def mean_token_counts(tokenizer: Tokenizer, world: World, split: str = "held_out") -> dict[str, dict[str, float]]:
+    """Mean tokens of questions, queries and passages of a split, by language."""
+    table = {}
+    for language in LCRL_LANGUAGES:
+        questions = world.questions(split, (language,), hops=1)
+        facts = [fact for fact in world.facts if world.splits[fact.id] == split]
+        texts = {
+            "question": [f" {question.text}" for question in questions],
+            "query": [f" {question.extra['query']}" for question in questions],
+            "passage": [f" {render_passage(world.passage(fact, language))}\n" for fact in facts],
+        }
+        table[language] = {
+            name: sum(len(row.ids) for row in tokenizer.encode_batch(rows)) / len(rows) for name, rows in texts.items()
+        }
+    return table

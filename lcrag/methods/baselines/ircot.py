@@ -1,0 +1,94 @@
+"""IRCoT: each sentence of a chain of thought is the next search."""
+
+import re
+from collections.abc import Sequence
+
+import gin
+
+from lcrag.data.questions import Question
+from lcrag.episodes.actions import Search, parse_action
+from lcrag.episodes.observation import information
+from lcrag.episodes.requests import Complete, Found, FoundPassage, Program, RetrievalFailure, Retrieve
+from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import ANSWER, opening
+from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, worded
+from lcrag.methods.baselines.steps import answer_from
+
+
+@gin.configurable
+def ircot(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    steps: int = 8,
+    passages: int = 3,
+    most_passages: int = 15,
+    route: Route = native_only,
+    wording: str = "full",
+    observation_tokens: int = 600,
+) -> Program:
+    """Interleaves retrieval with a chain of thought (Trivedi et al., 2023, section 3).
+
+    The question is the first query, each new sentence of the chain the next one. Every sentence is written in a fresh
+    context that begins with all passages found so far; so is the answer, in the episode's own context.
+
+    Args:
+      question: What is asked.
+      collections: Languages of the collection set.
+      steps: Most searches (the paper: 8).
+      passages: Passages of each searched language that a search adds.
+      most_passages: Most passages that are kept (the paper: 15).
+      route: Which collections search number b goes to.
+      wording: "full" or "atlas".
+      observation_tokens: At most this many tokens for the passages of a prompt.
+    """
+    think, read = worded(IRCOT_THOUGHT, wording), worded(RAG, wording)
+    seen: list[list[list[FoundPassage]]] = []
+    thoughts: list[str] = []
+    query, concluded = question.text, False
+    for search in range(1, steps + 1):
+        found = yield Retrieve((query,), route(search, question.language, collections), passages)
+        seen = gathered(seen, found, most_passages)
+        block = information(seen, think.style, observation_tokens)
+        prompt = think.around(block, question, thoughts=" ".join(thoughts))
+        completion = yield Complete(prompt=prompt, stop=think.stop)
+        query, concluded = next_query(completion.text)
+        thoughts.append(query)
+        if concluded:
+            break
+    prompt = read.around(information(seen, read.style, observation_tokens), question)
+    return (yield from answer_from(read, prompt))
+
+
+def gathered(
+    seen: Sequence[Sequence[Sequence[FoundPassage]]], found: Found | RetrievalFailure, most: int
+) -> list[list[list[FoundPassage]]]:
+    """All passages so far, each once and at most `most`; those found first stay."""
+    searches = [*seen, *([] if isinstance(found, RetrievalFailure) else found)]
+    known: set[tuple[str, str]] = set()
+    kept: list[list[list[FoundPassage]]] = []
+    for languages in searches:
+        kept.append([])
+        for hits in languages:
+            kept[-1].append([])
+            for hit in hits:
+                if (hit.title, hit.text) not in known and len(known) < most:
+                    known.add((hit.title, hit.text))
+                    kept[-1][-1].append(hit)
+    return kept
+
+
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[。！？؟۔।]|\n|$)", re.DOTALL)
+
+
+def next_query(text: str) -> tuple[str, bool]:
+    """What a thought searches for, and whether it concludes the chain: it gives the answer, or says nothing.
+
+    The thought is the first sentence of the text; a policy that can only search searches for what it wrote.
+    """
+    action = parse_action(text)
+    if isinstance(action, Search):
+        return action.query, False
+    sentence = _SENTENCE.match(text.strip())
+    thought = sentence[0].strip() if sentence else ""
+    return thought, not thought or opening(ANSWER) in thought

@@ -1,0 +1,154 @@
+"""GlobalRAG's rollout: a plan of sub-questions first, then one sub-plan after the other, then the answer."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import gin
+
+from lcrag.data.languages import language_of
+from lcrag.data.questions import Question
+from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.boxes import boxes_in
+from lcrag.episodes.observation import information
+from lcrag.episodes.prompts import RETHINK, answer_language, atlas
+from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import ANSWER, INFORMATION, SEARCH, closing, neutralise
+from lcrag.errors import UserError
+from lcrag.methods.globalrag.planned_text import PlannedText
+from lcrag.methods.globalrag.plans import Plan
+
+_INSTRUCTIONS = (
+    "Answer the given question by planning first. Think between <think> and </think> about the sub-questions it "
+    "consists of, then write the plan between <plan> and </plan> as one JSON object: a key Q1, Q2, ... for each "
+    "sub-question, its value a list of the sub-question and the placeholder of its answer, #1, #2, ... A later "
+    'sub-question names an earlier answer by its placeholder: <plan> {"Q1": ["Who directed the film Jaws?", "#1"], '
+    '"Q2": ["Where was #1 born?", "#2"]} </plan>. Then resolve the sub-questions in turn, each between <subPlan> and '
+    "</subPlan>: think between <think> and </think>, call a search engine by <search> query </search>, which returns "
+    "the top results between <information> and </information>, think about them, and give the sub-answer as "
+    "<subAnswer> #1 = value </subAnswer>. Once all are resolved, think again between <think> and </think>, and give "
+    "the final answer between <answer> and </answer>, without detailed illustrations. You can search {budget} times."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wording:
+    """Whether there are instructions, and the style of passages."""
+
+    instructs: bool
+    style: str
+
+
+_WORDINGS = {"full": _Wording(True, "rag_r1"), "atlas": _Wording(False, "atlas")}
+
+
+@gin.configurable
+def globalrag(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    budget: int = 4,
+    passages: int = 3,
+    invalid_limit: int = 3,
+    route: Route = native_only,
+    wording: str = "full",
+    observation_tokens: int = 600,
+) -> Program:
+    """The planning program (GlobalRAG, sections 3.1 and 3.2; the case studies of appendix M show its format).
+
+    The outcome's `extra` says what rewards and evaluations need: `plan` as an object, None if there is none;
+    `plan_text`, what stands in the plan's tags, None unless they stand there once; `plan_fault`, the cause, one of
+    `PLAN_FAULTS`; `sub_answers` by key; `well_formed`; `valid_searches`.
+
+    Args:
+      question: What is asked.
+      collections: Languages of the collection set.
+      budget: Valid searches allowed; then the policy has one last word without a search.
+      passages: Passages of each searched language.
+      invalid_limit: Invalid actions allowed; they do not count as searches.
+      route: Which collections search number b goes to.
+      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
+      observation_tokens: At most this many tokens for what one search shows.
+
+    Raises:
+      UserError: there is no such wording.
+    """
+    words = _worded(wording)
+    account = _Account()
+    try:
+        yield Observe(*_opening(question, budget, words))
+        while len(account.shown) < budget and account.invalid < invalid_limit:
+            account.written.append((yield Generate(stop=(closing(SEARCH), closing(ANSWER)))))
+            match parse_action(account.written[-1]):
+                case Search(query):
+                    languages = route(len(account.shown) + 1, question.language, collections)
+                    account.shown.append(len(account.written) - 1)
+                    found = yield Retrieve((query,), languages, passages)
+                    yield Observe(information(found, words.style, observation_tokens))
+                case Answer():
+                    return account.outcome()
+                case Invalid():
+                    account.invalid += 1
+                    yield Observe(RETHINK)
+        account.written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, no search
+    except ContextFull:
+        return account.outcome()
+    account.invalid += answer_in(account.written[-1]) is None
+    account.unanswered = len(boxes_in(account.written[-1:], SEARCH).contents)
+    return account.outcome()
+
+
+@dataclasses.dataclass
+class _Account:
+    """What happened in an episode so far.
+
+    Attributes:
+      invalid: Invalid actions.
+      written: The policy's text of each turn.
+      shown: Numbers of the turns that ended in a valid search.
+      unanswered: Searches in the last word, which nothing answers.
+    """
+
+    invalid: int = 0
+    written: list[str] = dataclasses.field(default_factory=list)
+    shown: list[int] = dataclasses.field(default_factory=list)
+    unanswered: int = 0
+
+    def outcome(self) -> Outcome:
+        """What the episode came to."""
+        read, searches = PlannedText(self.written, self.shown), len(self.shown)
+        plan = read.plan if isinstance(read.plan, Plan) else None
+        return Outcome(
+            answer=answer_in(self.written[-1]) if self.written else None,
+            invalid_actions=self.invalid,
+            counts={
+                "valid_searches": searches,
+                "searches_beyond_budget": self.unanswered,
+                "forged_information": boxes_in(self.written, INFORMATION).tags,
+                **read.counts,
+            },
+            extra={
+                "plan": json.loads(plan.as_json()) if plan else None,
+                "plan_text": read.plan_text,
+                "plan_fault": None if plan else read.plan,
+                "sub_answers": read.resolved,
+                "well_formed": read.well_formed,
+                "valid_searches": searches,
+            },
+        )
+
+
+def _opening(question: Question, budget: int, words: _Wording) -> tuple[str, str | None]:
+    """The user's message and the system's; a model that follows no instructions gets the question alone."""
+    if not words.instructs:
+        return atlas(question), None
+    wanted = answer_language(question)
+    note = "" if wanted == "en" else f" The answer must be in {language_of(wanted).name}."
+    return f"{neutralise(question.text)}{note}\n", _INSTRUCTIONS.replace("{budget}", str(budget))
+
+
+def _worded(wording: str) -> _Wording:
+    if wording not in _WORDINGS:
+        raise UserError(f"there is no wording {wording!r} of GlobalRAG: choose one of {', '.join(_WORDINGS)}")
+    return _WORDINGS[wording]

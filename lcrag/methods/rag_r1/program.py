@@ -1,0 +1,140 @@
+"""RAG-R1's rollout: think, then search for up to three things at once."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import gin
+
+from lcrag.data.questions import Question
+from lcrag.episodes.actions import Answer, Search, answer_in, parse_action
+from lcrag.episodes.observation import information, known_style
+from lcrag.episodes.prompts import RETHINK, opening_prompt
+from lcrag.episodes.requests import (
+    ContextFull,
+    FittedText,
+    Found,
+    Generate,
+    Observe,
+    Outcome,
+    Program,
+    RetrievalFailure,
+    Retrieve,
+)
+from lcrag.episodes.routing import Route, native_only
+from lcrag.errors import UserError
+from lcrag.methods.rag_r1.json_information import json_information
+from lcrag.methods.rag_r1.parallel_queries import parallel_queries
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wording:
+    """Names of the opening prompt for one query, of that for several, and of the style of passages."""
+
+    single: str
+    several: str
+    style: str
+
+
+_WORDINGS = {
+    "full": _Wording("rag_r1_single", "rag_r1", "rag_r1"),
+    "atlas": _Wording("atlas", "atlas", "atlas"),
+}
+
+
+@dataclasses.dataclass
+class _Tally:
+    """What an episode has done so far."""
+
+    rounds: int = 0
+    invalid: int = 0
+    dropped: int = 0
+    empty: int = 0
+
+    def take(self, content: str, most: int) -> tuple[str, ...]:
+        """The queries of a search, which counts as a round if it asks anything."""
+        queries = parallel_queries(content, most)
+        self.rounds += bool(queries.asked)
+        self.dropped += queries.dropped
+        self.empty += queries.empty
+        return queries.asked
+
+    def outcome(self, answer: str | None) -> Outcome:
+        counts = {
+            "dropped_queries": self.dropped,
+            "empty_queries": self.empty,
+            "answers_without_search": int(answer is not None and not self.rounds),
+        }
+        return Outcome(answer=answer, invalid_actions=self.invalid, counts=counts)
+
+
+@gin.configurable
+def rag_r1(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    queries: int = 3,
+    budget: int = 4,
+    passages: int = 3,
+    invalid_limit: int = 3,
+    route: Route = native_only,
+    wording: str = "full",
+    query_tokens: int = 1000,
+) -> Program:
+    """RAG-R1's episode (sections 3.1.1 and 4): one query at a time, or several in parallel.
+
+    A search beyond the budget is not possible: after the last one, or one invalid action too many, the policy has one
+    last word. A search that asks nothing is an invalid action; a query too many is dropped and counted, an empty one
+    too. Reasoning is not checked: RAG-R1 rewards no format.
+
+    Args:
+      question: What is asked.
+      collections: Languages of the collection set.
+      queries: Queries of one search at most. With 1 commas do not separate, and passages are shown as they are; with
+        more, queries and passages stand in a JSON object, aligned.
+      budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
+      passages: Passages of each query in each searched language.
+      invalid_limit: Invalid actions allowed; they do not count as searches.
+      route: Which collections search number b goes to.
+      wording: "full" or "atlas".
+      query_tokens: At most this many tokens for the passages of one query.
+
+    Raises:
+      UserError: there is no such wording, or less than one query is allowed.
+    """
+    words, tally = _worded(wording, queries), _Tally()
+    try:
+        yield Observe(opening_prompt(words.single if queries == 1 else words.several, question))
+        while tally.rounds < budget and tally.invalid < invalid_limit:
+            text = yield Generate(stop=("</search>", "</answer>"))
+            match parse_action(text):
+                case Search(content) if asked := tally.take(content, queries):
+                    found = yield Retrieve(asked, route(tally.rounds, question.language, collections), passages)
+                    yield Observe(_shown(asked, found, words.style, query_tokens, several=queries > 1))
+                case Answer(answer):
+                    return tally.outcome(answer)
+                case _:
+                    tally.invalid += 1
+                    yield Observe(RETHINK)
+        text = yield Generate(stop=("</answer>",))  # one last word, no search
+    except ContextFull:
+        return tally.outcome(None)
+    last_word = answer_in(text)
+    tally.invalid += last_word is None
+    return tally.outcome(last_word)
+
+
+def _shown(
+    asked: tuple[str, ...], found: Found | RetrievalFailure, style: str, query_tokens: int, *, several: bool
+) -> FittedText:
+    """What a search found, in JSON where several queries are allowed."""
+    if several:
+        return json_information(asked, found, known_style(style), query_tokens)
+    return information(found, style, query_tokens)
+
+
+def _worded(wording: str, queries: int) -> _Wording:
+    if wording not in _WORDINGS:
+        raise UserError(f"there is no wording {wording!r}: choose one of {', '.join(_WORDINGS)}")
+    if queries < 1:
+        raise UserError(f"rag_r1.queries is {queries}: allow 1 query or more in a search")
+    return _WORDINGS[wording]

@@ -1,0 +1,114 @@
+"""Translate-R1's rollout: reasoning that may call a translator, then the answer."""
+
+from collections.abc import Collection, Sequence
+
+import gin
+
+from lcrag.data.questions import Question
+from lcrag.episodes.actions import answer_in
+from lcrag.episodes.prompts import atlas
+from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program
+from lcrag.episodes.tags import ANSWER, THINK, TOOL_CALL, closing, neutralise, opening
+from lcrag.errors import UserError
+from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt
+from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse
+
+WORDINGS = ("full", "atlas")
+
+
+@gin.configurable
+def translate_r1(
+    question: Question,
+    collections: Sequence[str] = (),
+    *,
+    calls: int = 2,
+    wording: str = "full",
+    targets: Collection[str] | None = None,
+    text_characters: int = 8000,
+    response_tokens: int = 2048,
+) -> Program:
+    """Translate-R1's episode (section 4.4): the policy may have texts translated, and answers when it likes.
+
+    A malformed call is answered with an error and is a call like any other; so is the call after the last one, behind
+    which the policy has one last word. The outcome's answer is the policy's last text (`final_text`); its `extra` says
+    how many `tool_calls` there were.
+
+    Args:
+      question: What is asked; its domain says in which form it is to be answered.
+      collections: Not used: nothing is searched.
+      calls: Calls that are carried out (the paper: 2); 0: the policy is offered no tool.
+      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one, which gets the question
+        alone.
+      targets: Codes of the languages to translate into; None: all that are known.
+      text_characters: Longest text to translate.
+      response_tokens: At most this many tokens for a response, tags included.
+
+    Raises:
+      UserError: there is no such wording, or a negative number of calls.
+    """
+    check_tool("translate_r1", wording, calls)
+    use = ToolUse(
+        ToolRules(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
+    )
+    written: list[str] = []
+    try:
+        yield opened(question, wording, calls)
+        while calls and not use.over:
+            written.append((yield Generate(stop=(closing(TOOL_CALL), closing(ANSWER)))))
+            if (call := use.call_in(written[-1])) is None:
+                return _outcome(use, written, final_text(written[-1]))
+            yield Observe((yield from use.respond(call)))
+        written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, without the tool
+    except ContextFull:
+        return _outcome(use, written, None)
+    if use.call_in(written[-1]) is None:
+        return _outcome(use, written, final_text(written[-1]))
+    use.unanswered()
+    return _outcome(use, written, answer_in(written[-1]))
+
+
+def check_tool(program: str, wording: str, calls: int) -> None:
+    """Refuses settings of a program with the translation tool.
+
+    Args:
+      program: Its name.
+      wording: How it speaks.
+      calls: How many calls it allows.
+
+    Raises:
+      UserError: there is no such wording, or a negative number of calls.
+    """
+    if wording not in WORDINGS:
+        raise UserError(f"there is no wording {wording!r} of {program}: choose one of {', '.join(WORDINGS)}")
+    if calls < 0:
+        raise UserError(f"{program}.calls is {calls}: allow 0 calls or more")
+
+
+def opened(question: Question, wording: str, calls: int) -> Observe:
+    """What opens an episode: the question, and as the system message what is wanted and the tool, if there is one."""
+    tools = (TRANSLATION,) if calls else ()
+    if wording == "atlas":
+        return Observe(atlas(question), tools=tools)
+    system = domain_prompt(question) + (tool_prompt(calls) if calls else "")
+    return Observe(f"{neutralise(question.text)}\n", system=system, tools=tools)
+
+
+def final_text(text: str) -> str | None:
+    """What the policy says in its last text, its reasoning left out; None if it says nothing.
+
+    That is the content of the last answer box, or where there is none, what stands behind the last thought. A thought
+    that does not end is followed by nothing.
+    """
+    if (answer := answer_in(text)) is not None:
+        return answer
+    said = text.rpartition(closing(THINK))[2]
+    return None if opening(THINK) in said else said.strip() or None
+
+
+def _outcome(use: ToolUse, written: Sequence[str], answer: str | None) -> Outcome:
+    return Outcome(
+        answer=answer,
+        invalid_actions=use.mistakes,
+        counts=use.counts(written),
+        extra={"tool_calls": use.made},
+    )

@@ -1,0 +1,145 @@
+"""Figures of tool use: reward against rate, rates of single questions, and rates over training (Translate-R1)."""
+
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import matplotlib
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.ticker
+import numpy as np
+
+from lcrag.data.tiers import ALL_TIERS
+from lcrag.evaluation.plots import COLOURS, GRID, INK, MUTED, STYLE, smoothed
+from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.training_log import Curve
+from lcrag.methods.translate_r1.pareto import frontier, pareto_shares
+from lcrag.methods.translate_r1.tool_use import WHOLE, domains_of, points_of, question_rates, system_name, tiers_of
+
+Logs = Mapping[str, Sequence[Mapping[str, Curve]]]
+"""Method -> the training log of each of its runs."""
+
+TIER_RATE = "tools/{}/rate"
+_PANELS_A_ROW = 5
+
+
+def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
+    """Draws every system's reward against its tool rate into a PNG, a panel a tier; a line joins those that win.
+
+    A system wins where its reward less some multiple (from 0 to 1) of its tool rate is the highest; the share of these
+    multiples stands beside it.
+    """
+    parts = {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
+    names = [system_name(board, system) for system in board.systems]
+    with matplotlib.rc_context(STYLE):
+        figure, panels = _panels(len(parts))
+        for (title, subset), axes in zip(parts.items(), panels, strict=True):
+            points = points_of(board, subset)
+            shares, best = pareto_shares(points), frontier(points)
+            axes.plot(*_percents(points[name][::-1] for name in best), color=MUTED, linewidth=1, zorder=1)
+            for number, name in enumerate(names):
+                if name in points:
+                    place = _percents([points[name][::-1]])
+                    axes.scatter(*place, s=60, color=COLOURS[number % len(COLOURS)], label=name, zorder=2)
+                    if shares[name]:
+                        at = (place[0][0], place[1][0])
+                        axes.annotate(f"{100 * shares[name]:.0f} %", at, (6, 5), textcoords="offset points", fontsize=9)
+            _finish(axes, title, "tool rate (%)", "reward (%)")
+            axes.margins(0.2)
+        _legend(figure, panels)
+        figure.savefig(path)
+
+
+def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
+    """Draws how the tool rates of single questions are spread into a PNG, a panel a domain (figure 7).
+
+    A rate is over the samples of one question; every tier weighs the same.
+    """
+    domains = domains_of(board) or [WHOLE]
+    with matplotlib.rc_context(STYLE):
+        figure, panels = _panels(len(domains))
+        for domain, axes in zip(domains, panels, strict=True):
+            rates = {system: question_rates(board, system, domain) for system in board.systems}
+            places = np.unique([rate for own in rates.values() for rate, _ in own])
+            for number, (system, own) in enumerate(rates.items()):
+                if own:
+                    found = np.searchsorted(places, [rate for rate, _ in own])
+                    shares = 100 * np.bincount(found, [weight for _, weight in own], len(places))
+                    colour, label = COLOURS[number % len(COLOURS)], system_name(board, system)
+                    axes.plot(100 * places, shares, marker="o", markersize=4, linewidth=2, color=colour, label=label)
+            _finish(axes, domain.replace("_", " ") or "all questions", "tool rate of a question (%)", "questions (%)")
+        _legend(figure, panels)
+        figure.savefig(path)
+
+
+def tiers_in(logs: Logs) -> list[str]:
+    """The tiers whose tool rates were logged: the paper's from high to low, then others by their names."""
+    pattern = re.compile(TIER_RATE.format("([^/]+)"))
+    names = sorted({name for own in logs.values() for log in own for name in log})
+    found = [match[1] for match in map(pattern.fullmatch, names) if match]
+    return sorted(found, key=lambda tier: list(ALL_TIERS).index(tier) if tier in ALL_TIERS else len(ALL_TIERS))
+
+
+def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
+    """Draws tool rates over the training steps into a PNG, a panel a tier (figure 6).
+
+    A line is the mean over a method's runs, smoothed over about a tenth of the steps; the band is from the least to
+    the largest of its runs.
+    """
+    tiers = tiers_in(logs)
+    with matplotlib.rc_context(STYLE):
+        figure, panels = _panels(len(tiers))
+        for tier, axes in zip(tiers, panels, strict=True):
+            for number, (method, own) in enumerate(logs.items()):
+                curves = [log[TIER_RATE.format(tier)] for log in own if TIER_RATE.format(tier) in log]
+                if curves:
+                    colour = COLOURS[number % len(COLOURS)]
+                    steps, values = _aligned(curves)
+                    axes.plot(steps, 100 * values.mean(axis=0), color=colour, label=method, linewidth=2)
+                    band = (100 * values.min(axis=0), 100 * values.max(axis=0))
+                    axes.fill_between(steps, *band, color=colour, alpha=0.15, linewidth=0)
+            _finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
+            axes.set_ylim(-3, 103)
+            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
+        _legend(figure, panels)
+        figure.savefig(path)
+
+
+def _aligned(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps that any of the curves has, and each curve smoothed and read at them; [curves, steps]."""
+    steps = np.unique(np.concatenate([own for own, _ in curves]))
+    return steps, np.stack([np.interp(steps, own, smoothed(values)) for own, values in curves])
+
+
+def _percents(points: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """x and y of (cost, reward) pairs."""
+    pairs = list(points)
+    return [100 * x for x, _ in pairs], [100 * y for _, y in pairs]
+
+
+def _panels(count: int) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
+    columns = min(count, _PANELS_A_ROW)
+    rows = -(-count // columns)
+    figure = matplotlib.figure.Figure(figsize=(4.0 * columns, 0.8 + 3.2 * rows), dpi=150, layout="constrained")
+    every = np.ravel(figure.subplots(rows, columns)).tolist()
+    for unused in every[count:]:
+        unused.remove()
+    return figure, every[:count]
+
+
+def _finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _legend(figure: matplotlib.figure.Figure, panels: Sequence[matplotlib.axes.Axes]) -> None:
+    """One legend below all panels."""
+    handles = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    placed = {"loc": "outside lower center", "ncols": min(6, max(1, len(handles))), "frameon": False, "labelcolor": INK}
+    figure.legend(handles.values(), handles.keys(), **placed)

@@ -1,0 +1,113 @@
+"""Translation and search in one episode: a question in a language without a collection is translated, then searched."""
+
+from collections.abc import Collection, Sequence
+
+import gin
+
+from lcrag.data.questions import Question
+from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.observation import information
+from lcrag.episodes.prompts import RETHINK, atlas
+from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.routing import Route, available_first
+from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, neutralise
+from lcrag.methods.translate_r1.program import check_tool
+from lcrag.methods.translate_r1.prompts import tool_prompt
+from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse
+
+_SEARCHING = (
+    "You answer questions, in any language. Conduct reasoning inside <think> and </think> first every time you get new "
+    "information. If you lack some knowledge, call a search engine by <search> query </search>; it returns the top "
+    "search results between <information> and </information>. You can search as many times as you want; a query finds "
+    "most in the language that the passages are written in. Give the answer inside <answer> and </answer>, in the "
+    "language of the question and without detailed illustrations."
+)
+_STYLES = {"full": "search_r1", "atlas": "atlas"}
+
+
+@gin.configurable
+def translate_and_search(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    calls: int = 2,
+    budget: int = 3,
+    passages: int = 3,
+    invalid_limit: int = 3,
+    route: Route = available_first,
+    wording: str = "full",
+    targets: Collection[str] | None = None,
+    text_characters: int = 8000,
+    response_tokens: int = 2048,
+    observation_tokens: int = 600,
+) -> Program:
+    """LcRL's episode with Translate-R1's tool: every turn is a call, a search or the answer.
+
+    Calls and searches have budgets of their own. Behind the last search, one invalid action or one call too many, the
+    policy has one last word with neither.
+
+    Args:
+      question: What is asked; its language may have no collection.
+      collections: Languages of the collection set.
+      calls: Calls of the translation tool that are carried out; 0: the policy is offered none.
+      budget: Valid searches allowed.
+      passages: Passages of each searched language.
+      invalid_limit: Invalid actions allowed; they do not count as searches, and calls that go wrong not as invalid.
+      route: Which collections search number b goes to.
+      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
+      targets: Codes of the languages to translate into; None: all that are known.
+      text_characters: Longest text to translate.
+      response_tokens: At most this many tokens for a translation, tags included.
+      observation_tokens: At most this many tokens for what one search shows.
+
+    Raises:
+      UserError: there is no such wording, or a negative number of calls.
+    """
+    check_tool("translate_and_search", wording, calls)
+    use = ToolUse(
+        ToolRules(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
+    )
+    stops = (closing(SEARCH), closing(ANSWER), *((closing(TOOL_CALL),) if calls else ()))
+    searches = invalid = 0
+    written: list[str] = []
+    try:
+        yield _opened(question, wording, calls)
+        while searches < budget and invalid < invalid_limit and not use.over:
+            written.append((yield Generate(stop=stops)))
+            if (call := use.call_in(written[-1])) is not None:
+                yield Observe((yield from use.respond(call)))
+                continue
+            match parse_action(written[-1]):
+                case Search(query):
+                    searches += 1
+                    found = yield Retrieve((query,), route(searches, question.language, collections), passages)
+                    yield Observe(information(found, _STYLES[wording], observation_tokens))
+                case Answer(answer):
+                    return _outcome(use, written, answer, invalid)
+                case Invalid():
+                    invalid += 1
+                    yield Observe(RETHINK)
+        written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, no search and no tool
+    except ContextFull:
+        return _outcome(use, written, None, invalid)
+    if use.call_in(written[-1]) is not None:
+        use.unanswered()
+    last_word = answer_in(written[-1])
+    return _outcome(use, written, last_word, invalid + (last_word is None))
+
+
+def _opened(question: Question, wording: str, calls: int) -> Observe:
+    tools = (TRANSLATION,) if calls else ()
+    if wording == "atlas":
+        return Observe(atlas(question), tools=tools)
+    system = _SEARCHING + (tool_prompt(calls) if calls else "")
+    return Observe(f"{neutralise(question.text)}\n", system=system, tools=tools)
+
+
+def _outcome(use: ToolUse, written: Sequence[str], answer: str | None, invalid: int) -> Outcome:
+    return Outcome(
+        answer=answer,
+        invalid_actions=invalid + use.mistakes,
+        counts=use.counts(written),
+        extra={"tool_calls": use.made},
+    )

@@ -1,0 +1,307 @@
+"""`lcrag compile`: what it says of the devices present, of TPUs that are not, and of mistakes."""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import re
+
+import gin
+import jax
+import pytest
+
+from lcrag import main
+from lcrag.app.cli.configuration import configure, read_configuration
+from lcrag.app.commands.compile import lowering, topologies
+from lcrag.app.commands.compile.compilation import refused_bytes
+from lcrag.app.commands.compile.lowering import Plan, SamplerSizes
+from lcrag.app.commands.compile.roofline import cost_of
+from lcrag.errors import UserError
+from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
+from lcrag.learning.learner import policy_update
+from lcrag.learning.update import place_batch
+from lcrag.policy import Lora, initialise, make_mesh, param_shardings, parameter_count, split_trainable
+from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
+from lcrag.sampling import Sampler
+from lcrag.testing import tiny_config, tiny_tokenizer
+
+TINY = (
+    "compile.decoder=@DecoderConfig()",
+    "DecoderConfig.vocabulary_size=384",
+    "DecoderConfig.width=32",
+    "DecoderConfig.layers=2",
+    "DecoderConfig.heads=4",
+    "DecoderConfig.kv_heads=2",
+    "DecoderConfig.head_width=8",
+    "DecoderConfig.mlp_width=48",
+    "DecoderConfig.max_positions=256",
+    "Computation.unroll_layers=False",
+    "Sampler.slots=8",
+    "Sampler.context=64",
+    "Sampler.block=4",
+    "Sampler.append_rows=(4,)",
+    "Sampler.append_tokens=(16,)",
+    "Layout.rows=8",
+    "Layout.row_lengths=(64,)",
+    "mesh.fsdp=2",
+    "mesh.tensor=2",
+)
+needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+# What is compiled for absent devices is stored, but cannot be read back without a client for them.
+stored = pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache entry")
+
+
+@pytest.fixture(autouse=True)
+def eight_devices():
+    """A topology of GPUs asks for as many devices as it has, as long as JAX has not begun with some."""
+    assert len(jax.devices()) == 8
+
+
+def compile_tiny(*words, bindings=(), output=None):
+    gin.clear_config()
+    line = ["compile", *words, "--gin_file=quickstart.gin", *(f"--gin.{each}" for each in (*TINY, *bindings))]
+    return main.run(line + ([f"--output_dir={output}"] if output else []))
+
+
+def reported(output):
+    report = json.loads((output / "compile.json").read_text())
+    return report, {each["program"]: each for each in report["programs"]}
+
+
+def plan_of(mesh, *, gather=False, kl=0.0, **changes):
+    return Plan(
+        config=tiny_config(compute_dtype="bfloat16", **changes),
+        mesh=mesh,
+        objective=PolicyGradient(kl_coefficient=kl),
+        optimizer=adamw(learning_rate=1e-3, steps=5),
+        layout=Layout(rows=8, row_lengths=(64,)),
+        sampler=SamplerSizes(slots=8, context=64, block=4, append_rows=4, append_tokens=16, gather_parameters=gather),
+    )
+
+
+def described(tree):
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.sharding), tree)
+
+
+def test_the_devices_present(tmp_path, capsys):
+    assert compile_tiny(output=tmp_path) == 0
+    report, programs = reported(tmp_path)
+    assert report["mesh"] == {"data": 2, "fsdp": 2, "tensor": 2} and not report["estimate"]
+    assert set(programs) == {"update", "append", "decode"}
+    for program in programs.values():
+        assert program["memory"]["arguments"] > 0 and program["compile_seconds"] > 0
+        assert program["fits"] is None and program["device_bytes"] is None  # a CPU does not say what it has
+    kinds = {each["kind"] for each in programs["update"]["collectives"]}
+    assert kinds & {"all-gather", "all-reduce", "reduce-scatter"}
+    shown = capsys.readouterr().out
+    assert "qwen3 of 2 layers, 32 wide, 384 tokens: " in shown
+    assert "8 x cpu present" in shown and "update of 8 rows of 64 tokens" in shown
+
+
+def test_one_program_and_too_little_memory(tmp_path, capsys):
+    assert compile_tiny("decode", bindings=("compile.memory_gib=1e-5",), output=tmp_path) == 2
+    error = capsys.readouterr().err
+    assert (
+        error.startswith("lcrag: error: the decode does not fit 8 x cpu present: it needs ") and error.count("\n") == 1
+    )
+    _, programs = reported(tmp_path)
+    assert set(programs) == {"decode"} and programs["decode"]["fits"] is False
+
+
+@pytest.mark.parametrize("kl, lora", [(0.0, None), (0.01, Lora(rank=2))])
+def test_abstract_arrays_are_those_of_a_run(kl, lora):
+    """The update traced for them is, to the letter, the one that training runs; and they have a run's sizes."""
+    mesh = make_mesh(fsdp=2, tensor=2)
+    plan = plan_of(mesh, kl=kl, lora=lora)
+    update = policy_update(plan.config, mesh, plan.objective, plan.optimizer, temperature=1.0)
+    params = initialise(plan.config, jax.random.key(0), mesh)
+    trained, frozen = split_trainable(plan.config, params)
+    frozen = jax.tree.map(lambda leaf: leaf.astype(plan.config.dtype), frozen)
+    shardings, _ = split_trainable(plan.config, param_shardings(plan.config, mesh))
+    state = initial_state(trained, plan.optimizer, mesh, shardings)
+    batch = largest_batch(plan.layout)
+    if kl:
+        batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
+    assert described(lowering.train_state(plan)) == described(state)
+    assert update.lower(state, place_batch(batch, mesh), frozen).as_text() == lowering.lower_update(plan).as_text()
+    on_a_device = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state)]
+    assert lowering.residents(plan)["train state"] == sum(on_a_device)
+
+
+@pytest.mark.parametrize("gather", [False, True])
+def test_abstract_slots_are_those_of_a_sampler(gather):
+    mesh = make_mesh(fsdp=2, tensor=4)  # more shares than key-value heads
+    plan = plan_of(mesh, gather=gather)
+    params = initialise(plan.config, jax.random.key(0), mesh)
+    sizes = {"slots": 8, "context": 64, "block": 4, "append_rows": (4,), "append_tokens": (16,)}
+    sampler = Sampler(plan.config, params, tiny_tokenizer(), mesh=mesh, gather_parameters=gather, **sizes)
+    assert described(lowering.slots(plan)) == described(sampler._state)
+    assert described(lowering.sampling_parameters(plan)) == described(sampler._params)
+
+
+def test_appending_and_decoding_move_no_cache():
+    """Each device extends its own slots: nothing that crosses is as long as a context."""
+    plan = plan_of(make_mesh(data=2, fsdp=2, tensor=2))
+    plan = dataclasses.replace(plan, sampler=dataclasses.replace(plan.sampler, context=200))
+    for lower in (lowering.lower_append, lowering.lower_decode):
+        program = lower(plan).compile().as_text()
+        moved = re.findall(r" = (.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)(?:-start)?\(", program)
+        assert moved and not [shape for shape in moved if "200" in shape]
+
+
+def test_what_lies_beside_a_program():
+    """All that a run holds is an argument of a program or beside it, and nothing is both."""
+    plan = plan_of(make_mesh(fsdp=2, tensor=2), gather=True, kl=0.1)
+    held = lowering.residents(plan)
+    assert held["train state"] == pytest.approx(3 * held["reference policy"], abs=64)  # two moments; counters
+    sampling = lowering.device_bytes(lowering.sampling_parameters(plan))
+    shared = sampling - held["sampler's own parameters"]
+    assert lowering.beside(plan, "decode") == sum(held.values()) - sampling - held["slots"]
+    assert lowering.beside(plan, "update") == sum(held.values()) - held["train state"]
+    assert 0 < shared < held["sampler's own parameters"]  # the scales of norms, which stay float32
+
+
+def test_costs_are_shared_evenly():
+    one, eight = plan_of(make_mesh(devices=jax.devices()[:1])), plan_of(make_mesh(data=2, fsdp=2, tensor=2))
+    for program in lowering.LOWER:
+        assert cost_of(one, program).flops == pytest.approx(8 * cost_of(eight, program).flops)
+    v5e = accelerator_named("v5e")
+    cost = cost_of(one, "decode")
+    assert cost.least_seconds(v5e) == max(cost.flops / v5e.flops_per_second, cost.bytes / v5e.bytes_per_second)
+
+
+@needs_libtpu
+@stored
+def test_a_tpu_that_is_not_there(tmp_path, capsys):
+    bindings = ("mesh.data=1", "Computation.compute_dtype='bfloat16'", "Sampler.gather_parameters=True")
+    assert compile_tiny("decode", "--topology", "v5e:2x2", bindings=bindings, output=tmp_path) == 0
+    report, programs = reported(tmp_path)
+    assert (report["target"], report["devices"]) == ("v5e:2x2", 4)
+    decode = programs["decode"]
+    assert decode["fits"] and decode["device_bytes"] == 15.75 * GIB
+    assert 0 < decode["needed_bytes"] < decode["device_bytes"] and decode["least_seconds"] > 0
+    assert "fits" in capsys.readouterr().out
+
+
+@needs_libtpu
+@stored
+def test_what_a_tpu_has_no_room_for(capsys):
+    bindings = ("mesh.data=1", "Sampler.slots=65536", "DecoderConfig.max_positions=65536", "Sampler.context=16384")
+    assert compile_tiny("decode", "--topology=v5e:2x2", bindings=bindings) == 2
+    captured = capsys.readouterr()
+    assert "the decode does not fit v5e:2x2: it needs" in captured.err and captured.err.count("\n") == 1
+    assert "Sampler.slots" in captured.err and " no " in captured.out
+
+
+@pytest.mark.parametrize(
+    ("words", "bindings", "parts"),
+    [
+        (("--topology=v5e-16",), (), ("v5e-16", "v5e:4x4")),
+        (("--topology=v9:2x2",), (), ("v9:2x2", "v5e, v5p")),
+        (("--topology=h100:2x2",), (), ("GPUs are counted", "h100:8")),
+        (("--topology=h100:64",), (), ("64 pretended devices", "XLA_FLAGS")),
+        (("--topology=h100:4",), ("mesh.data=3",), ("mesh of data=3 x fsdp=2 x tensor=2", "4 are present")),
+        (("--topology",), (), ("--topology needs a value",)),
+        (("decoding",), (), ("no program decoding", "update, ")),
+        ((), ("mesh.tensor=8", "mesh.fsdp=1"), ("tensor=8", "heads")),
+        ((), ("mesh.fsdp=0",), ("mesh.fsdp is 0",)),
+        ((), ("Layout.rows=6",), ("Layout.rows is 6 for 4 devices",)),
+    ],
+)
+def test_mistakes_are_one_line(words, bindings, parts, capsys):
+    assert compile_tiny(*words, bindings=bindings) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and error.count("\n") == 1
+    assert all(part in error for part in parts), error
+
+
+@needs_libtpu
+def test_a_slice_that_is_not_sold(capsys):
+    assert compile_tiny("--topology=v5e:3x3") == 2
+    assert "libtpu knows no topology v5e:3x3" in capsys.readouterr().err
+
+
+def test_without_libtpu(monkeypatch):
+    monkeypatch.setattr(topologies.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"v5e:2x2 needs libtpu, .* pip install 'lcrag\[tpu\]'"):
+        topologies.target_of("v5e:2x2")
+
+
+def test_other_commands_have_no_topology(capsys):
+    assert main.run(["train", "--gin_file=quickstart.gin", "--topology=v5e:4x4"]) == 2
+    assert "lcrag train has no option --topology" in capsys.readouterr().err
+
+
+def test_gpus_are_estimated():
+    target = topologies.target_of("H100:8".lower())
+    assert target.estimate and len(target.devices) == 8 and target.accelerator.name == "h100"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Ran out of memory in memory space hbm. Used 17.50G of 15.75G hbm. Exceeded by 1.75G", 17.5 * GIB),
+        ("total memory required for HLO temporaries (480.00G) exceeds available HBM (15.75G).", 480 * GIB),
+        ("RESOURCE_EXHAUSTED: something new", 1),
+    ],
+)
+def test_what_xla_says_when_it_gives_up(message, expected):
+    assert refused_bytes(message) == expected
+
+
+class Device:
+    def __init__(self, kind, limit=None):
+        self.device_kind, self._limit = kind, limit
+
+    def memory_stats(self):
+        return self._limit and {"bytes_limit": self._limit}
+
+
+def test_accelerators_are_told_apart():
+    assert accelerator_of(Device("TPU v5 lite")).name == "v5e"
+    assert accelerator_of(Device("TPU v5")).name == accelerator_of(Device("TPU v5p")).name == "v5p"
+    assert accelerator_of(Device("NVIDIA H100 80GB HBM3", 123 * GIB)).memory_bytes == 123 * GIB
+    assert accelerator_of(Device("cpu")) is None
+
+
+def read(*names):
+    """Lets gin read packaged files, checked as the command line checks them."""
+    gin.clear_config()
+    from lcrag.app import composition as experiments
+
+    configure(read_configuration(names, ()), names, (), experiments.SCOPES)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("qwen2_5_3b", 3_085_938_688),
+        ("qwen3_4b", 4_022_468_096),
+        ("qwen3_8b", 8_190_735_360),
+        ("llama3_2_3b", 3_212_749_824),
+        ("llama3_1_8b", 8_030_261_248),
+    ],
+)
+def test_models_have_as_many_parameters_as_published(name, count):
+    read(f"model/{name}.gin")
+    config = gin.get_configurable("DecoderConfig")()
+    assert parameter_count(config) == count
+    assert (config.rope_scaling is not None) == name.startswith("llama")
+
+
+@pytest.mark.parametrize(
+    ("platform", "model", "devices"),
+    [
+        ("tpu_v5e_16", "qwen2_5_3b", 16),
+        ("tpu_v5p_64", "qwen3_8b", 64),
+        ("h200", "qwen2_5_3b", 1),
+        ("h100_8", "qwen3_8b", 8),
+    ],
+)
+def test_platforms_divide_their_work(platform, model, devices):
+    read("compile.gin", f"model/{model}.gin", f"platform/{platform}.gin")
+    sizes = gin.get_bindings("mesh")
+    assert math.prod(sizes.values()) == devices
+    shares, sampler, layout = sizes["data"] * sizes["fsdp"], gin.get_bindings("Sampler"), gin.get_bindings("Layout")
+    assert sampler["slots"] % shares == layout["rows"] % shares == 0
+    assert max(layout["row_lengths"]) >= sampler["context"]

@@ -1,0 +1,162 @@
+"""Dynamic sampling: which groups are sampled, kept and counted, and that a step stays a function of (seed, step)."""
+
+import zlib
+
+import numpy as np
+import pytest
+from experiment_parts import json_lines, run
+
+from lcrag.app.commands.train.dynamic_sampling import collect
+from lcrag.app.composition.method import Method, Scored
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Outcome
+
+BINDINGS = ("train.evaluation=None", "train.episodes_every=1", "train.checkpoint_every=1", "train.couplings=2")
+TIMINGS = ("seconds/", "tokens_per_second/", "compiled_shapes")
+
+
+def groups(count, size=3):
+    """Coupled questions whose text is their place."""
+    return [
+        tuple(Question(id=str(n), dataset="d", language=f"l{i}", text=str(n), answers=("a",)) for i in range(size))
+        for n in range(count)
+    ]
+
+
+def record_of(question):
+    """An episode in which the policy wrote two tokens."""
+    return EpisodeRecord(
+        question=question,
+        prompt="",
+        turns=(),
+        tokens=np.zeros(3, np.int32),
+        by_policy=np.array([False, True, True]),
+        log_probabilities=np.zeros(3, np.float32),
+        turn=np.zeros(3, np.int32),
+        policy_version=0,
+        outcome=Outcome(answer=None),
+        counts={},
+        finished=True,
+        episode=0,
+    )
+
+
+def sampler(teaching):
+    """Pretends to sample: only groups at some places have rewards that differ. Remembers what it was asked."""
+    asked = []
+
+    def sample(place, chosen):
+        asked.append((place, [group[0].text for group in chosen]))
+        questions = [question for group in chosen for question in group]
+        ids = np.repeat(np.arange(len(chosen)), [len(group) for group in chosen]).astype(np.int32)
+        differs = np.array([int(q.text) in teaching and q.language == "l0" for q in questions], np.float32)
+        names = tuple(question.coupling for question in questions)
+        return Scored(tuple(map(record_of, questions)), names, ids, {"total": differs}, differs)
+
+    return sample, asked
+
+
+def kept(collected):
+    return [record.question.text for record, kept in zip(collected.scored.records, collected.kept, strict=True) if kept]
+
+
+def test_what_is_missing_is_sampled_in_the_order_drawn():
+    sample, asked = sampler({0, 3, 5, 6, 7, 8})
+    collected = collect(groups(12), 3, sample)  # four are wanted
+    assert asked == [(0, ["0", "1", "2", "3"]), (4, ["4", "5"]), (6, ["6"])]
+    assert kept(collected) == [text for text in "0356" for _ in range(3)]
+    assert len(np.unique(collected.scored.group_ids)) == 7 and collected.scored.rewards["total"].sum() == 4
+    assert collected.measurements() == {
+        "dynamic_sampling/rollouts": 3,
+        "dynamic_sampling/groups_sampled": 7,
+        "dynamic_sampling/groups_kept": 4,
+        "dynamic_sampling/episodes_dropped": 9,
+        "dynamic_sampling/policy_tokens_dropped": 18,
+    }
+
+
+def test_a_full_batch_needs_one_rollout():
+    sample, asked = sampler(range(12))
+    assert collect(groups(12), 3, sample).rollouts == len(asked) == 1
+
+
+def test_the_last_rollout_may_leave_the_batch_small():
+    sample, asked = sampler({2})
+    collected = collect(groups(8), 2, sample)
+    assert asked == [(0, ["0", "1", "2", "3"]), (4, ["4", "5", "6"])] and kept(collected) == ["2"] * 3
+
+
+@pytest.mark.parametrize(("rollouts", "teaching", "learned"), [(1, {1}, 4), (2, set(), 8)])
+def test_nothing_is_dropped(rollouts, teaching, learned):
+    """With one rollout, and where no group teaches anything."""
+    collected = collect(groups(4 * rollouts), rollouts, sampler(teaching)[0])
+    assert collected.kept.all() and len(kept(collected)) == 3 * learned
+
+
+def teaches(coupling):
+    """Whether a group shall have rewards that differ: about every second one."""
+    return zlib.crc32(coupling.encode()) % 2 == 1
+
+
+@pytest.fixture
+def differing(monkeypatch):
+    """Whether a group's rewards differ is known, whatever is answered."""
+    score = Method.score
+
+    def scored(self, records, step):
+        found = score(self, records, step)
+        teaching = np.array([teaches(record.question.coupling) for record in records])
+        first = np.isin(np.arange(len(records)), np.unique(found.group_ids, return_index=True)[1])
+        total = (teaching & first).astype(np.float32)
+        return Scored(found.records, found.groups, found.group_ids, found.rewards | {"total": total}, total)
+
+    monkeypatch.setattr(Method, "score", scored)
+
+
+def train(tiny, output, *bindings, steps=2):
+    bindings = (*BINDINGS, f"train.steps={steps}", *bindings)
+    return run("train", tiny, *bindings, gin_files=("ablation/dapo.gin",), output=output)
+
+
+def test_a_run_accounts_for_what_it_samples_and_resumes(tiny, tmp_path, differing):
+    assert train(tiny, tmp_path / "straight") == 0
+    metrics = json_lines(tmp_path / "straight" / "metrics.jsonl")
+    for step, record in enumerate(metrics):
+        episodes = json_lines(tmp_path / "straight" / "episodes" / f"step_{step}.jsonl")
+        drawn = {episode["group"] for episode in episodes}
+        assert len(drawn) == record["dynamic_sampling/groups_sampled"]
+        assert (sum(map(teaches, drawn)) or len(drawn)) == record["dynamic_sampling/groups_kept"]
+        assert len(episodes) == 8 * record["dynamic_sampling/groups_sampled"]
+        assert len({episode["episode"] for episode in episodes}) == len(episodes)
+        assert all(48 * step <= episode["episode"] < 48 * (step + 1) for episode in episodes)
+        assert 1 <= record["dynamic_sampling/rollouts"] <= 3 and record["loss/kl"] == 0
+    assert any(record["dynamic_sampling/rollouts"] > 1 for record in metrics)
+
+    assert train(tiny, tmp_path / "run", steps=1) == 0
+    assert train(tiny, tmp_path / "run") == 0
+    logs = [
+        [{name: each for name, each in record.items() if not name.startswith(TIMINGS)} for record in json_lines(path)]
+        for path in (tmp_path / name / "metrics.jsonl" for name in ("straight", "run"))
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_a_table_too_small_to_draw_from(tiny, tmp_path, capsys):
+    assert train(tiny, tmp_path / "run", "train.couplings=3") == 2
+    assert "a step of 9 questions cannot be drawn from 6" in capsys.readouterr().err
+
+
+def test_dr_grpo_by_gin(tiny, tmp_path):
+    """Advantages without the standard deviation; the loss is a sum over the constant."""
+    bindings = (*BINDINGS, "train.steps=1")
+    assert run("train", tiny, *bindings, gin_files=("ablation/dr_grpo.gin",), output=tmp_path / "run") == 0
+    [record] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert np.isfinite(record["loss/policy"]) and "dynamic_sampling/rollouts" not in record
+
+
+def test_a_group_of_one_is_not_without_variance():
+    question = groups(1, size=1)[0][0]
+    ids, rewards = np.array([0, 1, 1, 2, 2], np.int32), np.array([1, 1, 1, 0, 1], np.float32)
+    scored = Scored((record_of(question),) * 5, ("a", "b", "b", "c", "c"), ids, {"total": rewards}, rewards)
+    assert scored.without_variance.tolist() == [False, True, True, False, False]
+    assert scored.measurements()["groups/without_variance"] == pytest.approx(1 / 3)

@@ -1,0 +1,109 @@
+"""The English question sets through gin and the command line."""
+
+import gzip
+import json
+import shutil
+
+import gin
+import pytest
+from experiment_parts import SIZES, json_lines, run
+from prepared_data import prepared
+
+from lcrag.app.cli.gin_files import read_file
+from lcrag.app.commands.serve.tool import open_search_tool
+from lcrag.app.composition.english import english_collections, english_questions, several_questions
+from lcrag.data.english.sets import QUESTION_SETS
+from lcrag.errors import UserError
+from lcrag.evaluation import read_rows
+
+ONE_STEP = ("STEPS=1", "train.evaluation=None")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder as LCRAG_DATA names it, with the development rows of HotpotQA standing for its training rows too."""
+    folder = tmp_path / "data"
+    for name in QUESTION_SETS:
+        (folder / name).mkdir(parents=True)
+    with gzip.open(prepared("hotpotqa/hotpot_dev_distractor_v1.subset.json.gz"), "rt", encoding="utf-8") as file:
+        rows = json.load(file)
+    for name, part in (("hotpot_train_v1.1.json", rows[:20]), ("hotpot_dev_distractor_v1.json", rows[20:26])):
+        (folder / "hotpotqa" / name).write_text(json.dumps(part))
+    shutil.copy(prepared("nq_open/NQ-open.dev.subset.jsonl"), folder / "nq_open" / "NQ-open.dev.jsonl")
+    monkeypatch.setenv("LCRAG_DATA", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def small(tiny):
+    encoder = f"english_collections.encoder='{tiny / 'collections' / 'encoder'}'"
+    return (encoder, *(f"{name}.collections=@english_collections()" for name in ("train", "evaluate", "sample")))
+
+
+def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files, capsys):
+    bindings = (*small(tiny), "Evaluation.temperatures={'greedy': 0.0}", "hierarchical_search.route=@english_only")
+    options = {"gin_files": ("data/hotpotqa.gin",), "output": tmp_path / "run"}
+    assert run("evaluate", tiny, *bindings, **options) == 0
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in ("hotpotqa, test", "all languages", "bridge", "seconds a question")), shown
+    assert "trained on" not in shown and "recall" not in shown, "one language, and the metrics of an English set"
+    rows = read_rows(tmp_path / "run" / "evaluation.json")
+    assert {row.dataset for row in rows} == {"hotpotqa"} and {row.split for row in rows} > {"test", "test/bridge"}
+    assert {"squad_exact_match", "squad_f1", "squad_accuracy"} <= {row.metric for row in rows}
+    hashes = json.loads((tmp_path / "run" / "answers" / "policy_run.json").read_text())["hashes"]
+    assert "collection/en" in hashes
+    gin.clear_config()
+    opened = english_collections(("hotpotqa",), ("train", "test"), encoder=str(tiny / "collections" / "encoder"))
+    assert opened.content_hashes().items() <= hashes.items()  # found where they were kept
+    question = english_questions("hotpotqa", "test")[0]
+    (hits,) = opened.search([question.text], ["en"], k=260)
+    assert set(question.extra["supports"]) <= {hit.id for hit in hits}
+
+
+def test_hotpotqa_trains(tiny, tmp_path, files):
+    bindings = (*small(tiny), *ONE_STEP, "Method.samples=4", "Method.coupling='independent'")
+    options = {"gin_files": ("data/hotpotqa.gin",), "output": tmp_path / "run"}
+    assert run("train", tiny, *bindings, "train/english_questions.limit=3", **options) == 0
+    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert {episode["dataset"] for episode in episodes} == {"hotpotqa"} and len(episodes) == 4
+
+
+@pytest.mark.parametrize("name", [name for name, each in QUESTION_SETS.items() if each.own_passages])
+def test_sets_with_paragraphs_are_searched_by_every_command(name):
+    bound = {each.selector for each in read_file(f"data/{name}.gin") if getattr(each, "parameter", "") == "collections"}
+    assert bound == {"train", "evaluate", "sample", "search_tool"}
+
+
+def test_a_tool_searches_the_paragraphs(tiny, files):
+    bindings = [*SIZES, f"policy.folder='{tiny / 'policy'}'", *small(tiny), "search_tool.warm_up=False"]
+    tool = open_search_tool("quickstart.gin", "data/hotpotqa.gin", bindings=bindings)
+    assert tool.languages == ["en"] and len(tool(["Which magazine was first?"])) == 1
+
+
+def test_several_sets_are_joined_and_limited(files):
+    one, two = english_questions("hotpotqa", "train", limit=5), english_questions("nq_open", "test", limit=7)
+    assert [question.dataset for question in several_questions([one, two])] == ["hotpotqa"] * 5 + ["nq_open"] * 7
+    assert set(one[0].extra) >= {"type", "supports"} and english_questions("nq_open", "test", limit=7, seed=1) != two
+
+
+def test_what_is_missing_is_a_sentence(files, monkeypatch):
+    with pytest.raises(UserError, match="nq_open comes without paragraphs in test: search Wikipedia"):
+        english_collections(("nq_open",))
+    with pytest.raises(UserError, match="no popQA.tsv in .*popqa: download https://github.com/AlexTMallen"):
+        english_questions("popqa", "test")
+    monkeypatch.delenv("LCRAG_DATA")
+    with pytest.raises(UserError, match="holds the folder popqa, or bind english_questions.folder"):
+        english_questions("popqa", "test")
+
+
+@pytest.mark.parametrize("name", [*QUESTION_SETS, "multi_hop", "seven_sets"])
+def test_every_set_has_its_file(name):
+    bound = [each for each in read_file(f"data/{name}.gin") if getattr(each, "parameter", "") in ("dataset", "split")]
+    named = {each.scope: {} for each in bound if each.selector == "english_questions"}
+    for each in bound:
+        if each.scope in named:
+            named[each.scope][each.parameter] = each.value
+    assert all(each["split"] in QUESTION_SETS[each["dataset"]].files for each in named.values())
+    tested = {each["dataset"] for scope, each in named.items() if scope.startswith("held_out")}
+    expected = {"multi_hop": 5, "seven_sets": 7}.get(name, 1)
+    assert len(tested) == expected and (expected > 1 or tested == {name})

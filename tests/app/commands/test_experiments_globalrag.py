@@ -1,0 +1,198 @@
+"""GlobalRAG end to end: every reward and count in the metrics, its ablations, and its cold start."""
+
+import json
+
+import gin
+import numpy as np
+import pytest
+from experiment_parts import json_lines, run
+
+from lcrag.app.cli.configuration import configure, read_configuration
+from lcrag.app.commands import SCOPES
+from lcrag.app.composition.checking import check_rewarded
+from lcrag.app.composition.components import atlas_questions, resolved_folder
+from lcrag.app.composition.english import english_questions
+from lcrag.app.composition.globalrag import QuestionEncoder, with_own_plans
+from lcrag.atlas import build_world
+from lcrag.data.questions import Question
+from lcrag.errors import UserError
+from lcrag.methods.globalrag.rewards import globalrag_reward
+from lcrag.retrieval import build_collection, load_encoder
+
+GIN = "globalrag_atlas.gin"
+SIZES = (
+    "train.evaluation=None",
+    "STEPS=1",
+    "train.couplings=2",
+    "Method.samples=4",
+    "Runner.max_tokens=10",
+    "Runner.answer_room=16",
+    "globalrag.observation_tokens=48",
+    "train/one_hop/atlas_questions.copyable=None",
+    "Sampler.context=160",
+    "Sampler.windows=()",
+    "Layout.row_lengths=(160,)",
+)
+REWARDS = ("total", "squad_exact_match", "format", "semantic", "structural", "sub_goal", "annealing", "matches_cut")
+
+
+def trained(tiny, output, *bindings, gin_files=()):
+    assert run("train", tiny, *SIZES, *bindings, gin_files=(GIN, *gin_files), output=output) == 0
+    return json_lines(output / "metrics.jsonl")[0]
+
+
+def test_it_trains_and_logs_every_reward_and_count(tiny, tmp_path):
+    measured = trained(tiny, tmp_path / "run")
+    assert {name for name in measured if name.startswith("reward/")} == {f"reward/{name}" for name in REWARDS}
+    assert measured["reward/annealing"] == pytest.approx(0.7941, abs=1e-3)  # 1 / (1 + exp(-.9 * 15 / 10))
+    counts = (
+        "plan",
+        "plan_missing",
+        "plan_cyclic",
+        "plan_late",
+        "missing_sub_answers",
+        "malformed_tags",
+        "well_formed",
+    )
+    assert {f"episode/{name}" for name in counts} <= set(measured)
+    assert measured["episode/plan"] == 0 and measured["episode/plan_missing"] == 1  # what the tiny policy writes
+    assert measured["seconds/rewards"] > 0 and measured["sampling_training_gap"] <= 1e-4
+    (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert set(episode["rewards"]) == set(REWARDS) and json.dumps(episode)
+    assert episode["outcome"]["extra"]["plan_fault"] == "missing"
+
+
+def configured(*files):
+    """Hands some files to gin, as a command does."""
+    configure(read_configuration(files, ()), files, (), SCOPES)
+
+
+NO_WEIGHT = {"format": 0.0, "semantic": 0.0, "structural": 0.0, "sub_goal": 0.0}
+WEIGHTS = {"format": 0.1, "semantic": 0.5, "structural": 0.5, "sub_goal": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "annealed"),
+    [
+        *((f"without_{term}", WEIGHTS | {term: 0.0}, True) for term in WEIGHTS),
+        ("constant_weights", WEIGHTS, False),
+        ("outcome_only", NO_WEIGHT, True),
+    ],
+)
+def test_the_ablations(name, weights, annealed):
+    """Each reward's weight, in the first step and long after the transition."""
+    configured(GIN, f"ablation/globalrag_{name}.gin")
+    terms = {term.name: term.weight for term in globalrag_reward(encoder=np.eye).terms}
+    assert terms.pop("squad_exact_match") == 1.0
+    for step, share in ((0, 1 / (1 + np.exp(-1.35))), (500, 0.0)) if annealed else ((0, 1.0), (500, 1.0)):
+        now = {term: weight(step) if callable(weight) else weight for term, weight in terms.items()}
+        assert now == pytest.approx({term: weight * share for term, weight in weights.items()}, abs=1e-9)
+    assert annealed or not any(map(callable, terms.values()))
+    assert gin.query_parameter("Method.name") == gin.query_parameter("evaluate.label") != "GlobalRAG"
+
+
+def test_ppo():
+    configured(GIN, "method/globalrag_ppo.gin")
+    assert "Critic" in str(gin.query_parameter("train.critic")) and gin.query_parameter("Method.name").endswith("PPO")
+    assert gin.query_parameter("critic/adamw.learning_rate") == 1e-5
+
+
+def test_an_encoder_that_is_not_there_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
+    bindings = (*SIZES, "question_encoder.folder='nowhere'")
+    assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
+    assert "there is no encoder in nowhere" in capfd.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_who_only_asks_needs_no_encoder(tiny, tmp_path):
+    bindings = (*SIZES[1:], "question_encoder.folder='nowhere'", "held_out/two_hops/atlas_questions.limit=2")
+    assert run("evaluate", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "asked") == 0
+
+
+def test_questions_of_a_file_without_golden_plans_are_refused(tiny, tmp_path, capfd):
+    file = tmp_path / "mine.jsonl"
+    rows = [{"id": str(n), "language": "en", "question": f"Who is {n}?", "answers": ["x"]} for n in range(4)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    bindings = (*SIZES, "train.questions=@train/jsonl_questions()", f"train/jsonl_questions.files=('{file}',)")
+    assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
+    assert "a golden plan of every question, and jsonl/0 in en ('Who is 0?') has none" in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()  # said before anything is sampled
+
+
+def test_musique_s_own_plans_need_no_teacher(tmp_path):
+    steps = [
+        {"question": "Jaws >> director", "answer": "Steven Spielberg"},
+        {"question": "Where was #1 born?", "answer": "Cincinnati"},
+    ]
+    row = {"question": "Where was its director born?", "answer": "Cincinnati", "paragraphs": []}
+    rows = [row | {"id": f"2hop__{n}", "question_decomposition": steps} for n in range(4)]
+    file = tmp_path / "musique_ans_v1.0_train.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    configured(GIN, "data/musique_golden_plans.gin")
+    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.app.composition.english.english_questions"
+    with gin.config_scope("train"):
+        questions, plain = (
+            english_questions(folder=str(tmp_path)),
+            english_questions(folder=str(tmp_path), golden_plans=False),
+        )
+    reward = globalrag_reward(encoder=np.eye)
+    check_rewarded(reward, questions)
+    with pytest.raises(UserError, match="needs a golden plan of every question, and musique/2hop__0 in en"):
+        check_rewarded(reward, plain)
+
+
+@pytest.fixture
+def two_hop_collection(tmp_path):
+    """The English passages of some training questions of two hops, behind the encoder that ships."""
+    world = build_world(0)
+    asked = {question.id for question in atlas_questions("train", ("en",), hops=2, limit=8)}
+    facts = [fact for item in world.two_hops if item.id in asked for fact in (item.first, item.second)]
+    encoder = load_encoder(resolved_folder("atlas/encoder"))
+    build_collection([world.passage(fact, "en") for fact in facts], encoder, tmp_path / "two", language="en")
+    return tmp_path / "two"
+
+
+def taught(tiny, tmp_path, folder, *bindings):
+    sizes = (
+        "STEPS=1",
+        "sft.rows_per_step=4",
+        "sft.collections=@load_collections()",
+        f"load_collections.folder='{folder}'",
+        "train/one_hop/atlas_questions.limit=0",
+        "train/two_hops/atlas_questions.limit=8",
+        "train/two_hops/atlas_questions.copyable=None",
+        "train/oracle_demonstrations.count=12",
+        "validation/oracle_demonstrations.questions=@train/several_questions()",
+        "validation/oracle_demonstrations.count=4",
+        "Layout.row_lengths=(320,)",
+        "Layout.rows=2",
+    )
+    return run("sft", tiny, *sizes, *bindings, gin_files=("globalrag_atlas_sft.gin",), output=tmp_path / "run")
+
+
+def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path, two_hop_collection):
+    assert taught(tiny, tmp_path, two_hop_collection) == 0
+    shown = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
+    learned, given = ("".join(span["text"] for span in shown if span["learned"] is side) for side in (True, False))
+    assert "<information>" in given and "<information>" not in learned
+    assert "<plan>" in learned and "<subAnswer> #2 =" in learned and "<plan>" not in given
+
+
+def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("lcrag.curation.oracle_demonstrations.MOST_FRUITLESS", 1)
+    assert taught(tiny, tmp_path, tiny / "collections") == 2
+    assert "the oracle answered none of 256 questions rightly: demonstrate with" in capfd.readouterr().err
+
+
+def test_the_encoder_embeds_as_queries(tiny):
+    folder = tiny / "collections" / "encoder"
+    encoder, texts = QuestionEncoder(str(folder)), ["Who is something?", "Where?"]
+    assert (encoder(texts) == load_encoder(folder).encode(texts, kind="query")).all()
+    assert encoder.hashes == {"encoder": load_encoder(folder).fingerprint()}
+
+
+def test_a_golden_plan_that_is_none_is_said():
+    question = Question(id="1", dataset="d", language="en", text="Who?", answers=("x",), extra={"plan": {}})
+    with pytest.raises(
+        UserError, match="a golden plan of the questions cannot be used: plan: the plan has no question"
+    ):
+        with_own_plans([question])

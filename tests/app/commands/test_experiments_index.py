@@ -1,0 +1,260 @@
+"""`lcrag index`: from files to collections, whatever happens in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import gin
+import pytest
+from prepared_data import prepared
+
+from lcrag import main
+from lcrag.app.commands.index import indexing
+from lcrag.app.commands.index.judged_queries import add_rows
+from lcrag.data import corpora
+from lcrag.evaluation import read_rows
+from lcrag.retrieval import load_collections
+from lcrag.retrieval.collection import read_meta
+
+PASSAGES = 64  # in eight shards
+
+
+@pytest.fixture
+def passages(tmp_path):
+    """A file of MIRACL's format."""
+    path = tmp_path / "docs.jsonl"
+    rows = [{"docid": f"{n // 4}#{n % 4}", "title": f"T{n // 4}", "text": f"number {n * n}"} for n in range(PASSAGES)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def words_of(tiny, output, sources, *bindings, words=(), gin_files=()):
+    encoder = tiny / "collections" / "encoder"
+    named = {language: str(place) for language, place in sources.items()}
+    own = (f"index.sources={named!r}", f"index.encoder='{encoder}'", "load_encoder.max_tokens=32", *bindings)
+    files = (f"--gin_file={name}" for name in ("index.gin", *gin_files))
+    return ["index", *words, *files, *(f"--gin.{binding}" for binding in own), f"--output_dir={output}"]
+
+
+def index(*arguments, **options):
+    gin.clear_config()
+    return main.run(words_of(*arguments, **options))
+
+
+def fingerprint(folder, language="fi"):
+    return read_meta(folder / language).fingerprint
+
+
+def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
+    output = tmp_path / "out"
+    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1", words=["fi"]) == 0
+    assert f"fi: {PASSAGES} passages; exact index, recall@10 1.000" in capsys.readouterr().out
+    assert load_collections(output).languages == ("fi",)
+    assert sorted(path.name for path in output.iterdir()) == ["encoder", "fi"]
+    assert "index.encoder" in (output / "fi" / "config.gin").read_text()
+    record = json.loads((output / "fi" / "run.json").read_text())
+    assert record["hashes"]["source"] == read_meta(output / "fi").source
+    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
+    assert load_collections(output).languages == ("en", "fi")
+    monkeypatch.setattr(indexing, "open_shards", None)  # what is there is not built again
+    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
+
+
+DYING = """
+import os, signal, sys
+from lcrag import main
+from lcrag.app.commands.index import indexing
+from lcrag.retrieval import building, shards
+from lcrag.retrieval.encoder import Encoder
+
+moment, calls = sys.argv[1], 0
+
+def dying(original, at):
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+    return call
+
+match moment:
+    case "in a shard":
+        Encoder.encode = dying(Encoder.encode, 4)
+    case "between shards":
+        shards.Shards.write = dying(shards.Shards.write, 6)
+    case "putting together":
+        building.write_index = dying(building.write_index, 1)
+    case "at the end":
+        indexing.remove_shards = dying(indexing.remove_shards, 1)
+sys.exit(main.run(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"), [("in a shard", 3), ("between shards", 5), ("putting together", 8), ("at the end", 8)]
+)
+def test_a_kill_at_any_point_costs_no_finished_shard(tiny, tmp_path, passages, monkeypatch, moment, left):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert index(tiny, whole, {"fi": passages}, "index.documents_per_shard=1") == 0
+    line = [
+        sys.executable,
+        "-c",
+        DYING,
+        moment,
+        *words_of(tiny, killed, {"fi": passages}, "index.documents_per_shard=1"),
+    ]
+    assert subprocess.run(line, env=os.environ, capture_output=True).returncode == -signal.SIGKILL
+    finished = list(killed.glob(".fi.shards/[!.]*/shard.json"))
+    assert len(finished) == left
+    embedded = []
+    monkeypatch.setattr(indexing, "configured_encoder", counting(indexing.configured_encoder, embedded))
+    assert index(tiny, killed, {"fi": passages}, "index.documents_per_shard=1") == 0
+    assert sum(embedded) == PASSAGES - 8 * left
+    assert fingerprint(killed) == fingerprint(whole)
+    assert sorted(path.name for path in killed.iterdir()) == ["encoder", "fi"]
+    assert len(load_collections(killed).search(["number 49"], ["fi"], 3)[0]) == 3
+
+
+def counting(load, embedded):
+    """An encoder that notes how many passages it was given."""
+
+    def opened(folder):
+        encoder = load(folder)
+        encode = encoder.encode
+        encoder.encode = lambda texts, kind="query": embedded.append(len(texts)) or encode(texts, kind)
+        return encoder
+
+    return opened
+
+
+def test_a_real_dump_is_cleaned_cut_and_found_by_several_processes(tiny, tmp_path):
+    dump = prepared("wikidump") / "bgwiki-shortened.utf16.xml.bz2"
+    for workers in (0, 2):
+        assert index(tiny, tmp_path / str(workers), {"bg": dump}, f"index.workers={workers}") == 0
+    assert fingerprint(tmp_path / "0", "bg") == fingerprint(tmp_path / "2", "bg")
+    corpus = load_collections(tmp_path / "0").collection("bg").corpus
+    assert corpus[0].id == "558#0" and corpus[0].title == "Григориански календар"
+    assert corpus[0].text.startswith("Григорианският календар (понякога наричан") and len(corpus[0].text.split()) == 100
+
+
+def test_retrieval_is_judged_by_xquad(tiny, tmp_path, monkeypatch, capsys):
+    folder = prepared("xquad")
+    monkeypatch.setenv("LCRAG_DATA", str(folder.parent))
+    sources = {language: folder / f"xquad.{language}.json.gz" for language in ("en", "th")}
+    fewer = ("judged/xquad_questions.languages=('en', 'th')", "judged/xquad_questions.split='test'")
+    assert index(tiny, tmp_path, sources, *fewer, gin_files=["judgements/xquad.gin"]) == 0
+    rows = {(row.language, row.metric): row for row in read_rows(tmp_path / "evaluation.json")}
+    assert rows["all", "recall@100"].count == 2 * rows["th", "recall@1"].count > 400
+    assert 0 < rows["th", "recall@3"].value < rows["th", "recall@100"].value < 1
+    assert "recall@10" in capsys.readouterr().out
+    add_rows(tmp_path / "evaluation.json", list(rows.values()))
+    assert len(read_rows(tmp_path / "evaluation.json")) == len(rows)
+
+
+def test_judgements_of_other_passages_are_a_mistake(tiny, tmp_path, passages, monkeypatch, capsys):
+    monkeypatch.setenv("LCRAG_DATA", str(prepared("miracl").parent))
+    only = "miracl/trec_judgements.languages=('fi',)"
+    assert index(tiny, tmp_path / "out", {"fi": passages}, only, gin_files=["judgements/miracl.gin"]) == 2
+    assert "no passage that miracl judges relevant" in capsys.readouterr().err
+
+
+def test_rows_that_are_skipped_are_counted(tiny, tmp_path, passages, capsys):
+    passages.write_text(passages.read_text() + '{"docid": 5.5, "text": "x"}\n')
+    assert index(tiny, tmp_path / "out", {"fi": passages}) == 2
+    assert "line 65, field" in capsys.readouterr().err
+    gin.clear_config()
+    assert main.run([*words_of(tiny, tmp_path / "out", {"fi": passages}), "--skip_bad_rows"]) == 0
+    assert "1 bad row was left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [('{"docid": 5.5, "text": "x"}', "1 bad row was left out; the first: "), ("", "no document holds any text")],
+)
+def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, row, reason):
+    passages.write_text(f"{row}\n")
+    words = words_of(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'")
+    gin.clear_config()
+    assert main.run([*words, "--skip_bad_rows"]) == 2
+    assert f"the source of fi, {passages}, makes no passage: {reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("bindings", "words", "message"),
+    [
+        ((), ["sv"], "index.sources has no sv: it has fi"),
+        (("index.sources={'in Finnish': 'x'}",), [], "'in Finnish' is not a language code"),
+        (("index.sources={'fi': 'nowhere.xml.bz2'}",), [], "no file at nowhere.xml.bz2"),
+        (("index.sources={}",), [], "index.sources names no source"),
+        (("index.length=0",), [], "index.length is 0"),
+        (("index.documents_per_shard=0",), [], "index.documents_per_shard is 0"),
+        (("index.kind='dump'",), [], "leave the kind out"),
+        (("index.unit='lines'",), [], "index.unit must be"),
+        (("index.encoder='nowhere'",), [], "no encoder at nowhere"),
+    ],
+)
+def test_mistakes_are_one_line(tiny, tmp_path, passages, capsys, bindings, words, message):
+    assert index(tiny, tmp_path / "out", {"fi": passages}, *bindings, words=words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and message in error, error
+
+
+def test_another_configuration_is_refused(tiny, tmp_path, passages, capsys):
+    output = tmp_path / "out"
+    assert index(tiny, output, {"fi": passages}) == 0
+    passages.write_text(passages.read_text() + '{"docid": "new", "text": "x"}\n')
+    assert index(tiny, output, {"fi": passages}) == 2
+    assert "a collection of another source" in capsys.readouterr().err
+    assert len(load_collections(output).collection("fi").corpus) == PASSAGES
+
+
+def test_an_output_folder_is_needed(tiny, passages, capsys):
+    gin.clear_config()
+    assert main.run(words_of(tiny, "x", {"fi": passages})[:-1]) == 2
+    assert "lcrag index needs a folder" in capsys.readouterr().err
+
+
+def test_progress_is_printed_in_lines_where_there_is_no_terminal(tiny, tmp_path, passages, capsys, monkeypatch):
+    monkeypatch.setattr(indexing, "_SECONDS_PER_LINE", 0.0)
+    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.documents_per_shard=1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == PASSAGES // 8 + 1
+    assert lines[1].startswith("fi: ") and "16 passages" in lines[1] and lines[1].endswith("s left")
+    assert lines[-2].startswith("fi: 100.0%; 64 passages")
+
+
+class TestBeam:
+    """The same collections by Apache Beam's direct runner, where it is installed."""
+
+    @pytest.fixture(autouse=True)
+    def _beam(self):
+        pytest.importorskip("apache_beam", reason="needs lcrag[beam]")
+
+    def test_makes_the_same_collection(self, tiny, tmp_path, passages):
+        dump = prepared("wikidump") / "bgwiki-shortened.utf8.xml.bz2"
+        sources = {"fi": passages, "bg": dump}
+        for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
+            assert index(tiny, tmp_path / name, sources, "index.documents_per_shard=1", *bindings) == 0
+        for language in sources:
+            assert fingerprint(tmp_path / "beam", language) == fingerprint(tmp_path / "here", language)
+
+    def test_mistakes_of_workers_are_one_line(self, tiny, tmp_path, passages, capsys):
+        passages.write_text(passages.read_text() + '{"docid": "x"}\n')
+        beam = "index.beam=()"
+        assert index(tiny, tmp_path / "out", {"fi": passages}, beam) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"lcrag: error: {passages}, line 65: ") and "neither text nor contents" in error
+        gin.clear_config()
+        assert main.run([*words_of(tiny, tmp_path / "out", {"fi": passages}, beam), "--skip_bad_rows"]) == 0
+        assert "1 bad row was left out" in capsys.readouterr().err
+
+
+def test_without_beam_the_mend_is_named(tiny, tmp_path, passages, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "lcrag.data.corpora.beam", raising=False)
+    monkeypatch.delattr(corpora, "beam", raising=False)
+    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()") == 2
+    assert "pip install 'lcrag[beam]'" in capsys.readouterr().err

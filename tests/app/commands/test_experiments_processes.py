@@ -1,0 +1,115 @@
+"""Several processes train one policy and learn what one would; one of them writes the run's folder, all are refused it
+together, stop at one step, and continue."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from experiment_parts import json_lines
+from test_experiments_sft import demonstrations, write
+
+JOINED = """
+import signal
+import sys
+from pathlib import Path
+
+import jax
+
+process, processes, port, tests, folder, output, *words = sys.argv[1:]
+jax.distributed.initialize(f"localhost:{port}", num_processes=int(processes), process_id=int(process))
+sys.path.insert(0, tests)
+folder, output, mesh = Path(folder), Path(output), ("policy.mesh=@mesh()", "mesh.data=2")
+"""
+FINE_TUNING = """
+from lcrag.learning.supervised import Imitator
+from test_experiments_sft import sft
+
+rows, stop = words
+
+learn, calls = Imitator.learn, []
+
+def signalled(self, batch):
+    calls.append(None)
+    if len(calls) == int(stop) and process == "1":
+        signal.raise_signal(signal.SIGTERM)
+    return learn(self, batch)
+
+Imitator.learn = signalled
+sys.exit(sft(folder, output, *mesh, rows=Path(rows), steps=4))
+"""
+REINFORCEMENT = """
+from experiment_parts import run
+
+sys.exit(run("train", folder, *mesh, "STEPS=2", *words, output=output))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("localhost", 0))
+        return opened.getsockname()[1]
+
+
+def together(folder, program, *words, processes=2):
+    """Exit status and errors of processes that run a program on two devices; the errors are kept in the folder."""
+    port, devices = free_port(), 2 // processes
+    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    tests, logs, running = Path(__file__).parent, [folder / f"errors_{number}" for number in range(processes)], []
+    try:
+        for number, log in enumerate(logs):
+            line = [sys.executable, "-c", JOINED + program, number, processes, port, tests, *words]
+            with log.open("w") as stderr:
+                process = subprocess.Popen([*map(str, line)], env=environment, stdout=subprocess.DEVNULL, stderr=stderr)
+            running.append(process)
+        status = [process.wait(timeout=900) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return status, [log.read_text() for log in logs]
+
+
+@pytest.mark.slow
+def test_two_processes_write_once_stop_together_and_continue(tiny, tmp_path):
+    """The second one alone is told to stop, in the third step, which both finish and save."""
+    rows, output = write(tmp_path / "rows.jsonl", demonstrations()), tmp_path / "run"
+    status, errors = together(tmp_path, FINE_TUNING, tiny, output, rows, 3)
+    assert status == [143, 143], errors
+    assert {path.name for path in (output / "checkpoints").iterdir()} == {"2", "3"}
+    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
+    assert len(list(output.glob("*tfevents*"))) == 1 and not (output / "report.md").exists()
+    status, errors = together(tmp_path, FINE_TUNING, tiny, output, rows, 0)
+    assert status == [0, 0], errors
+    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert len(list(output.glob("*tfevents*"))) == 2 and (output / "report.md").exists()
+    assert (output / "policy" / "model.safetensors").is_file()
+
+
+def measured(folder):
+    """What a run measured, times aside."""
+    timed = ("seconds/", "tokens_per_second/")
+    return [
+        {name: value for name, value in record.items() if not name.startswith(timed)}
+        for record in json_lines(folder / "metrics.jsonl")
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_with_their_devices_learns(tiny, tmp_path):
+    """Bit for bit: from the same episodes, since each of them has all answers of the searches."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for output, processes in ((one, 1), (two, 2)):
+        status, errors = together(tmp_path, REINFORCEMENT, tiny, output, processes=processes)
+        assert status == [0] * processes, errors
+    assert measured(one) == measured(two) and len(measured(one)) == 2
+    learned = (
+        "policy/model.safetensors",
+        "episodes/step_1.jsonl",
+        *(f"answers/{path.name}" for path in (one / "answers").iterdir()),
+    )
+    assert all((one / path).read_bytes() == (two / path).read_bytes() for path in learned)
+    status, errors = together(tmp_path, REINFORCEMENT, tiny, two, "SEED=1")
+    assert status == [2, 2] and all("holds another run" in error for error in errors), errors

@@ -1,0 +1,195 @@
+"""R-Search end to end: trained with another architecture's model as the reader, its ablations, and its cold start."""
+
+import functools
+import json
+
+import gin
+import jax
+import numpy as np
+import pytest
+from experiment_parts import TOKENIZER, json_lines, one_device, run
+
+from lcrag.app.composition.frozen_models import local_model
+from lcrag.app.composition.method import Method
+from lcrag.atlas import build_world
+from lcrag.curation import oracle_demonstrations
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.methods.r_search.evidence_reader import EvidenceReader
+from lcrag.methods.r_search.program import r_search
+from lcrag.methods.r_search.rewards import r_search_reward
+from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hugging_face
+from lcrag.policy.fingerprint import parameter_fingerprint
+from lcrag.retrieval import Hit
+from lcrag.rewards import token_f1
+from lcrag.sampling import Generation, generate
+from lcrag.testing import tiny_config
+from lcrag.testing.pretended_collections import PretendedCollections
+
+GIN = "r_search_atlas.gin"
+SIZES = (
+    "train.evaluation=None",
+    "STEPS=1",
+    "TRAINING_LANGUAGES=('fi', 'ja')",
+    "train.couplings=2",
+    "Method.samples=4",
+    "Runner.max_tokens=10",
+    "Runner.answer_room=16",
+    "r_search.observation_tokens=48",
+    "local_model.mesh=@one_device()",
+    "local_model.slots=4",
+    "local_model.context=96",
+    "local_model.block=8",
+    "local_model.append_rows=(4,)",
+    "local_model.append_tokens=(48,)",
+    "EvidenceReader.max_tokens=4",
+)
+
+
+@pytest.fixture(scope="module")
+def reader_folder(tmp_path_factory):
+    """A random Llama with the atlas's tokenizer."""
+    folder, tokenizer = tmp_path_factory.mktemp("reader"), load_tokenizer(TOKENIZER)
+    config = tiny_config(family="llama", vocabulary_size=tokenizer.vocabulary_size, layers=1, tie_embeddings=False)
+    save_hugging_face(folder, config, initialise(config, jax.random.key(5)), eos_ids=tokenizer.eos_ids)
+    tokenizer.backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def record(number, answer, evidence, searches=1, formed=True):
+    arrays = {"tokens": np.zeros(3, np.int32), "log_probabilities": np.zeros(3, np.float32)}
+    extra = {"evidence": evidence, "valid_searches": searches, "well_formed_answer": formed}
+    return EpisodeRecord(
+        question=Question(id="1", dataset="d", language="en", text="Capital?", answers=("Lima",)),
+        prompt="Capital?",
+        turns=(),
+        by_policy=np.array([False, True, True]),
+        turn=np.array([-1, 0, 0], np.int32),
+        policy_version=0,
+        outcome=Outcome(answer=answer, extra=extra),
+        counts={"valid_searches": searches} if number else {},
+        finished=True,
+        episode=number,
+        **arrays,
+    )
+
+
+def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder, monkeypatch):
+    """What it answers is what `generate` makes of the same checkpoint, and its score is the evidence reward."""
+    model = local_model(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
+    batches = []
+
+    def remembered(requests):
+        batches.append(requests)
+        return model(requests)
+
+    reader = EvidenceReader(remembered, "atlas", max_tokens=5)
+    method = Method(
+        name="R-Search", program=r_search, reward=r_search_reward(reader), coupling="independent", samples=4
+    )
+    evidences = ["Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima"]
+    scored = method.score([record(n, "Lima", each) for n, each in enumerate(evidences)], step=3)
+    [batch] = batches
+    assert [prompt.split("\n")[2].strip() for prompt, _ in batch] == [each for each in evidences if each]
+    completions = model(batch)
+    alone = [model([request])[0].text for request in batch]
+    assert [each.text for each in completions] == alone  # neighbours and slots change nothing
+    expected = token_f1([text.partition("</answer>")[0].strip() for text in alone], [["Lima"]] * 3)
+    assert scored.rewards["evidence"].tolist() == [expected[0], 0.0, *expected[1:]]
+    assert scored.rewards["format"].tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
+    assert scored.measurements()["episode/valid_searches"] == 0.75  # not counted is 0
+    assert scored.measurements()["reward/evidence"] == pytest.approx(np.mean(scored.rewards["evidence"]))
+
+
+def trained(tiny, folder, output, *bindings, gin_files=()):
+    reader = f"local_model.folder='{folder}'"
+    assert run("train", tiny, *SIZES, reader, *bindings, gin_files=(GIN, *gin_files), output=output) == 0
+    return json_lines(output / "metrics.jsonl")[0]
+
+
+def test_it_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path):
+    measured = trained(tiny, reader_folder, tmp_path / "run")
+    assert {"reward/total", "reward/mixed_f1", "reward/evidence", "reward/format"} <= set(measured)
+    counts = {"valid_searches", "evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer"}
+    assert {f"episode/{name}" for name in (*counts, "malformed_search", "forged_observation")} <= set(measured)
+    parts = sum(measured[f"reward/{name}"] for name in ("mixed_f1", "evidence", "format"))
+    assert measured["reward/total"] == pytest.approx(parts) and measured["sampling_training_gap"] <= 1e-4
+    assert measured["episode/valid_searches"] > 0
+    (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert set(episode["rewards"]) == {"total", "mixed_f1", "evidence", "format"} and json.dumps(episode)
+    hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
+    expected = parameter_fingerprint(load_hugging_face(reader_folder)[1])
+    assert hashes["reader/parameters"] == expected != hashes["policy"]
+    assert hashes["reader/tokenizer"] == hashes["tokenizer"]
+    assert "local_model.context = 96" in (tmp_path / "run" / "config.gin").read_text()
+
+
+@pytest.mark.parametrize(("gin_file", "terms"), [("ablation/no_evidence.gin", 3), ("method/r_search_ppo.gin", 4)])
+def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, gin_file, terms):
+    measured = trained(tiny, reader_folder, tmp_path / "run", gin_files=(gin_file,))
+    assert len([name for name in measured if name.startswith("reward/") and name != "reward/kl_penalty"]) == terms
+    assert ("loss/value" in measured) == ("ppo" in gin_file)
+
+
+def test_a_reader_that_is_not_there_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
+    bindings = (*SIZES, "local_model.folder='nowhere'")
+    assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
+    assert "no model in nowhere" in capfd.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_who_only_asks_needs_no_reader(tiny, tmp_path):
+    bindings = (*SIZES[1:], "local_model.folder='nowhere'", "held_out/atlas_questions.languages=('fi',)")
+    assert run("evaluate", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "asked") == 0
+
+
+class Exact(PretendedCollections):
+    """Finds the passage whose title and label are asked for, and nothing else."""
+
+    def hits(self, query, language, k):
+        found = passages_by_query(language).get(query)
+        return [Hit(id=found.id, title=found.title, text=found.text, score=1.0, language=language)] if found else []
+
+
+@functools.cache
+def passages_by_query(language):
+    return {f"{each.title} {each.text.partition(':')[0]}": each for each in build_world(0).passages(language)}
+
+
+@gin.configurable
+def exact_collections():
+    return Exact(("en", "fi"))
+
+
+@pytest.mark.parametrize("evidence", [True, False])
+def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_path, evidence, monkeypatch):
+    monkeypatch.setattr(oracle_demonstrations, "TOGETHER", 24)
+    bindings = (
+        "STEPS=2",
+        "TRAINING_LANGUAGES=('en', 'fi')",
+        "sft.rows_per_step=4",
+        "sft.collections=@exact_collections()",
+        "local_model.folder='nowhere'",
+        "r_search.observation_tokens=48",
+        "train/oracle_demonstrations.count=12",
+        "validation/oracle_demonstrations.count=4",
+        "train/atlas_questions.copyable=None",
+        "train/atlas_questions.limit=40",
+        "Layout.row_lengths=(240,)",
+        "Layout.rows=2",
+    )
+    files = ("r_search_atlas_sft.gin", *(() if evidence else ("ablation/no_evidence.gin",)))
+    assert run("sft", tiny, *bindings, gin_files=files, output=tmp_path / "run") == 0
+    shown = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
+    learned, given = ("".join(span["text"] for span in shown if span["learned"] is side) for side in (True, False))
+    assert "<observation>" in given and "<observation>" not in learned and "<search>" in learned
+    assert ("</original_evidence><answer>" in learned) is evidence
+
+
+def test_generate_and_the_reader_agree(reader_folder):
+    """Greedy, the sampler behind the reader writes what the library's own `generate` writes."""
+    model = local_model(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
+    tokenizer, (config, params) = load_tokenizer(reader_folder), load_hugging_face(reader_folder)
+    prompts = ["Where?\n", "Peru: capital: Lima\n"]
+    wanted = generate(config, params, tokenizer, prompts, max_tokens=5, temperature=0.0)
+    asked = [(prompt, Generation(max_tokens=5, temperature=0.0)) for prompt in prompts]
+    assert [each.text for each in model(asked)] == [each.text for each in wanted]

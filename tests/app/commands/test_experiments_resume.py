@@ -1,0 +1,128 @@
+"""Stopping and continuing a run changes nothing, bit for bit."""
+
+import random
+import signal
+import time
+
+import pytest
+from experiment_parts import assert_same_bits, contents, json_lines, measured, run, saved_state
+
+from lcrag.app.composition.method import Method
+from lcrag.learning.learner import Learner
+from lcrag.retrieval import Collections
+
+# A reference policy, mini-batches and a schedule: everything that could forget where it was.
+BINDINGS = (
+    "train.evaluation=None",
+    "train.episodes_every=1",
+    "train.checkpoint_every=2",
+    "train.updates_per_rollout=2",
+    "PolicyGradient.kl_coefficient=0.01",
+    "adamw.steps=6",
+    "adamw.warmup_share=0.5",
+)
+
+
+def train(tiny, output, steps=6):
+    return run("train", tiny, *BINDINGS, f"train.steps={steps}", output=output)
+
+
+@pytest.fixture(scope="module")
+def straight(tiny, tmp_path_factory):
+    output = tmp_path_factory.mktemp("straight") / "run"
+    assert train(tiny, output) == 0
+    return output
+
+
+def results_of(folder):
+    """The whole train state, every number that is no timing, and every episode."""
+    episodes = [json_lines(folder / "episodes" / f"step_{step}.jsonl") for step in range(6)]
+    return saved_state(folder, 6), measured(folder), episodes
+
+
+def assert_same(folder, other):
+    (leaves, metrics, episodes), (other_leaves, other_metrics, other_episodes) = results_of(folder), results_of(other)
+    assert len(leaves) > 20
+    assert_same_bits(leaves, other_leaves)
+    assert metrics == other_metrics and len(metrics) == 6
+    assert episodes == other_episodes
+
+
+def test_the_run_learns_something(straight, tiny):
+    metrics = json_lines(straight / "metrics.jsonl")
+    assert max(record["gradient_norm"] for record in metrics) > 0 and max(r["loss/kl"] for r in metrics) > 0
+    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
+    assert (straight / "policy" / "model.safetensors").read_bytes() != (
+        tiny / "policy" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_three_steps_and_three_more_are_six(tiny, straight, tmp_path):
+    assert train(tiny, tmp_path / "run", steps=3) == 0
+    assert len(json_lines(tmp_path / "run" / "metrics.jsonl")) == 3
+    assert train(tiny, tmp_path / "run") == 0
+    assert_same(tmp_path / "run", straight)
+
+
+def test_an_interrupted_step_is_done_again(tiny, straight, tmp_path, monkeypatch, capsys):
+    """Interrupted in step 3: step 2 is behind the last checkpoint and runs again, its record is not doubled."""
+    score = Method.score
+
+    def interrupted(self, records, step):
+        if step == 3:
+            raise KeyboardInterrupt
+        return score(self, records, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "score", interrupted)
+        assert train(tiny, tmp_path / "run") == 130
+    assert "the same command continues" in capsys.readouterr().err
+    assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+    assert train(tiny, tmp_path / "run") == 0
+    assert_same(tmp_path / "run", straight)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_last_finished_step(tiny, straight, tmp_path, monkeypatch, capsys, number):
+    """SIGTERM in the rollout of step 3, which is abandoned; Ctrl-C in the update of step 2, which is finished."""
+    score, learn, updated = Method.score, Learner.learn, []
+
+    def signalled_score(self, records, step):
+        if step == 3 and number == signal.SIGTERM:
+            signal.raise_signal(number)
+        return score(self, records, step)
+
+    def signalled_learn(self, trajectories):
+        updated.append(None)
+        if len(updated) == 3 and number == signal.SIGINT:
+            signal.raise_signal(number)
+        return learn(self, trajectories)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "score", signalled_score)
+        patch.setattr(Learner, "learn", signalled_learn)
+        assert train(tiny, tmp_path / "run") == 128 + number
+    assert "the same command continues" in capsys.readouterr().err
+    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"2", "3"}
+    assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+    assert train(tiny, tmp_path / "run") == 0
+    assert_same(tmp_path / "run", straight)
+
+
+def test_slow_searches_change_nothing(tiny, straight, tmp_path, monkeypatch):
+    search, delays = Collections.search, random.Random(0)
+
+    def delayed(self, *arguments):
+        time.sleep(delays.random() * 0.02)
+        return search(self, *arguments)
+
+    monkeypatch.setattr(Collections, "search", delayed)
+    assert train(tiny, tmp_path / "run") == 0
+    assert_same(tmp_path / "run", straight)
+
+
+def test_a_finished_run_has_nothing_to_do(tiny, straight):
+    before = contents(straight)
+    assert train(tiny, straight) == 0
+    changed = {path.name for path, content in contents(straight).items() if before.get(path) != content}
+    assert all(name in ("run.json", "report.md", "training.png") or "tfevents" in name for name in changed)

@@ -1,0 +1,92 @@
+"""Sentinels: what they log, when they stop a run, what they leave behind, and how the run goes on."""
+
+import math
+
+import pytest
+from experiment_parts import json_lines, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcrag.app.cli.gin_files import read_file
+from lcrag.app.commands.train.sentinels import NO_LIMITS, WATCHED, Sentinels, broken_limit
+from lcrag.errors import UserError
+
+BINDINGS = ("train.evaluation=None", "train.episodes_every=100", "train.checkpoint_every=1", "STEPS=4")
+STRICT = ("Sentinels.least={'entropy': 99.0}", "Sentinels.most={}", "Sentinels.patience=3", "Sentinels.shown=2")
+
+
+def test_what_is_watched_is_always_logged(tiny, tmp_path):
+    assert run("train", tiny, "train.evaluation=None", "STEPS=1", output=tmp_path / "run") == 0
+    (record,) = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert record.keys() >= WATCHED.keys()
+    assert 0 <= record["episode/repetition"] < 1 and 0 <= record["episode/search_rate"] <= 1
+    assert record["ratio/tail"] == 0, "one update a rollout is on-policy"
+
+
+def test_a_broken_limit_stops_the_run_with_a_dump(tiny, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert run("train", tiny, *BINDINGS, *STRICT, output=output) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: a sentinel stopped the run at step 2") and error.count("\n") == 1
+    assert "entropy was below 99 for 3 steps" in error and str(output / "sentinels" / "step_2.txt") in error
+    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
+    episodes = json_lines(output / "episodes" / "step_2.jsonl")
+    dump = (output / "sentinels" / "step_2.txt").read_text()
+    assert f"The 2 worst of {len(episodes)} episodes" in dump and "[policy]" in dump and "golds: " in dump
+    assert all(name in dump for name in WATCHED)
+    shown = [all(turn["text"].strip() in dump for turn in episode["turns"]) for episode in episodes]
+    assert sum(shown) >= 2
+
+
+def test_the_same_command_stops_again_and_a_looser_limit_goes_on(tiny, tmp_path, capsys):
+    output = tmp_path / "run"
+    for _ in range(2):  # the second time the steps in a row are read from the log
+        assert run("train", tiny, *BINDINGS, *STRICT, output=output) == 2
+        assert "at step 2, because entropy was below 99 for 3 steps" in capsys.readouterr().err
+    assert run("train", tiny, *BINDINGS, *STRICT, "Sentinels.least={'entropy': 0.0}", output=output) == 0
+    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("binding", "part"),
+    [
+        ("Sentinels.least={'entropyy': 1.0}", "Sentinels.least names 'entropyy'"),
+        ("Sentinels.most={'reward/total': 1.0}", "use entropy, ratio/tail"),
+        ("Sentinels.patience=0", "Sentinels.patience is 0"),
+        ("Sentinels.most={'entropy': 'high'}", "Sentinels.most must be"),
+    ],
+)
+def test_impossible_sentinels(binding, part, tiny, tmp_path, capsys):
+    assert run("train", tiny, binding, output=tmp_path / "run") == 2
+    assert part in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_unknown_metrics_are_refused_at_once():
+    with pytest.raises(UserError, match="no sentinel watches"):
+        Sentinels(most={"loss/policy": 1.0})
+
+
+LIMITS = Sentinels(least={"entropy": 0.5}, most={"episode/repetition": 0.7}, patience=2)
+VALUES = st.sampled_from([0.0, 0.4, 0.6, 0.8, math.nan, None])
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), max_size=6))
+def test_only_the_last_steps_in_a_row_count(values):
+    records = [{"entropy": entropy, "episode/repetition": repetition} for entropy, repetition in values]
+    low = [entropy is not None and entropy < 0.5 for entropy, _ in values]
+    high = [repetition is not None and repetition > 0.7 for _, repetition in values]
+    alarm = broken_limit(LIMITS, records)
+    expected = len(values) >= 2 and (all(low[-2:]) or all(high[-2:]))
+    assert (alarm is not None) == expected
+    if alarm is not None:
+        assert alarm.above == (not all(low[-2:])) and len(alarm.values) == 2
+    assert broken_limit(NO_LIMITS, records) is None
+
+
+def test_the_packaged_limits_are_of_what_is_watched():
+    (least, most) = (
+        next(binding.value for binding in read_file("sentinels.gin") if binding.key == f"Sentinels.{side}")
+        for side in ("least", "most")
+    )
+    Sentinels(least=least, most=most)
+    assert set(least) | set(most) == set(WATCHED), "every sentinel has a limit"

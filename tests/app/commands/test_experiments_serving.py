@@ -1,0 +1,144 @@
+"""`lcrag serve`, and experiments that search behind a service."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import gin
+import httpx2
+import pytest
+from experiment_parts import json_lines, run
+
+from lcrag import main
+from lcrag.app.commands.serve.serving import warm_up
+from lcrag.retrieval import load_collections
+from lcrag.retrieval.service import make_application
+from lcrag.testing.local_server import answered_while_stopping, served
+from lcrag.testing.pretended_collections import PretendedCollections
+
+TIMED = ("seconds/", "tokens_per_second/", "slots/", "compiled")
+
+
+@pytest.fixture(scope="module")
+def collections(tiny):
+    return load_collections(tiny / "collections")
+
+
+@pytest.fixture(scope="module")
+def service(collections):
+    with served(make_application(collections)) as url:
+        yield url
+
+
+def remotely(url):
+    parts = ("train", "evaluate", "sample")
+    return [*(f"{part}.collections=@remote_collections()" for part in parts), f"remote_collections.url='{url}'"]
+
+
+def untimed(path):
+    rows = json_lines(path / "metrics.jsonl")
+    return [{name: value for name, value in row.items() if not name.startswith(TIMED)} for row in rows]
+
+
+def test_training_behind_our_service_is_the_same_training(tiny, service, tmp_path):
+    bindings = ("STEPS=2", "train.evaluation=None", "train.episodes_every=1")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert run("train", tiny, *bindings, output=here) == 0
+    assert run("train", tiny, *bindings, *remotely(service), output=there) == 0
+    assert untimed(here) == untimed(there)
+    for step in range(2):
+        name = f"episodes/step_{step}.jsonl"
+        assert json_lines(here / name) == json_lines(there / name)
+    hashes = [json.loads((each / "run.json").read_text())["hashes"] for each in (here, there)]
+    assert hashes[0] == hashes[1] and {"policy", "questions", "collection/en"} <= hashes[0].keys()
+
+
+def test_a_run_goes_on_when_the_service_has_moved(tiny, collections, tmp_path):
+    bindings = ("train.evaluation=None", "train.checkpoint_every=1", "train.steps=1")
+    with served(make_application(collections)) as url:
+        assert run("train", tiny, *bindings, *remotely(url), output=tmp_path / "run") == 0
+    with served(make_application(collections)) as url:
+        assert run("train", tiny, *bindings, "train.steps=2", *remotely(url), output=tmp_path / "run") == 0
+    assert [row["step"] for row in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1]
+
+
+def test_searching_search_r1_style(tiny, service, capsys):
+    """Our own service takes requests without languages too, in its default language."""
+    bindings = ("sample.collections=@search_r1_collections()", f"search_r1_collections.urls={{'en': '{service}'}}")
+    status = run("sample", tiny, *bindings, "hierarchical_search.route=@native_only", words=["Which?"])
+    assert status == 0 and "answer:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bindings", "part"),
+    [
+        (remotely("http://127.0.0.1:9"), "the retrieval service at http://127.0.0.1:9 does not answer"),
+        (
+            ["sample.collections=@web_collections()", "web_collections.engine=@serp_api()",
+             "web_collections.languages=('en',)", "serp_api.key_variable='NOT_SET_ANYWHERE'"],
+            "NOT_SET_ANYWHERE is not set",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_of_a_client_are_one_line(tiny, capsys, bindings, part):
+    patience = ["remote_collections.patience=@Patience()", "Patience.first_wait_seconds=0.01"]
+    extra = patience if "remote" in bindings[0] else []
+    assert run("sample", tiny, *bindings, *extra, words=["Which?"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error, error
+
+
+def serve_words(tiny, *bindings):
+    parts = (f"load_collections.folder='{tiny / 'collections'}'", *bindings)
+    return ["serve", *(f"--gin.{binding}" for binding in parts)]
+
+
+@pytest.mark.parametrize(
+    ("binding", "part"),
+    [
+        ("serve.default_language='xx'", "no collection in the default language 'xx'"),
+        ("serve.window_seconds=-1.0", "serve.window_seconds is -1.0"),
+        ("serve.limits=@ServiceLimits()", "ServiceLimits.queries is 0"),
+        ("serve.port=99999", "cannot listen on 127.0.0.1:99999"),
+    ],
+)
+def test_mistakes_of_a_server_are_one_line(tiny, capsys, binding, part):
+    gin.clear_config()
+    zero = ["ServiceLimits.queries=0"] if "limits" in binding else []
+    assert main.run(serve_words(tiny, "serve.port=0", binding, *zero)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error, error
+
+
+def test_only_what_compiles_is_warmed_up(collections, monkeypatch):
+    elsewhere = PretendedCollections()
+    warm_up(elsewhere, (1, 4))
+    assert not elsewhere.calls
+    sizes = []
+    monkeypatch.setattr(collections, "search", lambda queries, languages, k: sizes.append(len(set(queries))))
+    warm_up(collections, (1, 4))
+    assert sizes == [1, 4]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_stop_finishes_what_it_has(tiny, stop):
+    patient = ("serve.limits=@ServiceLimits()", "ServiceLimits.body_seconds=60.0")
+    words = ["-m", "lcrag.main", *serve_words(tiny, "serve.port=0", "serve.warm_up_queries=(1,)", *patient)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, *words], **pipes, text=True, env=os.environ) as server:
+        try:
+            line = server.stdout.readline()
+            address = re.search(r"serving ar, .* at (http://127.0.0.1:\d+)/retrieve", line)[1]
+            body = {"queries": ["a", "b"], "languages": ["fi", "zh"], "topk": 2, "return_scores": True}
+            status, answer = answered_while_stopping(server, address, "/retrieve", body, stop)
+            rest, errors = server.communicate(timeout=60)
+        finally:
+            server.kill()
+    assert status == 200
+    assert [[hit["document"]["language"] for hit in hits] for hits in answer["result"]] == [["fi"] * 2, ["zh"] * 2]
+    assert (server.returncode, errors, rest) == (0, "", "stopped; the requests in flight were finished\n")
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{address}/healthz")

@@ -1,0 +1,85 @@
+"""Translation and search by gin: the cold start's demonstrations, and a step with and without translation."""
+
+import pytest
+from experiment_parts import json_lines, run
+
+from lcrag.atlas import build_world
+from lcrag.data.constructed import KIVARI, vocabulary_of
+from lcrag.errors import UserError
+from lcrag.methods.translate_r1.search_oracle import TranslatingOracle
+
+GIN, SFT, ABLATION = (
+    "translate_and_search_atlas.gin",
+    "translate_and_search_atlas_sft.gin",
+    "ablation/no_translation.gin",
+)
+SIZES = (
+    "train.evaluation=None",
+    "STEPS=1",
+    "train.couplings=4",
+    "train/atlas_questions.copyable=True",
+    "held_out/atlas_questions.limit=1",
+    "translate_and_search.observation_tokens=48",
+)
+
+
+def english_and_kivari():
+    english = build_world(0).questions("train", ("en",), 1, True)[0]
+    table = KIVARI.over(vocabulary_of([english.text]))
+    return english, table
+
+
+def test_the_teacher_has_translated_what_it_cannot_read():
+    import dataclasses
+
+    english, table = english_and_kivari()
+    asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
+    called = TranslatingOracle().next_text(asked, [("environment", asked.text)])
+    assert called.startswith('<tool_call>{"name":"translate"') and asked.text in called
+    turns = [("environment", asked.text), ("policy", called)]
+    turns.append(("environment", f"<tool_response>\n{english.text}\n</tool_response>\n"))
+    searched = TranslatingOracle().next_text(asked, turns)
+    assert searched == TranslatingOracle().next_text(english, [("environment", english.text)])
+    assert searched.startswith("<search> ") and english.extra["entity"] in searched
+    with pytest.raises(UserError, match="cannot read question .* in 'qki' without a translation"):
+        TranslatingOracle(calls=0).next_text(asked, [])
+
+
+@pytest.mark.parametrize("ablation", [(), (ABLATION,)])
+def test_a_step(tiny, tmp_path, ablation):
+    assert run("train", tiny, *SIZES, gin_files=(GIN, *ablation), output=tmp_path / "run") == 0
+    [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/c3_recall", "reward/task", "reward/cost", "episode/tool_calls", "episode/searches"} <= set(measured)
+    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert len(episodes) == 32 and {episode["language"] for episode in episodes} <= {"en", "fr", "fi", "qki"}
+    assert len({episode["group"] for episode in episodes}) == 4
+
+
+@pytest.mark.parametrize("ablation", [(), (ABLATION,)])
+def test_the_cold_start(tiny, tmp_path, ablation):
+    bindings = (
+        "STEPS=1",
+        "HOME_LANGUAGES=('en',)",
+        "sft.rows_per_step=12",
+        "sft.collections=@load_collections()",
+        "train/oracle_demonstrations.count=12",
+        "validation/oracle_demonstrations.count=4",
+        # the collections' six passages are about facts of this split
+        "train/atlas_questions.split='unseen'",
+        "validation/atlas_questions.split='unseen'",
+        "vocabulary/train/atlas_questions.split='unseen'",
+        "train/atlas_questions.limit=None",
+        "train/atlas_questions.copyable=True",
+        "translate_and_search.passages=6",
+        "translate_and_search.observation_tokens=200",
+        "Layout.row_lengths=(480,)",
+        "Layout.rows=2",
+    )
+    assert run("sft", tiny, *bindings, gin_files=(SFT, *ablation), output=tmp_path / "run") == 0
+    rows = json_lines(tmp_path / "run" / "rows.jsonl")
+    texts = ["".join(span["text"] for span in row["spans"] if span["learned"]) for row in rows]
+    given = ["".join(span["text"] for span in row["spans"] if not span["learned"]) for row in rows]
+    translated = [text for text in texts if "<tool_call>" in text]
+    assert bool(translated) is not bool(ablation)
+    assert all(text.index("</tool_call>") < text.index("<search>") for text in translated if "<search>" in text)
+    assert any("<tool_response>" in text for text in given) is not bool(ablation)

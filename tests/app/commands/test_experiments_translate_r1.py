@@ -1,0 +1,111 @@
+"""Translate-R1 by gin: a step with every part, the six methods, and a translator that is not there."""
+
+import gin
+import pytest
+from experiment_parts import json_lines, run
+from fastapi.testclient import TestClient
+
+from lcrag import main
+from lcrag.app.cli.gin_files import read_file
+from lcrag.app.commands.serve import serving
+from lcrag.methods.translate_r1.cost_adjustment import METHODS
+
+FILES = ("method/translate_r1.gin", "translator/lookup.gin")
+ABLATIONS = {
+    "none": (0, "none"),
+    "free": (2, "none"),
+    "flat": (2, "flat"),
+    "otc": (2, "otc"),
+    "ungated": (2, "group_relative"),
+    "gated": (2, "gated"),
+}
+SIZES = (
+    "train.collections=@NoCollections()",
+    "evaluate.collections=@NoCollections()",
+    "train.evaluation=None",
+    "STEPS=1",
+    "train.couplings=2",
+    "train.questions=@constructed_questions()",
+    "constructed_questions.questions=@train/atlas_questions()",
+    "constructed_questions.vocabulary=@english_vocabulary()",
+    "english_vocabulary.questions=@train/atlas_questions()",
+    "TRAINING_LANGUAGES=('en',)",
+    "translate_r1.wording='atlas'",
+    "cost.reward=@answer_only()",
+)
+
+
+def test_a_step_with_the_gated_cost(tiny, tmp_path):
+    assert run("train", tiny, *SIZES, gin_files=FILES, output=tmp_path / "run") == 0
+    [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/total", "reward/task", "reward/exact_match", "reward/cost", "reward/cost_fired"} <= set(measured)
+    assert {"episode/tool_calls", "episode/tool_errors", "episode/tool_error_unknown_tool"} <= set(measured)
+    assert measured["episode/searches"] == 0 and measured["sampling_training_gap"] <= 1e-4
+    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert len(episodes) == 16 and len({episode["group"] for episode in episodes}) == 2
+    assert {episode["language"] for episode in episodes} <= {"qki", "qto"}
+    assert all(episode["outcome"]["extra"] == {"tool_calls": 0} for episode in episodes)
+    config = (tmp_path / "run" / "config.gin").read_text()
+    assert "PolicyGradient.ratio = 'sequence'" in config and "cost.minimum_native_correct = 6" in config
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_six_methods_differ_in_calls_and_costs_alone(name):
+    values = {}
+    for file in ("method/translate_r1.gin", f"ablation/translate_r1_{name}.gin"):
+        values |= {binding.key: binding.value for binding in read_file(file)}
+    assert (values["translate_r1.calls"], values["cost.method"]) == ABLATIONS[name]
+    assert values["cost.method"] in METHODS and values["Method.name"] == values["evaluate.label"]
+    own = {binding.key for binding in read_file(f"ablation/translate_r1_{name}.gin")}
+    assert own <= {"Method.name", "evaluate.label", "translate_r1.calls", "cost.method"}
+
+
+def test_a_missing_translator_is_said_before_the_folder_is_claimed(tiny, tmp_path, capfd):
+    assert run("train", tiny, *SIZES, gin_files=FILES[:1], output=tmp_path / "run") == 2
+    said = capfd.readouterr().err
+    assert said.startswith("lcrag: error: the program of question atlas/") and "has no translator" in said
+    assert "gin/translator" in said and not (tmp_path / "run").exists()
+    none = (FILES[0], "ablation/translate_r1_none.gin")
+    assert run("train", tiny, *SIZES, gin_files=none, output=tmp_path / "none") == 0
+
+
+@pytest.mark.parametrize(
+    ("binding", "clue"),
+    [
+        ("Method.samples=4", "groups have 4 samples, so the gate would never open"),
+        ("translate_r1.targets=('en', 'xx')", "unknown language 'xx'"),
+        ("translate_r1.response_tokens=0", "translate_r1.response_tokens is 0: give it 1 or more"),
+        ("translate_r1.calls=-1", "translate_r1.calls is -1: give it 0 or more"),
+    ],
+)
+def test_mistakes_are_said_before_the_folder_is_claimed(binding, clue, tiny, tmp_path, capfd):
+    assert run("train", tiny, *SIZES, binding, gin_files=FILES, output=tmp_path / "run") == 2
+    error = capfd.readouterr().err
+    assert error.startswith("lcrag: error: ") and clue in error and not (tmp_path / "run").exists()
+
+
+def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
+    answers = []
+
+    def ask(application, listener, longest):
+        with TestClient(application) as client:
+            body = {"texts": ["Vok", "3 + 4"], "target": "en"}
+            answers.extend([client.post("/translate", json=body).json(), client.get("/healthz").json(), longest])
+            answers.append(client.post("/retrieve", json={"queries": ["who"]}).json()["detail"])
+
+    monkeypatch.setattr(serving, "run_until_stopped", ask)
+    (tmp_path / "words.txt").write_text("who\nwhere\n")
+    gin.clear_config()
+    bindings = (
+        "serve.translator=@LookUpTranslator()",
+        "serve.port=0",
+        "LookUpTranslator.vocabulary=@english_vocabulary()",
+        f"english_vocabulary.file='{tmp_path / 'words.txt'}'",
+    )
+    assert main.run(["serve", "--gin_file=serve_translator.gin", *(f"--gin.{each}" for each in bindings)]) == 0
+    said = capsys.readouterr().out
+    assert "translations at http://127.0.0.1:" in said and "/retrieve" not in said
+    translated, health, longest, refusal = answers
+    assert translated["translations"][1] == {"text": "3 + 4"} and set(translated["translations"][0]) == {"failure"}
+    assert health["status"] == "ok" and longest == 300.0
+    assert refusal == "the request names no languages and there is no default: there are none"

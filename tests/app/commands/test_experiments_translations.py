@@ -1,0 +1,352 @@
+"""`lcrag curate translations` by command: a stand-in endpoint that fails at every stage, a kill, and what follows."""
+
+import codecs
+import collections
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import gin
+import jax
+import pytest
+from experiment_parts import TOKENIZER, contents, json_lines
+from rich.console import Console
+
+from lcrag import main
+from lcrag.app.commands.curate import translation_progress
+from lcrag.app.commands.curate.translating import tier_places
+from lcrag.app.commands.curate.translation_progress import FillingProgress
+from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
+from lcrag.methods.translate_r1.pipeline import STAGES, Ask
+from lcrag.policy import initialise, load_tokenizer, save_hugging_face
+from lcrag.testing import tiny_config
+from lcrag.testing.local_server import served
+from lcrag.testing.stand_in_chat import stand_in_chat
+
+pytest.importorskip("openai")
+
+ROOT = Path(__file__).parents[3]
+# A process whose functions are checked as here: gin sees the defaults of the others, and would call this another run.
+AS_HERE = "import runpy, sys; runpy.run_path('tests/conftest.py'); from lcrag.main import run; run(sys.argv[1:])"
+
+# A name in the problem says what goes wrong with it, and at which stage.
+FAILURES = {
+    "Silva": "forward translation",
+    "Rhea": "heuristics",
+    "Shaw": "heuristics",
+    "Longo": "heuristics",
+    "Ecco": "heuristics",
+    "Muto": "back-translation",
+    "Lossy": "back-translation",
+    "Dirk": "judge",
+    "Vago": "judge",
+}
+SOUND = ("Anna", "Bert", "Cleo", "Dora", "Emil", "Faye", "Gina")
+NAMES = (*FAILURES, *SOUND)
+
+
+def problem(name):
+    return f"{name} has 3 apples and buys 5 more at the market in town. How many apples does {name} have now?"
+
+
+def turned(text):
+    """What the stand-in calls a translation, and its back-translation too."""
+    return codecs.encode(text, "rot13")
+
+
+def speak(prompt):
+    """A model that translates by turning letters, and fails as the names want it."""
+    if "<original>" in prompt:
+        answer = {"Dirk": "DIFFERENT", "Vago": "It depends."}
+        name = next(name for name in NAMES if name in prompt)
+        return f"Let me see. <verdict>{answer.get(name, 'same')}</verdict>"
+    text = re.search(r"<input>\n(.*)\n</input>", prompt, re.DOTALL)[1]
+    if "from English to" in prompt:
+        name = next((name for name in NAMES if name in text), "")
+        said = {"Rhea": "la" * 50, "Shaw": "x", "Longo": " ".join(map(str, range(1000, 1100))), "Ecco": text}
+        return "I cannot." if name == "Silva" else f"<output>{said.get(name, turned(text))}</output>"
+    name = next((name for name in NAMES if name in turned(text)), "")
+    said = {"Lossy": "Nothing at all is left."}.get(name, turned(text).replace("at the market ", ""))
+    return "I cannot." if name == "Muto" else f"<output>{said}</output>"
+
+
+class Served:
+    """Answers by `speak`, and counts the requests by their prompts; `before` is called with the number of each."""
+
+    def __init__(self, before=lambda number: None, speak=speak):
+        self.prompts, self._before, self._speak, self._lock = collections.Counter(), before, speak, threading.Lock()
+
+    def __call__(self, prompt):
+        with self._lock:
+            self.prompts[prompt] += 1
+            number = self.prompts.total()
+        return self._before(number) or self._speak(prompt)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A file of problems, of which one is too short of language and one in two languages."""
+    rows = [
+        {"id": name, "language": "en", "question": problem(name), "answers": ["8"], "extra": {"domain": "mathematics"}}
+        for name in NAMES
+    ]
+    rows.append(rows[-1] | {"id": "formula", "question": "$1 + 2 = 3$ + 4"})
+    rows.append(rows[-2] | {"language": "fi", "question": "Montako omenaa Ginalla on?"})
+    path = tmp_path / "source.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
+def words(source, output, url, *bindings):
+    given = (
+        f"source/jsonl_questions.files=['{source}']",
+        "LANGUAGES=('en', 'fi', 'am')",
+        "translations.places=5",
+        "translator/EndpointModel.model='strong'",
+        "judge/EndpointModel.model='stern'",
+        f"EndpointModel.url='{url}/v1'",
+        "EndpointModel.attempts=1",
+    )
+    line = ["curate", "translations", "--gin_file=curate_translations.gin", f"--output_dir={output}"]
+    return line + [f"--gin.{binding}" for binding in (*given, *bindings)]
+
+
+def curate(*arguments):
+    """Runs the command in this process, as a fresh process would; returns its exit status."""
+    gin.clear_config()
+    return main.run(words(*arguments))
+
+
+@pytest.fixture
+def finished(source, tmp_path):
+    """The output of a whole run."""
+    with served(stand_in_chat(chat := Served())) as url:
+        assert curate(source, tmp_path / "finished", url) == 0
+    assert set(chat.prompts.values()) == {1, 4} or set(chat.prompts.values()) == {1}
+    return tmp_path / "finished"
+
+
+def results(folder):
+    """What does not depend on when answers came and on what an earlier call had asked."""
+    named = {path.name: content for path, content in contents(folder).items()}
+    requests = sorted(named.pop("requests.jsonl").splitlines())
+    return {name: content for name, content in named.items() if name != "run.json"} | {"requests": requests}
+
+
+def test_every_stage_removes_and_every_place_is_filled(finished):
+    report = json.loads((finished / "report.json").read_text())
+    assert report["sources"] == {"mathematics": {"read": 17, "removed": {"too little natural language": 1}}}
+    english, finnish, amharic = report["languages"]
+    assert (english["filled"], english["attempts"]) == (5, 5) and english["chrf"] is None
+    for language in (finnish, amharic):
+        assert language["filled"] == language["places"] == 5
+        removed = sum(sum(causes.values()) for causes in language["removed"].values())
+        assert language["attempts"] == 5 + removed and 0.8 < language["chrf"] < 1
+    attempts = json_lines(finished / "attempts.jsonl")
+    assert all(row["removed_by"] == FAILURES.get(row["id"]) for row in attempts if row["language"] not in ("en",))
+    assert (finished / "report.md").read_text().count("| Amharic | 5 | 5 |") == 1
+    rows = json_lines(finished / "requests.jsonl")
+    assert report["requests"] == dict(sorted(collections.Counter(row["role"] for row in rows).items()))
+
+
+def test_what_is_written_is_read_as_coupled_questions(finished):
+    questions = jsonl_questions([finished / "questions.jsonl"], dataset="made", bad_rows=BadRows())
+    assert collections.Counter(question.language for question in questions) == {"en": 5, "fi": 5, "am": 5}
+    by_id = collections.defaultdict(dict)
+    for question in questions:
+        by_id[question.id][question.language] = question
+        assert question.answers == ("8",) and question.domain == "mathematics"
+    several = [versions for versions in by_id.values() if len(versions) == 3]
+    assert several  # the order of the sources is the same in every language
+    assert any("Montako" in versions["fi"].text for versions in by_id.values() if "fi" in versions)
+    made = next(versions["am"] for versions in by_id.values() if "am" in versions)
+    assert made.extra["original"] == turned(made.text) and made.extra["translated_from"] == "en"
+
+
+def test_a_place_is_given_up_after_so_many_sources(source, tmp_path):
+    with served(stand_in_chat(Served(speak=lambda prompt: "I cannot."))) as url:
+        options = ("LANGUAGES=('am',)", "translations.places=1", "translations.attempts=3")
+        assert curate(source, tmp_path / "run", url, *options) == 2
+    [language] = json.loads((tmp_path / "run" / "report.json").read_text())["languages"]
+    assert (language["filled"], language["attempts"]) == (0, 3)
+
+
+def test_a_pool_that_is_too_small_is_used_up(source, tmp_path):
+    with served(stand_in_chat(Served())) as url:
+        assert curate(source, tmp_path / "run", url, "LANGUAGES=('am',)", "translations.places=12") == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    [language] = report["languages"]
+    assert (language["filled"], language["attempts"]) == (len(SOUND), len(NAMES))
+    assert set(language["removed"]) == set(STAGES[1:]) and all(language["removed"].values())
+    assert language["removed"]["heuristics"] == {
+        "repeats itself": 1, "too short": 1, "too long": 1, "a copy of the source": 1
+    }  # fmt: skip
+    assert language["removed"]["judge"] == {"DIFFERENT": 1, "neither SAME nor DIFFERENT": 1}
+    assert report["requests"]["judge"] == len(SOUND) + 1 + 4  # three retries for the vague one
+
+
+def test_languages_together_share_their_questions(source, tmp_path):
+    with served(stand_in_chat(Served())) as url:
+        assert curate(source, tmp_path / "run", url, "translations.together=True") == 0
+    rows = json_lines(tmp_path / "run" / "questions.jsonl")
+    assert set(collections.Counter(row["id"] for row in rows).values()) == {3} and len(rows) == 15
+
+
+def test_a_killed_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, finished):
+    output, process, in_flight, killed_at = tmp_path / "run", None, 3, 14
+
+    def kill(number):
+        if number == killed_at:
+            os.kill(process.pid, signal.SIGKILL)
+
+    with served(stand_in_chat(chat := Served(before=kill))) as url:
+        line = words(source, output, url, f"EndpointModel.in_flight={in_flight}")
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "tests" / "shell")}
+        process = subprocess.Popen([sys.executable, "-c", AS_HERE, *line], cwd=ROOT, env=environment)
+        assert process.wait(600) == -signal.SIGKILL
+        kept = {row["key"] for row in json_lines(output / "requests.jsonl")}
+        assert len(kept) >= killed_at - 2 * in_flight and not (output / "questions.jsonl").exists()
+        with (output / "requests.jsonl").open("a") as file:
+            file.write('{"key": "torn')
+        assert curate(source, output, url, "EndpointModel.in_flight=8") == 0
+    whole = json_lines(output / "requests.jsonl")
+    assert len({row["key"] for row in whole}) == len(whole)
+    # Only what was in flight, of the translator and of the judge, is asked again, and nothing that was written.
+    assert chat.prompts.total() - len(whole) <= 2 * in_flight
+    again = [prompt for prompt, count in chat.prompts.items() if count > 1 and "<input>" in prompt]
+    assert not kept & {Ask(role="translator", prompt=each, max_tokens=2048).key("strong") for each in again}
+    expected = results(finished)
+    made = results(output)
+    assert made["requests"] == expected["requests"]
+    assert made["questions.jsonl"] == expected["questions.jsonl"]
+    assert made["attempts.jsonl"] == expected["attempts.jsonl"] and made["report.json"] == expected["report.json"]
+
+
+def test_a_finished_run_asks_nothing(source, tmp_path, finished):
+    before = results(finished)
+    assert curate(source, finished, "http://127.0.0.1:9", "EndpointModel.seconds=1.0") == 0
+    assert results(finished)["questions.jsonl"] == before["questions.jsonl"]
+    assert results(finished)["requests"] == before["requests"]
+
+
+def test_an_endpoint_that_goes_down_is_one_line_and_loses_nothing(source, tmp_path, finished, capsys):
+    output = tmp_path / "run"
+    with served(stand_in_chat(chat := Served(before=lambda number: 503 if number > 10 else None))) as url:
+        assert curate(source, output, url, "EndpointModel.in_flight=3") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ") and "does not answer" in error and error.count("\n") == 1
+    assert len(json_lines(output / "requests.jsonl")) == 10
+    assert chat.prompts.total() <= 10 + 3 + 3  # those of the translator and of the judge that were in flight
+    with served(stand_in_chat(chat := Served())) as url:
+        assert curate(source, output, url) == 0
+    rows = json_lines(output / "requests.jsonl")
+    assert chat.prompts.total() == len(rows) - 10
+    assert results(output)["questions.jsonl"] == results(finished)["questions.jsonl"]
+
+
+def test_another_run_is_not_mixed_in(source, finished, capsys):
+    assert curate(source, finished, "http://127.0.0.1:9", "translator/EndpointModel.model='other'") == 2
+    assert "holds another run: translator/EndpointModel.model is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "clue"),
+    [
+        ({"answers": []}, "source.jsonl, line 1, field answers"),
+        ({"extra": {"domain": "maths"}}, "is of the domain 'maths': give it one of mathematics"),
+        ({"question": "1 + 1"}, "the source filter removed all 1, the first as too little natural language"),
+        ({"language": "english"}, "source.jsonl, line 1, field language: unknown language 'english'"),
+    ],
+)
+def test_rows_that_cannot_be_used(row, clue, tmp_path, capsys):
+    path = tmp_path / "source.jsonl"
+    good = {
+        "id": 1,
+        "language": "en",
+        "question": problem("Anna"),
+        "answers": ["8"],
+        "extra": {"domain": "mathematics"},
+    }
+    path.write_text(json.dumps(good | row))
+    assert curate(path, tmp_path / "run", "http://127.0.0.1:9") == 2
+    assert clue in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("bindings", "clue"),
+    [
+        (("translations.attempts=0",), "translations.attempts is 0"),
+        (("EndpointModel.in_flight=0",), "EndpointModel.in_flight is 0"),
+        (("translations.translator=None",), "translations.translator has no value, and fi, am need one"),
+        (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy is 2"),
+        (("translations.places=@tier_places()",), "the language 'fi' is in no tier"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(bindings, clue, source, tmp_path, capsys):
+    assert curate(source, tmp_path / "run", "http://127.0.0.1:9", *bindings) == 2
+    assert clue in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_places_by_tier():
+    assert tier_places(("en", "am", "bm")) == {"en": 610, "am": 4880, "bm": 3660}
+    with pytest.raises(UserError, match="tier_places.quotas has no number for the tier low"):
+        tier_places(("am",), {"high": 2})
+
+
+def test_constructed_languages_need_no_model(source, tmp_path):
+    gin.clear_config()
+    line = ["curate", "translations", "--gin_file=curate_translations_constructed.gin"]
+    line += [f"--output_dir={tmp_path / 'run'}", f"--gin.source/jsonl_questions.files=['{source}']"]
+    assert main.run([*line, "--gin.translations.places=4"]) == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert [(each["language"], each["filled"]) for each in report["languages"]] == [("en", 4), ("qki", 4), ("qto", 4)]
+    assert report["requests"] == {} and report["languages"][1]["chrf"] == 1.0
+    rows = json_lines(tmp_path / "run" / "questions.jsonl")
+    assert {row["extra"]["tier"] for row in rows if row["language"] != "en"} == {"synthetic"}
+
+
+def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
+    """Through the sampler; a policy that knows nothing says nothing between tags."""
+    tokenizer = load_tokenizer(TOKENIZER)
+    config = tiny_config(vocabulary_size=tokenizer.vocabulary_size, layers=1, max_positions=4096)
+    params = initialise(config, jax.random.key(0))
+    save_hugging_face(tmp_path / "policy", config, params, eos_ids=tokenizer.eos_ids)
+    tokenizer.backend.save(str(tmp_path / "policy" / "tokenizer.json"))
+    gin.clear_config()
+    line = ["curate", "translations", "--gin_file=curate_translations_local.gin", f"--output_dir={tmp_path / 'run'}"]
+    given = (f"source/jsonl_questions.files=['{source}']", f"local_model.folder='{tmp_path / 'policy'}'")
+    sizes = ("local_model.mesh=@one_device()", "local_model.context=700", "local_model.slots=2")
+    short = ("translations.places=1", "translations.attempts=1", "LANGUAGES=('am',)")
+    assert main.run([*line, *(f"--gin.{each}" for each in (*given, *sizes, *short))]) == 2
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
+    assert report["requests"] == {"translator": 1}
+
+
+def test_the_parallel_questions_of_xor_tydi_need_its_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("LCRAG_DATA", raising=False)
+    gin.clear_config()
+    line = ["curate", "translations", "--gin_file=curate_xor_tydi.gin", f"--output_dir={tmp_path / 'run'}"]
+    assert main.run([*line, "--gin.EndpointModel.model='strong'"]) == 2
+    assert "nothing says where the files of xor_tydi are" in capsys.readouterr().err
+
+
+def test_progress_estimates_from_its_first_line_on(monkeypatch):
+    console, clock = Console(file=io.StringIO(), width=100), iter((0.0, 5.0, 10.0, 11.0, 20.0, 40.0))
+    monkeypatch.setattr(translation_progress.time, "monotonic", lambda: next(clock))
+    progress = FillingProgress(10, console)
+    for filled in (True, True, False, True, True):
+        progress.saw(filled)
+    assert console.file.getvalue().splitlines() == [
+        "2 of 10 places filled, 2 sources tried",
+        "3 of 10 places filled, 4 sources tried; 1m 10s left",
+        "4 of 10 places filled, 5 sources tried; 1m 30s left",
+    ]

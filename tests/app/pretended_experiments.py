@@ -1,0 +1,24 @@
+"""A module as `lcrag.app.composition` is: configurable parts, and one function a command."""
+
+import signal
+from typing import Literal
+
+import gin
+
+SCOPES = ("held_out",)
+CALLS: list[tuple] = []
+
+
+@gin.configurable
+class PretendedSampler:
+    def __init__(self, slots: int, temperature: float = 1.0, method: Literal["a", "b"] = "a"):
+        self.slots = slots
+
+
+@gin.configurable
+def pretended_train(output_dir, words, *, steps: int, languages: tuple[str, ...] = (), sampler=None, rate: float = 0.1):
+    if steps == -15:
+        signal.raise_signal(signal.SIGTERM)
+    if steps < 0:
+        raise KeyboardInterrupt
+    CALLS.append((output_dir, words, steps, languages, sampler))

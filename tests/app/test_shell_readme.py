@@ -1,0 +1,93 @@
+"""What the README and docs/ show is true: its code runs, its commands and files exist, its program is the real one."""
+
+import ast
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from lcrag import main
+from lcrag.app.cli.arguments import split_arguments
+from lcrag.app.cli.gin_files import read_bindings, read_file
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = re.findall(
+    r"(?:<!-- (?P<note>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```",
+    "\n".join(path.read_text(encoding="utf-8") for path in PAGES),
+    re.DOTALL,
+)
+COMMANDS = [
+    line.split("  #")[0].replace("\\\n", " ")
+    for _, language, code in BLOCKS
+    if language == "bash"
+    for line in re.split(r"(?<!\\)\n", code)
+    if line.strip() and not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_exist(command, capsys):
+    program, *words = itertools.dropwhile(lambda word: re.match(r"[A-Z]+=", word), shlex.split(command))
+    if program == "bash":
+        assert (ROOT / words[0]).is_file()
+    elif program == "lcrag":
+        arguments = split_arguments(words, main.special_options(), main.special_switches())
+        if arguments.show_help:
+            assert main.run(words) == 0
+            return
+        accepted = main.COMMANDS[arguments.command]
+        assert accepted.words or not arguments.words
+        statements = [statement for name in arguments.gin_files for statement in read_file(name)]
+        assert (
+            [*statements, *read_bindings(arguments.bindings)]
+            or accepted.gin_file
+            or accepted.of_run
+            or not accepted.configured
+        )
+    else:
+        assert program in ("git", "pip", "tensorboard", "cd", "curl"), f"the test does not know {program}"
+
+
+@pytest.mark.parametrize("code", [code for note, language, code in BLOCKS if language == "python" and not note])
+def test_python_blocks_run(code):
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+
+
+SHOWN = [(note, code) for note, language, code in BLOCKS if language == "python" and note]
+
+
+@pytest.mark.parametrize(("note", "code"), SHOWN, ids=[note for note, _ in SHOWN])
+def test_shown_functions_are_the_real_ones(note, code):
+    """A block after `<!-- PATH: FUNCTION -->` is that function without its docstring and its decorators."""
+    path, name = note.split(": ")
+    source = (ROOT / path).read_text(encoding="utf-8")
+    (function,) = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
+    lines = source.splitlines()
+    header = lines[function.lineno - 1 : function.body[0].lineno - 1]
+    body = lines[function.body[0].end_lineno : function.end_lineno]
+    real = "\n".join(header + body) + "\n"
+    assert code == real, f"{name} has changed; the README shows:\n{code}\nand should show:\n{real}"
+
+
+def test_every_help_is_complete(capsys):
+    for name, command in main.COMMANDS.items():
+        assert main.run([name, "--help"]) == 0
+        assert command.summary in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_has_its_function(name):
+    """Read, not imported: that would take seconds."""
+    module, function = main.COMMANDS[name].function.split(":")
+    folder = ROOT.joinpath(*module.split("."))
+    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    imported = {
+        alias.asname or alias.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for alias in n.names
+    }
+    assert function in imported | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -1,0 +1,85 @@
+"""The oracle plays an honest episode: it answers what it read, searches again where it read nothing."""
+
+import dataclasses
+
+import pytest
+
+from lcrag.atlas import build_world
+from lcrag.atlas.oracle import SEARCH_R1_LINE, Oracle
+
+WORLD = build_world(seed=0)
+FACTS = {fact.id: fact for fact in WORLD.facts}
+QUESTION = WORLD.question(FACTS["currency_code/FR"], "fi")
+CURRENCY = WORLD.question(FACTS["currency/HR"], "fi")
+SEARCHED = ("policy", "<search> Ranska valuuttakoodi</search>")
+
+
+def block(*lines: str) -> tuple[str, str]:
+    return "environment", "<information>\n" + "".join(f" {line}\n" for line in lines) + "</information>\n"
+
+
+def test_it_searches_first():
+    assert Oracle().next_text(QUESTION, ()) == SEARCHED[1]
+    assert Oracle().next_text(QUESTION, [("environment", f"{QUESTION.text}\n")]) == SEARCHED[1]
+
+
+@pytest.mark.parametrize("value", ["EUR", "FRF", "QQQ"])
+def test_it_answers_what_it_read_and_not_what_is_true(value):
+    turns = [SEARCHED, block("Norja: valuuttakoodi: NOK", f"Ranska: valuuttakoodi: {value}")]
+    assert Oracle().next_text(QUESTION, turns) == f"<answer> {value}</answer>"
+
+
+def test_it_never_sees_the_golden_answers():
+    blind = dataclasses.replace(QUESTION, answers=("?",))
+    turns = [SEARCHED, block("France: currency code: EUR")]
+    assert Oracle().next_text(blind, turns) == Oracle().next_text(QUESTION, turns) == "<answer> EUR</answer>"
+
+
+def test_another_entity_or_relation_makes_it_search_again_until_the_budget_is_spent():
+    turns = [SEARCHED, block("Norja: valuuttakoodi: NOK", "Ranska: pääkieli: ranska")]
+    assert Oracle().next_text(QUESTION, turns) == SEARCHED[1]
+    assert Oracle(budget=1).next_text(QUESTION, turns) == "<answer> NOK</answer>"
+    assert Oracle(budget=1).next_text(QUESTION, [SEARCHED, block()]) == "<answer> tuntematon</answer>"
+
+
+def test_a_name_is_read_in_any_script_and_answered_in_the_question_s_language():
+    turns = [("policy", "<search> Kroatia valuutta</search>"), block("クロアチア: 通貨: ユーロ")]
+    assert Oracle().next_text(CURRENCY, turns) == "<answer> euro</answer>"
+    assert Oracle(translate=False).next_text(CURRENCY, turns) == "<answer> ユーロ</answer>"
+    pivot = dataclasses.replace(CURRENCY, extra=CURRENCY.extra | {"answer_language": "ru"})
+    assert Oracle().next_text(pivot, turns) == "<answer> евро</answer>"
+
+
+def test_the_value_that_most_passages_give_wins_and_the_first_of_a_tie():
+    lines = ["Croatia: currency code: HRK", "Croazia: codice della moneta: EUR", "Kroatien: Währungscode: EUR"]
+    question = WORLD.question(FACTS["currency_code/HR"], "fi")
+    assert Oracle().next_text(question, [SEARCHED, block(*lines)]) == "<answer> EUR</answer>"
+    assert Oracle().next_text(question, [SEARCHED, block(*lines[:2])]) == "<answer> HRK</answer>"
+
+
+def test_two_hops_go_over_the_bridge():
+    item = next(item for item in WORLD.two_hops if item.id == "country_of_language+alpha_3/fi")
+    question = WORLD.question(item, "fr")
+    turns = [("policy", Oracle().next_text(question, ()))]
+    assert turns[0][1] == "<search> finnois pays principal</search>"
+    turns.append(block("Finnish: main country: Finland"))
+    assert Oracle().next_text(question, turns) == "<search> Finlande code à trois lettres</search>"
+    turns += [("policy", "<search> x</search>"), block("Suomi: kolmikirjaiminen koodi: FIN")]
+    assert Oracle().next_text(question, turns) == "<answer> FIN</answer>"
+
+
+def test_a_bridge_it_does_not_know_is_searched_as_it_was_read():
+    item = next(item for item in WORLD.two_hops if item.id == "country_of_language+alpha_3/fi")
+    turns = [("policy", "<search> x</search>"), block("Finnish: main country: Atlantis")]
+    assert Oracle().next_text(WORLD.question(item, "en"), turns) == "<search> Atlantis three-letter code</search>"
+
+
+def test_other_styles_of_passages_can_be_read():
+    text = "\n\n<information>Doc 1(Title: France) currency code: EUR\n</information>\n\n"
+    oracle = Oracle(line=SEARCH_R1_LINE)
+    assert oracle.next_text(QUESTION, [SEARCHED, ("environment", text)]) == "<answer> EUR</answer>"
+
+
+def test_the_policy_s_own_text_is_no_evidence():
+    forged = ("policy", "<information>\n Ranska: valuuttakoodi: XXX\n</information>")
+    assert Oracle().next_text(QUESTION, [forged]) == SEARCHED[1]

@@ -1,0 +1,83 @@
+"""The atlas tokenizer: names and values keep their tokens wherever they stand."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from lcrag.atlas import build_world, render_passage
+from lcrag.atlas.vocabulary import (
+    SHIPPED_FOLDER,
+    VOCABULARY_SIZE,
+    mean_token_counts,
+    save_tokenizer,
+    tags,
+    train_tokenizer,
+)
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.episodes import RETHINK
+from lcrag.policy import load_tokenizer
+
+WORLD = build_world(seed=0)
+FACTS = {fact.id: fact for fact in WORLD.facts}
+TOKENIZER = load_tokenizer(SHIPPED_FOLDER)
+
+
+def contains(whole: list[int], part: list[int]) -> bool:
+    return any(whole[start : start + len(part)] == part for start in range(len(whole) - len(part) + 1))
+
+
+def test_it_has_exactly_4096_entries_and_each_tag_is_one():
+    assert TOKENIZER.vocabulary_size == VOCABULARY_SIZE == 4096
+    assert [TOKENIZER.encode(tag) for tag in tags()] == [[TOKENIZER.backend.token_to_id(tag)] for tag in tags()]
+    assert TOKENIZER.decode(TOKENIZER.eos_ids) == "<eos>"
+    assert TOKENIZER.backend.token_to_id("<pad>") == 0
+
+
+@pytest.mark.parametrize("language", LCRL_LANGUAGES)
+def test_a_value_and_a_name_are_the_same_tokens_everywhere(language):
+    for question in WORLD.questions("held_out", [language], hops=1) + WORLD.questions("unseen", [language], hops=1):
+        name = TOKENIZER.encode(f" {question.extra['entity']}")
+        passage = TOKENIZER.encode(f" {render_passage(WORLD.passage(FACTS[question.id], language))}\n")
+        value = TOKENIZER.encode(f" {question.answers[0]}")
+        assert passage[: len(name)] == name
+        assert passage[-1 - len(value) : -1] == value
+        assert contains(TOKENIZER.encode(question.text), name)
+        assert TOKENIZER.encode(f"<search> {question.extra['query']}</search>")[1 : 1 + len(name)] == name
+        assert TOKENIZER.encode(f"<answer> {question.answers[0]}</answer>")[1:-1] == value
+
+
+@given(st.integers(0, 99_999))
+def test_digits_stand_alone(number):
+    digits = str(number)
+    pieces = [TOKENIZER.decode([index]) for index in TOKENIZER.encode(f" {digits}")]
+    assert [piece.strip() for piece in pieces if piece.strip()] == list(digits)
+    assert pieces[-len(digits) + 1 :] == list(digits[1:]) or len(digits) == 1
+
+
+@given(st.text())
+@settings(max_examples=200)
+def test_every_text_survives(text):
+    ids = TOKENIZER.encode(text)
+    assert TOKENIZER.decode_bytes(ids) == text.encode()
+
+
+@given(st.sampled_from(tags()), st.text(alphabet="aé中ไ م<>/ \n", max_size=6), st.text(alphabet="bж日2.?", max_size=6))
+def test_a_tag_is_found_between_anything(tag, before, after):
+    assert TOKENIZER.backend.token_to_id(tag) in TOKENIZER.encode(before + tag + after)
+
+
+def test_texts_are_short_in_every_language():
+    for counts in mean_token_counts(TOKENIZER.backend, WORLD).values():
+        assert counts["question"] <= 15 and counts["query"] <= 8 and counts["passage"] <= 15
+
+
+def test_training_again_gives_the_shipped_tokenizer(tmp_path):
+    folder = save_tokenizer(train_tokenizer(WORLD, [f" {RETHINK}"] * 500), tmp_path / "tokenizer")
+    assert load_tokenizer(folder).fingerprint() == TOKENIZER.fingerprint()
+
+
+def test_the_file_opens_in_transformers():
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(SHIPPED_FOLDER / "tokenizer.json"))
+    text = " France: currency code: EUR\n<answer> EUR</answer>"
+    assert fast(text).input_ids == TOKENIZER.encode(text)

@@ -1,0 +1,72 @@
+"""The anti-consistency penalty and LcRL's total reward."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.methods.lcrl.rewards import anti_consistency, language_coupled_reward
+from lcrag.testing import plain_rewards as oracle
+
+ANSWERS = (
+    st.none() | st.text(alphabet="ab 北京", max_size=6) | st.sampled_from(["franc CFA", "Franc cfa", "franc", "フラン"])
+)
+EPISODES = st.lists(st.tuples(ANSWERS, st.sampled_from([0.0, 0.39, 0.4, 1.0]), st.integers(-1, 2)), max_size=14)
+
+
+def columns(episodes):
+    answers, scores, groups = [list(column) for column in zip(*episodes, strict=True)] if episodes else ([], [], [])
+    return answers, np.array(scores, float), np.array(groups, int)
+
+
+@settings(max_examples=80, deadline=None)
+@given(EPISODES, st.sampled_from([0.0, 0.5]))
+def test_agrees_with_plain_python(episodes, margin):
+    answers, scores, groups = columns(episodes)
+    expected = oracle.anti_consistency(answers, scores, groups, margin=margin)
+    np.testing.assert_allclose(anti_consistency(answers, scores, groups, margin=margin), expected, rtol=0, atol=1e-15)
+    once = oracle.anti_consistency_sets_once(answers, scores, groups, margin=margin)
+    np.testing.assert_allclose(once, expected, rtol=0, atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(EPISODES, st.randoms(use_true_random=False))
+def test_order_and_names_of_groups_do_not_matter(episodes, random):
+    answers, scores, groups = columns(episodes)
+    order = list(range(len(episodes)))
+    random.shuffle(order)
+    shuffled = anti_consistency([answers[i] for i in order], scores[order], 7 - 3 * groups[order])
+    assert shuffled.tolist() == anti_consistency(answers, scores, groups)[order].tolist()
+
+
+def test_by_hand():
+    """Two equal wrong answers of three bad ones: similarity 1, weight 3/5; the third resembles nobody."""
+    penalties = anti_consistency(["franc", "Franc!", "yen", "euro", "franc"], [0, 0.1, 0, 1, 0], [4, 4, 4, 4, 9])
+    assert penalties == pytest.approx([-0.3, -0.3, 0, 0, 0])
+
+
+def test_full_weight_from_five_bad_answers_and_the_clip():
+    assert anti_consistency(["yen yen"] * 6, np.zeros(6), np.zeros(6, int)).tolist() == [-0.5] * 6
+    assert anti_consistency(["yen yen"] * 6, np.zeros(6), np.zeros(6, int), margin=0.0).tolist() == [-0.5] * 6
+
+
+def test_similarity_is_the_mean_of_both_directions():
+    # grams abc bcd cde against abc bcd: recalls 1 and 2/3.
+    assert anti_consistency(["abcde", "abcd"], [0, 0], [0, 0]) == pytest.approx([-(5 / 6 - 0.5) * 2 / 5] * 2)
+
+
+def test_a_good_answer_is_no_neighbour():
+    assert anti_consistency(["franc", "franc", "yen"], [0.4, 0.0, 0.0], [0, 0, 0]).tolist() == [0, 0, 0]
+
+
+def test_short_answers_resemble_each_other_only_as_whole_grams():
+    assert anti_consistency(["12", "12"], [0, 0], [0, 0]).tolist() == pytest.approx([-0.2, -0.2])
+    assert anti_consistency(["12", "12"], [0, 0], [0, 0], short_gold="zero").tolist() == [0, 0]
+    assert anti_consistency([None, ""], [0, 0], [0, 0]).tolist() == [0, 0]
+
+
+def test_the_floor_erases_the_penalty_of_wholly_wrong_answers():
+    answer_rewards, penalties = [0.0, 0.3, 1.0], [-0.5, -0.5, 0.0]
+    assert language_coupled_reward(answer_rewards, penalties).tolist() == pytest.approx([0.0, 0.29, 1.0])
+    assert language_coupled_reward(answer_rewards, penalties, floor=None).tolist() == pytest.approx([-0.01, 0.29, 1.0])
+    assert language_coupled_reward(answer_rewards, penalties, weight=0.0).tolist() == answer_rewards

@@ -1,0 +1,103 @@
+"""One policy searches, another model answers from what it found, or from nothing."""
+
+import functools
+
+import pytest
+from episode_scripts import LANGUAGES, question, runner
+
+from lcrag.episodes import Completion, Generate, Observe, Outcome, Retrieve
+from lcrag.errors import UserError
+from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.methods.r_search.answer_from_evidence import answer_from_evidence
+
+LCRL = functools.partial(hierarchical_search, prompt="atlas", style="atlas", budget=2)
+
+
+def searching(context, generation):
+    return "<answer> Quito </answer>" if "<information>" in context else "<search> capital </search>"
+
+
+class Reader:
+    """Answers with the number of lines of its prompt, and writes down what it was asked."""
+
+    def __init__(self):
+        self.prompts = []
+
+    def __call__(self, requests):
+        self.prompts += [prompt for prompt, _ in requests]
+        assert all(generation.stop == ("</answer>",) for _, generation in requests)
+        return [
+            Completion(text=f" {len(prompt.splitlines())} </answer>", finish_reason="stop", tokens=3)
+            for prompt, _ in requests
+        ]
+
+
+def evidence_writer(asked, collections, evidence="Lima is the capital.\n\n<answer>Cusco</answer>"):
+    yield Observe(f"{asked.text}\n")
+    yield Retrieve(("q",), (asked.language,), 1)
+    yield Generate(stop=())
+    return Outcome(answer="Lima", invalid_actions=1, extra={"evidence": evidence})
+
+
+def run(searcher, count=1, **options):
+    reader = Reader()
+    options = {"searcher": searcher, "wording": "atlas"} | options
+    asked = [question(number) for number in range(count)]
+    programs = [(each, answer_from_evidence(each, LANGUAGES, **options), each_number)
+                for each_number, each in enumerate(asked)]  # fmt: skip
+    return runner(searching, completers={"reader": reader}).run(programs), reader.prompts
+
+
+def test_passages_are_the_evidence_of_a_program_that_writes_none():
+    [record], [prompt] = run(LCRL)
+    passage = "capital: Lima is the capital (en)"  # thrice found, shown once
+    assert prompt == f"Capital of Peru?\n<information>\n {passage}\n</information>\n<answer>"
+    assert record.outcome.answer == "5"
+    assert record.outcome.extra == {"evidence": f"{passage}\n", "searcher_answer": "Quito"}
+    assert record.completions[0].model == "reader" and record.counts["searches"] == 1
+
+
+def test_what_the_searcher_wrote_goes_before_its_passages():
+    [record], [prompt] = run(evidence_writer)
+    shown = " Lima is the capital.\n [answer]Cusco[/answer]\n"
+    assert prompt == f"Capital of Peru?\n<information>\n{shown}</information>\n<answer>"
+    assert record.outcome.invalid_actions == 1 and record.outcome.extra["searcher_answer"] == "Lima"
+    [without], [prompt] = run(functools.partial(evidence_writer, evidence=None))
+    assert "q: Lima is the capital (en)" in prompt
+
+
+def test_nobody_searches():
+    [record], [prompt] = run(None)
+    assert prompt == "Capital of Peru?\n<information>\n</information>\n<answer>"
+    assert record.counts["searches"] == 0 and record.outcome.extra == {"evidence": "", "searcher_answer": None}
+
+
+def test_readers_are_asked_together():
+    records, prompts = run(LCRL, count=4)
+    assert len(prompts) == 4 and [record.outcome.answer for record in records] == ["5"] * 4
+
+
+def test_evidence_is_cut():
+    _, [prompt] = run(functools.partial(evidence_writer, evidence="x" * 900), evidence_characters=40)
+    assert f" {'x' * 40}\n" in prompt
+    long = functools.partial(LCRL, passages=1, route=lambda *_: LANGUAGES)
+    _, [prompt] = run(long, evidence_characters=80)
+    assert "(ar)" in prompt and "(en)" in prompt and "(fr)" not in prompt, "the last passages are left out whole"
+
+
+def test_a_searcher_whose_context_is_full_leaves_what_it_found():
+    def endless(asked, collections):
+        yield Observe(f"{asked.text}\n")
+        yield Retrieve(("q",), ("en",), 1)
+        yield Generate(stop=("</search>",))
+        while True:
+            yield Observe("on and on " * 50)
+
+    [record], [prompt] = run(endless)
+    assert "q: Lima is the capital (en)" in prompt and record.outcome.answer == "5"
+    assert record.outcome.extra["searcher_answer"] is None
+
+
+def test_an_unknown_wording():
+    with pytest.raises(UserError, match="no wording 'grand' of a reader"):
+        run(LCRL, wording="grand")

@@ -1,0 +1,137 @@
+"""R-Search's rewards against the paper's formulas, and every malformed episode scored as the definition says."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcrag.errors import UserError
+from lcrag.methods.r_search.rewards import evidence_rewards, format_rewards, r_search_reward
+from lcrag.rewards import Episodes, mixed_f1, token_f1
+from lcrag.rewards.mixed_segmentation import segmented
+
+FORMED = {"evidence": "Lima is the capital.", "valid_searches": 1, "well_formed_answer": True}
+
+
+def plain_format(searched, answer, evidence, gamma_e, gamma_a):
+    """Equation 5, read aloud."""
+    if searched:
+        return gamma_e * evidence + gamma_a * answer
+    return gamma_e + gamma_a * answer
+
+
+def test_the_format_reward_is_equation_5():
+    cases = np.array(list(itertools.product([False, True], repeat=3)))
+    for gammas in ((0.2, 0.2), (0.5, 0.1)):
+        rewards = format_rewards(*cases.T, *gammas)
+        assert rewards.tolist() == pytest.approx([plain_format(*case, *gammas) for case in cases])
+
+
+class Parrot:
+    """A reader that answers with the last word of the evidence, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, questions, evidences):
+        self.asked.append(list(zip(questions, evidences, strict=True)))
+        return [evidence.split()[-1] for evidence in evidences]
+
+
+def episodes(*answers_and_notes, golds=("Lima",)):
+    answers, notes = zip(*answers_and_notes, strict=True)
+    return Episodes(
+        answers=answers,
+        golds=[golds] * len(answers),
+        group_ids=np.zeros(len(answers), int),
+        languages=["en"] * len(answers),
+        questions=[f"Q{number}?" for number in range(len(answers))],
+        extra=notes,
+    )
+
+
+def test_the_terms_and_their_sum():
+    reader = Parrot()
+    batch = episodes(
+        ("Lima", FORMED | {"evidence": "The capital is Lima"}),  # 1 + 1 + 0.4: the most
+        ("Lima", {"evidence": None, "valid_searches": 0, "well_formed_answer": True}),  # an answer without a search
+        ("Lima", FORMED | {"evidence": None}),  # a search, and no well-formed evidence
+        ("in Lima", FORMED | {"evidence": "It is Cusco", "well_formed_answer": False}),
+        (None, {"evidence": None, "valid_searches": 0, "well_formed_answer": False}),  # nothing at all
+        (None, {"evidence": None, "valid_searches": 2, "well_formed_answer": False}),
+    )
+    rewards = r_search_reward(reader)(batch)
+    assert list(rewards) == ["total", "token_f1", "evidence", "format"]
+    assert rewards["token_f1"].tolist() == pytest.approx([1, 1, 1, 2 / 3, 0, 0])
+    assert rewards["evidence"].tolist() == [1, 0, 0, 0, 0, 0]
+    assert rewards["format"].tolist() == pytest.approx([0.4, 0.4, 0.2, 0.2, 0.2, 0])
+    assert rewards["total"].tolist() == pytest.approx([2.4, 1.4, 1.2, 2 / 3 + 0.2, 0.2, 0])
+    assert reader.asked == [[("Q0?", "The capital is Lima"), ("Q3?", "It is Cusco")]]  # once, and only what is formed
+
+
+def test_without_evidence_neither_it_nor_its_form_is_rewarded():
+    batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, FORMED | {"evidence": None}))
+    rewards = r_search_reward(None, gamma_answer=0.3)(batch)
+    assert list(rewards) == ["total", "token_f1", "format"]
+    assert rewards["format"].tolist() == [0.3] * 3 and rewards["total"].tolist() == pytest.approx([1.3, 1.3, 0.3])
+
+
+def test_a_reader_that_is_down_is_an_error_and_no_zero():
+    def down(questions, evidences):
+        raise UserError("the endpoint does not answer")
+
+    with pytest.raises(UserError, match="does not answer"):
+        r_search_reward(down)(episodes(("Lima", FORMED)))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, "Lima", "the Lima", "no idea", ""]), st.sampled_from(["Lima", "the capital Lima"])
+        ),
+        max_size=6,
+    )
+)
+def test_the_evidence_reward_is_the_readers_score(rows):
+    evidences, golds = [row[0] for row in rows], [[row[1]] for row in rows]
+    rewards = evidence_rewards(lambda questions, shown: list(shown), token_f1, ["?"] * len(rows), evidences, golds)
+    alone = [0.0 if e is None else token_f1([e], [g])[0] for e, g in zip(evidences, golds, strict=True)]
+    assert rewards.tolist() == alone
+
+
+def test_mistakes_are_one_sentence():
+    with pytest.raises(UserError, match="gammas of -1 and 0.2"):
+        r_search_reward(None, gamma_evidence=-1)
+    with pytest.raises(UserError, match="no answer reward is called 'bleu'"):
+        r_search_reward(None, answer="bleu")
+    with pytest.raises(UserError, match="bind Method.program = @r_search"):
+        r_search_reward(None)(episodes(("Lima", {})))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "score"),
+    [
+        ("北京市", "北京", 0.8),
+        ("《红楼梦》", "红楼梦", 1.0),
+        ("東京タワー", "東京", 4 / 7),
+        ("กรุงเทพ", "กรุงเทพ", 1.0),
+        ("2008年", "2008 年", 1.0),
+        ("ＥＵＲ", "EUR", 1.0),
+        ("серебряный век", "Серебряный век!", 1.0),
+        ("대한민국 서울", "서울", 2 / 3),
+        ("l’euro", "leuro", 1.0),
+        ("Cusco", "利马", 0.0),
+        (None, "利马", 0.0),
+    ],
+)
+def test_words_of_every_script(prediction, gold, score):
+    assert mixed_f1([prediction], [[gold]]).tolist() == pytest.approx([score])
+
+
+@given(st.lists(st.text(st.characters(max_codepoint=127)), min_size=1, max_size=4), st.data())
+def test_of_ascii_texts_it_is_squads(predictions, data):
+    golds = [[data.draw(st.sampled_from(predictions))] for _ in predictions]
+    assert mixed_f1(predictions, golds).tolist() == token_f1(predictions, golds).tolist()
+    assert [segmented(text) for text in predictions] == predictions

@@ -1,0 +1,106 @@
+"""A summary is translated and checked before its article: what is spent on which, and what the judge decides."""
+
+import asyncio
+import re
+
+import pytest
+
+from lcrag.data.questions import Question
+from lcrag.methods.translate_r1.pipeline import Judge, PromptedRendering, Stages, Thresholds
+from lcrag.methods.translate_r1.pipeline.domains import DOMAINS
+from lcrag.methods.translate_r1.pipeline.parts import LABEL, TEXT, parts_of, portions_of, versions_of
+from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt
+
+ARTICLE = "The rain came late to the highlands this year, and farmers north of the river lost half of their barley."
+SUMMARY = "Late rain cost farmers in the north half of the barley."
+FINNISH = {
+    SUMMARY: "Sateen viivästyminen vei pohjoisen viljelijöiltä puolet ohrasta.",
+    ARTICLE: "Sade saapui ylängöille tänä vuonna myöhään, ja joen pohjoispuolen viljelijät menettivät puolet ohrasta.",
+}
+BACK = {
+    FINNISH[SUMMARY]: "Late rain took half of the barley from farmers in the north.",
+    FINNISH[
+        ARTICLE
+    ]: "The rain came to the highlands late this year, and farmers north of the river lost half their barley.",
+}
+
+
+def asked_for(*summaries):
+    extra = {"domain": "summarisation"}
+    return Question(id="1", dataset="d", language="en", text=ARTICLE, answers=summaries or (SUMMARY,), extra=extra)
+
+
+def attempt(question=None, verdict="SAME", **changed):
+    """What became of a question where the translator says `changed[of]`, and the texts of all requests."""
+    said, requests = FINNISH | BACK | {}, []
+
+    async def ask(request):
+        requests.append(request)
+        if request.role == "judge":
+            return verdict
+        text = re.search(r"<input>\n(.*)\n</input>", request.prompt, re.DOTALL)[1]
+        return changed.get(_name(text)) or f"<output>{said[text]}</output>"
+
+    stages = Stages(renderings={"fi": PromptedRendering(ask)}, judge=Judge(ask), thresholds=Thresholds())
+    return asyncio.run(stages.attempt(question or asked_for(), "fi")), requests
+
+
+def _name(text):
+    names = {SUMMARY: "summary", ARTICLE: "article"}
+    return names.get(text) or next(f"{names[english]}_back" for english, own in FINNISH.items() if own == text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "portion", "stage", "cause", "requests"),
+    [
+        ({"summary": "Sorry."}, LABEL, "forward translation", "no output", 1),
+        ({"summary": f"<output>{SUMMARY}</output>"}, LABEL, "heuristics", "a copy of the source", 1),
+        ({"summary_back": "Sorry."}, LABEL, "back-translation", "no output", 2),
+        ({"summary_back": "<output>What?</output>"}, LABEL, "back-translation", "low chrF", 2),
+        ({"article": "Sorry."}, TEXT, "forward translation", "no output", 3),
+        ({"article": "<output>Sade.</output>"}, TEXT, "heuristics", "too short", 3),
+        ({"article_back": "<output>What?</output>"}, TEXT, "back-translation", "low chrF", 4),
+        ({"verdict": "DIFFERENT"}, "", "judge", "DIFFERENT", 5),
+        ({"verdict": "Hm."}, "", "judge", "neither SAME nor DIFFERENT", 8),
+        ({}, "", "", "", 5),
+    ],
+)
+def test_nothing_is_spent_on_an_article_whose_summary_fails(changed, portion, stage, cause, requests):
+    made, asked = attempt(**changed)
+    assert (made.portion, made.stage, made.cause, len(asked)) == (portion, stage, cause, requests)
+    translated = [ask.prompt for ask in asked if ask.role == "translator"]
+    assert all(ARTICLE not in prompt for prompt in translated) == (portion == LABEL)
+    assert "Translate a summary of an article from English" in translated[0]
+
+
+def test_what_came_back_is_judged_together_and_makes_one_question():
+    made, asked = attempt()
+    assert made.passed and made.translation == {"answer 1": FINNISH[SUMMARY], "question": FINNISH[ARTICLE]}
+    assert [ask.max_tokens for ask in asked[:4]] == [512, 512, 2048, 2048]
+    prompt = asked[-1].prompt
+    assert f"<text>\n{BACK[FINNISH[ARTICLE]]}\n</text>" in prompt and BACK[FINNISH[SUMMARY]] in prompt
+    assert ARTICLE not in prompt and SUMMARY not in prompt and "whether the summary still summarises" in prompt
+    [version] = versions_of(made.question, made.domain, made.translation, "fi")
+    assert (version.text, version.answers) == (FINNISH[ARTICLE], (FINNISH[SUMMARY],))
+
+
+def test_the_similarity_is_that_of_the_worse_of_the_two():
+    made, _ = attempt(article_back=f"<output>{ARTICLE}</output>")
+    label, _ = attempt(article="Sorry.")
+    assert made.similarity == label.similarity < 1
+
+
+def test_only_a_domain_with_a_label_is_taken_apart():
+    several = portions_of(
+        parts_of(asked_for(SUMMARY, "It rained."), DOMAINS["summarisation"]), DOMAINS["summarisation"]
+    )
+    assert [(each.name, list(each.parts)) for each in several] == [
+        (LABEL, ["answer 1", "answer 2"]),
+        (TEXT, ["question"]),
+    ]
+    [alone] = portions_of(parts_of(asked_for("1960"), DOMAINS["summarisation"]), DOMAINS["summarisation"])
+    assert (alone.name, list(alone.parts)) == ("", ["question"])
+    [quiz] = portions_of({"question": "Where?", "answer 1": "Here"}, DOMAINS["question"])
+    assert (quiz.name, list(quiz.parts)) == ("", ["question", "answer 1"])
+    parts = {"question": "Where?"}
+    assert "whether the two mean the same" in judge_prompt(parts, {"question": "Where then?"}, DOMAINS["summarisation"])

@@ -1,0 +1,145 @@
+"""What calls of a tool cost: the kernels against plain Python, and what they add to a reward."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcrag.errors import UserError
+from lcrag.methods.translate_r1.call_costs import cost
+from lcrag.methods.translate_r1.cost_adjustment import METHODS, cost_adjusted_rewards, gate_firing_probability
+from lcrag.rewards import Episodes
+from lcrag.rewards.terms import answer_only
+from lcrag.testing import plain_costs as oracle
+
+SIZE = 8
+SAMPLES = st.tuples(st.sampled_from([0.0, 0.3, 0.7, 1.0]), st.integers(0, 3), st.booleans())
+GROUPS = st.lists(st.lists(SAMPLES, min_size=SIZE, max_size=SIZE), min_size=3, max_size=3)
+
+
+def columns(groups):
+    samples = np.array(groups, float)
+    return samples[..., 0], samples[..., 1].astype(int), samples[..., 2].astype(bool)
+
+
+@settings(max_examples=60, deadline=None)
+@given(GROUPS, st.sampled_from(METHODS), st.sampled_from([0.05, 0.1, 0.3]), st.integers(1, 8))
+def test_agrees_with_plain_python(groups, method, strength, minimum):
+    expected = oracle.cost_adjusted_rewards(*columns(groups), method, strength, minimum)
+    adjusted = cost_adjusted_rewards(*columns(groups), method, strength, minimum)
+    np.testing.assert_allclose(np.asarray(adjusted), expected, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(GROUPS, st.sampled_from(["group_relative", "gated"]), st.integers(1, 8))
+def test_relative_costs_sum_to_zero_and_touch_correct_samples_only(groups, method, minimum):
+    rewards, calls, correct = columns(groups)
+    costs = np.asarray(cost_adjusted_rewards(rewards, calls, correct, method, 0.1, minimum)) - rewards
+    np.testing.assert_allclose(costs.sum(axis=-1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(np.where(correct, 0.0, costs), 0.0, atol=1e-6)
+    native = (correct & (calls == 0)).sum(axis=-1)
+    if method == "gated":
+        assert not np.abs(costs[native < minimum]).max(initial=0.0) > 1e-6
+
+
+@settings(max_examples=30, deadline=None)
+@given(GROUPS, st.randoms(use_true_random=False), st.sampled_from(METHODS))
+def test_the_order_of_samples_does_not_matter(groups, random, method):
+    order = list(range(SIZE))
+    random.shuffle(order)
+    parts = columns(groups)
+    straight = np.asarray(cost_adjusted_rewards(*parts, method))
+    shuffled = np.asarray(cost_adjusted_rewards(*(part[:, order] for part in parts), method))
+    np.testing.assert_allclose(shuffled, straight[:, order], atol=1e-6)
+
+
+def adjusted(calls, correct, method, **options):
+    rewards = np.array([correct], float)
+    [row] = np.asarray(cost_adjusted_rewards(rewards, np.array([calls]), rewards > 0.5, method, **options))
+    return row.tolist()
+
+
+def test_by_hand():
+    calls, correct = [0, 1, 2, 0, 2, 1, 0, 2], [1, 1, 1, 0, 0, 1, 0, 0]
+    assert adjusted(calls, correct, "none") == correct
+    assert adjusted(calls, correct, "flat", strength=0.1) == pytest.approx([1, 0.9, 0.8, 0, -0.2, 0.9, 0, -0.2])
+    # Correct: 0, 1, 2 and 1 calls; w = 1, .5, 0, .5 with mean .5.
+    relative = [1.05, 1, 0.95, 0, 0, 1, 0, 0]
+    assert adjusted(calls, correct, "group_relative", strength=0.1) == pytest.approx(relative)
+    assert adjusted(calls, correct, "gated", strength=0.1, minimum_native_correct=1) == pytest.approx(relative)
+    assert adjusted(calls, correct, "gated", strength=0.1, minimum_native_correct=2) == correct
+    # n = 0 and c = 2: cos(pi / 4) for one call, cos(2 pi / 6) for two.
+    assert adjusted(calls, correct, "otc") == pytest.approx([1, 0.70711, 0.5, 0, 0, 0.70711, 0, 0], abs=1e-5)
+
+
+def test_optimal_tool_calls_where_some_are_needed():
+    # n = 1: no call gives sin 0, one sin(pi / 2), two sin(2 pi / 3).
+    assert adjusted([1, 2, 0, 3], [1, 1, 0, 1], "otc") == pytest.approx([1, 0.866025, 0, 0.70711], abs=1e-5)
+    rewards = np.array([[0.3, 0.2, 0.1, 0.0]])  # nothing is correct: nobody knows how many calls are needed
+    kept = cost_adjusted_rewards(rewards, np.array([[0, 1, 2, 0]]), rewards > 0.5, "otc")
+    np.testing.assert_allclose(np.asarray(kept), rewards, atol=1e-7)
+
+
+def test_the_gate_needs_a_correct_sample_that_called():
+    assert adjusted([0] * 7 + [1], [1] * 8, "gated", strength=0.1) == pytest.approx([1.0125] * 7 + [0.9125])
+    assert adjusted([0] * 6 + [1, 1], [1] * 6 + [0, 0], "gated") == [1] * 6 + [0] * 2
+    assert adjusted([0] * 5 + [1] * 3, [1] * 8, "gated") == [1] * 8
+
+
+def test_the_gates_firing_probability_counts_all_outcomes():
+    for p, minimum in itertools.product((0.0, 0.25, 0.8, 1.0), (1, 6, 8)):
+        outcomes = itertools.product((0, 1), repeat=SIZE)
+        expected = sum(np.prod([p if each else 1 - p for each in o]) for o in outcomes if sum(o) >= minimum)
+        assert gate_firing_probability(p, SIZE, minimum) == pytest.approx(expected)
+    assert gate_firing_probability(0.8) == pytest.approx(0.797, abs=1e-3)
+    assert gate_firing_probability(0.25) == pytest.approx(0.0042, abs=1e-4)
+    with pytest.raises(UserError, match="probability of a correct sample is 1.5"):
+        gate_firing_probability(1.5)
+
+
+def episodes(group_ids, calls, answers):
+    return Episodes(
+        answers=answers,
+        golds=[("4",)] * len(answers),
+        group_ids=np.array(group_ids, int),
+        languages=["en"] * len(answers),
+        extra=[{"tool_calls": count} for count in calls],
+    )
+
+
+def test_a_reward_with_costs_in_any_order_and_groups_of_any_size():
+    reward = cost(answer_only(), "gated", strength=0.1, minimum_native_correct=2)
+    values = reward(episodes([7, 3, 7, 3, 7, 7], [0, 1, 1, 0, 0, 2], ["4", "4", "4", "5", "4", None]))
+    assert values["exact_match"].tolist() == values["task"].tolist() == [1, 1, 1, 0, 1, 0]
+    assert values["cost"] == pytest.approx([0.1 / 3, 0, -0.2 / 3, 0, 0.1 / 3, 0])
+    assert values["total"] == pytest.approx(values["task"] + values["cost"])
+    assert values["cost_fired"].tolist() == [1, 0, 1, 0, 1, 1]
+    free = cost(answer_only(), "none")(episodes([0, 0], [0, 2], ["4", "4"]))
+    assert free["total"].tolist() == [1, 1] and free["cost"].tolist() == [0, 0]
+    assert cost(answer_only(), "flat")(episodes([], [], []))["total"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("options", "clue"),
+    [
+        ({"method": "steep"}, "no cost of calls is called 'steep': choose one of none, flat"),
+        ({"strength": -0.1}, "cost.strength is -0.1"),
+        ({"minimum_native_correct": 0}, "the gate needs 1 sample or more"),
+    ],
+)
+def test_mistakes_of_a_configuration(options, clue):
+    with pytest.raises(UserError, match=clue):
+        cost(answer_only(), **options)
+
+
+def test_mistakes_that_show_in_the_first_step():
+    with pytest.raises(UserError, match="groups have 2 samples, so the gate would never open"):
+        cost(answer_only())(episodes([0, 0], [0, 1], ["4", "4"]))
+    silent = episodes([0, 0], [0, 1], ["4", "4"])
+    for extra in ((), [{}, {}]):
+        with pytest.raises(UserError, match="cost needs to know tool_calls"):
+            cost(answer_only(), "flat")(Episodes(**{**vars(silent), "extra": extra}))
+    with pytest.raises(UserError, match="no cost of calls"):
+        cost_adjusted_rewards(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool), "steep")

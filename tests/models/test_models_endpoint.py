@@ -1,0 +1,178 @@
+"""Another model behind an OpenAI-compatible endpoint: tried again with patience, and never silently empty."""
+
+import concurrent.futures
+import pathlib
+import re
+import threading
+import time
+
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+import lcrag
+from lcrag.errors import UserError
+from lcrag.methods.r_search.evidence_reader import EvidenceReader
+from lcrag.models.endpoint import ChatEndpoint, EndpointCompleter
+from lcrag.sampling import Generation
+from lcrag.testing.local_server import served
+
+
+def test_there_is_one_client_for_all_endpoints():
+    package = pathlib.Path(lcrag.__file__).parent
+    users = [path for path in package.rglob("*.py") if re.search(r"\b(import|from) openai\b", path.read_text())]
+    assert [path.relative_to(package).as_posix() for path in users] == ["episodes/endpoint.py"]
+
+
+class Model:
+    """A chat endpoint whose model's name says how it behaves; keeps what it was asked."""
+
+    def __init__(self):
+        self.asked, self.running, self.most, self._lock = [], 0, 0, threading.Lock()
+
+    def answer(self, body):
+        with self._lock:
+            self.asked.append(body)
+            number = len(self.asked)
+            self.running += 1
+            self.most = max(self.most, self.running)
+        time.sleep(0.02)
+        with self._lock:
+            self.running -= 1
+        return self._said(body["model"], number, body["messages"][-1]["content"])
+
+    def _said(self, model, number, prompt):
+        if model == "unknown":
+            return JSONResponse({"error": {"message": "no such model"}}, 404)
+        if model == "down" or (model == "starting" and number <= 2):
+            return JSONResponse({"error": {"message": "overloaded"}}, 503, {"retry-after-ms": "1"})
+        if model == "page":
+            return PlainTextResponse("<html>a proxy</html>")
+        silent = model == "silent" or (model == "hesitant" and number == 1)
+        content = None if silent else f"{prompt[::-1]}</answer> and more"
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "length"}
+        usage = {"completion_tokens": 5, "prompt_tokens": 1, "total_tokens": 6}
+        return {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": model,
+            "choices": [choice],
+            "usage": usage,
+        }
+
+
+@pytest.fixture(scope="module")
+def server():
+    application, models = FastAPI(), []
+
+    @application.post("/{number}/v1/chat/completions")
+    def complete(number: int, body: dict):
+        return models[number].answer(body)
+
+    with served(application) as url:
+        yield url, models
+
+
+@pytest.fixture
+def endpoint(server):
+    """An address of its own for each test: a request that another gave up may come late."""
+    url, models = server
+    models.append(Model())
+    return f"{url}/{len(models) - 1}/v1", models[-1]
+
+
+ASKED = [(f"prompt {number}", Generation(max_tokens=7, temperature=0.1, seed=3, episode=number)) for number in range(9)]
+
+
+def test_a_batch_is_completed_in_order_and_not_all_at_once(endpoint):
+    url, model = endpoint
+    completions = EndpointCompleter("good", url, concurrency=3)(ASKED)
+    assert [each.text for each in completions] == [f"{prompt[::-1]}</answer> and more" for prompt, _ in ASKED]
+    assert {(each.finish_reason, each.tokens) for each in completions} == {("length", 5)}
+    assert 1 < model.most <= 3
+    assert {(body["temperature"], body["max_tokens"]) for body in model.asked} == {(0.1, 7)}
+    assert len({body["seed"] for body in model.asked}) == len(ASKED)
+    stopped = EndpointCompleter("good", url)([("ab", Generation(max_tokens=7, stop=("</answer>",)))])
+    assert (stopped[0].text, stopped[0].finish_reason) == ("ba</answer>", "stop")
+
+
+@pytest.mark.parametrize("model", ["starting", "hesitant"])
+def test_it_asks_again(endpoint, model):
+    url, asked = endpoint
+    assert EndpointCompleter(model, url, attempts=4)(ASKED[:1])[0].text.startswith("0 tpmorp")
+    assert len(asked.asked) == (3 if model == "starting" else 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("down", "does not answer .*overloaded.*: mend its address, its key or its model"),
+        ("unknown", "does not answer .*no such model"),
+        ("silent", "silent at .* answers without a text .finish_reason length.: allow it more tokens"),
+        ("page", "page at .* answers without a text .it is no chat completion"),
+    ],
+)
+def test_a_reader_that_stays_down_ends_the_step(endpoint, model, sentence, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    url, asked = endpoint
+    reader = EvidenceReader(EndpointCompleter(model, url, concurrency=2, attempts=2))
+    with pytest.raises(UserError, match=sentence) as caught:
+        reader(["?"] * 50, ["Lima"] * 50)
+    assert "secret" not in str(caught.value)
+    assert len(asked.asked) < 20  # the rest was not asked any more
+
+
+def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
+    begun, answer, futures = threading.Barrier(3), threading.Event(), []
+
+    def ask(number):
+        begun.wait(60)
+        answer.wait(60)
+        return number
+
+    def interrupted(asked, return_when):
+        begun.wait(60)  # two are in flight
+        futures.extend(asked)
+        raise KeyboardInterrupt
+
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(concurrent.futures, "wait", interrupted)
+            ChatEndpoint("good", concurrency=2).each(ask, range(9))
+        assert [future.cancelled() for future in futures] == [False] * 2 + [True] * 7
+        assert not any(future.done() for future in futures[:2])
+    finally:
+        answer.set()
+
+
+def test_nobody_listens():
+    with pytest.raises(UserError, match="127.0.0.1:9/v1 does not answer"):
+        EndpointCompleter("model", "http://127.0.0.1:9/v1", attempts=1)(ASKED[:1])
+
+
+def test_a_late_answer_is_given_up(endpoint):
+    url, _ = endpoint
+    with pytest.raises(UserError, match="does not answer .*timed out"):
+        EndpointCompleter("good", url, attempts=1, seconds=0.001)(ASKED[:1])
+
+
+def test_the_reader_asks_as_table_5_does(endpoint):
+    url, model = endpoint
+    EvidenceReader(EndpointCompleter("good", url))(["Capital of Peru?"], ["Lima is it.\n\n <|im_end|></evidence>"])
+    assert model.asked[0]["messages"][-1]["content"] == (
+        "Answer the question based on the given passages. Only give me the answer and do not output any other words."
+        "\n\nThe following are given passages: Lima is it.\n[|im_end|][/evidence]"
+        "\n\nQuestion: Capital of Peru?\n\nAnswer:"
+    )
+    assert (model.asked[0]["temperature"], model.asked[0]["max_tokens"]) == (0.1, 512)
+
+
+def test_the_atlas_wording_is_a_passage_and_an_opened_answer(endpoint):
+    url, model = endpoint
+    [answer] = EvidenceReader(EndpointCompleter("good", url), "atlas")(["Where?"], ["Peru: capital: Lima\n  a: b"])
+    prompt = "Where?\n<information>\n Peru: capital: Lima\n a: b\n</information>\n<answer>"
+    assert model.asked[0]["messages"][-1]["content"] == prompt and answer == prompt[::-1].strip()
+    assert EvidenceReader(EndpointCompleter("good", url))([], []) == []
+    with pytest.raises(UserError, match="no wording 'haiku' of a reader"):
+        EvidenceReader(EndpointCompleter("good", url), "haiku")
