@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import gin
-
 from lcrag.data.questions import Question
 
 CollectionChoice: TypeAlias = Callable[[Question, Sequence[str]], Sequence[str]]
@@ -19,31 +17,26 @@ BY_SIZE = ("en", "de", "fr", "ru", "es", "it", "zh", "ja", "ar", "pt", "ko", "fi
 HIGH_RESOURCE = BY_SIZE[1:8]
 
 
-@gin.register
 def every_collection(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """All languages of the set."""
     return languages
 
 
-@gin.register
 def native_collection(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul: the language of the question."""
     return (question.language,)
 
 
-@gin.register
 def english_collection(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """En: English, for every question. A program that begins at home needs the route `english_only` with it."""
     return ("en",)
 
 
-@gin.register
 def native_and_english(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul + En."""
     return _of_set((question.language, "en"), languages)
 
 
-@gin.register
 def native_english_and_high(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul + En + High: and one high-resource language more, drawn for each question by its name."""
     others = [code for code in HIGH_RESOURCE if code in languages and code != question.language]
@@ -51,15 +44,13 @@ def native_english_and_high(question: Question, languages: Sequence[str]) -> Seq
     return _of_set((question.language, "en", drawn), languages)
 
 
-@gin.register
-def largest_collections(question: Question, languages: Sequence[str], count: int) -> Sequence[str]:
+def largest_collections(question: Question, languages: Sequence[str], *, count: int) -> Sequence[str]:
     """`count` languages: that of the question and the largest others."""
     order = sorted(languages, key=lambda code: BY_SIZE.index(code) if code in BY_SIZE else len(BY_SIZE))
     return _of_set((question.language, *(code for code in order if code != question.language)), languages)[:count]
 
 
-@gin.register
-def chosen_collections(question: Question, languages: Sequence[str], chosen: Sequence[str]) -> Sequence[str]:
+def chosen_collections(question: Question, languages: Sequence[str], *, chosen: Sequence[str]) -> Sequence[str]:
     """The language of the question and those of a list, in its order."""
     return _of_set((question.language, *chosen), languages)
 

@@ -8,12 +8,9 @@ then says so, rather than the method quietly becoming another one.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import gin
-
 Route: TypeAlias = Callable[[int, str, Sequence[str]], tuple[str, ...]]
 
 
-@gin.register
 def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """LcRL, section 3.1: the native collection, then all others, then English as the anchor.
 
@@ -25,7 +22,6 @@ def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[s
     return ("en",) if search > 2 and "en" in collections else (native,)
 
 
-@gin.register
 def available_first(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """`local_first`, for questions in languages without a collection, too: their first search goes to English.
 
@@ -36,19 +32,16 @@ def available_first(search: int, native: str, collections: Sequence[str]) -> tup
     return local_first(search, home, collections)
 
 
-@gin.register
 def native_only(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """The ablation without multi-language rollout: every search goes to the native collection (LcRL, table 2)."""
     return (native,)
 
 
-@gin.register
 def english_only(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """Search-R1: every search goes to the English collection."""
     return ("en",)
 
 
-@gin.register
 def all_at_once(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """Every search goes to every collection, the native one first: the unitive process LcRL argues against."""
     return tuple(sorted(collections, key=lambda language: language != native))

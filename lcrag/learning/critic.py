@@ -9,7 +9,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,7 +118,6 @@ class ValueRegression:
         return value_loss(values, batch.values, batch.returns, batch.mask, self.clip, normaliser)
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Critic:
     """What makes PPO of a policy gradient: a value model, and advantages estimated with it in place of a group's.

@@ -10,7 +10,6 @@ maxima, and all others are means over the tokens of the mask.
 
 import dataclasses
 
-import gin
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -221,7 +220,6 @@ def supervised_loss(
     return loss, {"loss/supervised": loss}
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyGradient:
     """Settings of `policy_gradient_loss`; the defaults are LcRL's without its KL term.
@@ -280,7 +278,6 @@ class PolicyGradient:
         )
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
     """Settings of `supervised_loss`."""

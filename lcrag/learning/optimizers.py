@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import gin
 import jax
 import optax
 from jaxtyping import PyTree
@@ -55,7 +54,6 @@ def learning_rate_schedule(peak: float, steps: int, warmup_share: float, decay: 
     return optax.join_schedules([rise, after], [warmup_steps])
 
 
-@gin.configurable
 def adamw(
     *,
     learning_rate: float,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import flax.struct
-import gin
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -89,7 +88,6 @@ def _at_least(needed: int, smallest: int, growth: int) -> int:
     return size
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """The shapes a batch may have.

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import gin
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -143,7 +142,6 @@ def answer_term(name: str, **options: Any) -> Term:
     return Term(name, lambda episodes: compare(episodes.answers, episodes.golds, **options))
 
 
-@gin.configurable(module="lcrag.rewards")
 def answer_only(answer: str = "exact_match") -> Reward:
     """The answer reward alone, as in Search-R1 (Jin et al., 2025, section 3.4: exact match).
 
@@ -156,7 +154,6 @@ def answer_only(answer: str = "exact_match") -> Reward:
     return TermSum(terms=(answer_term(answer),))
 
 
-@gin.configurable(module="lcrag.rewards")
 def language_coupled(
     answer: str = "c3_recall",
     weight: float = 0.02,

@@ -9,4 +9,5 @@ import lcrag.app.composition.domains  # noqa: F401
 import lcrag.app.composition.english  # noqa: F401
 import lcrag.app.composition.frozen_models  # noqa: F401
 import lcrag.app.composition.globalrag  # noqa: F401
+import lcrag.app.composition.registry  # noqa: F401
 import lcrag.app.composition.translators  # noqa: F401

@@ -1,6 +1,7 @@
 """A method: a program, a reward, and who shares a baseline with whom."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -125,16 +126,14 @@ class Method:
         return Scored(tuple(records), tuple(groups), ids, rewards, advantages)
 
 
-def _check_numbers(program: Callable) -> None:
-    """Refuses a number that gin gives a program and that is none for it: below 1, or 0 of what it may do without."""
-    try:
-        bound = gin.get_bindings(program)
-    except ValueError:  # not one of gin's
+def _check_numbers(program: Callable[..., Program]) -> None:
+    """Rejects out-of-range integer settings of a program."""
+    if not isinstance(program, functools.partial):
         return
-    for name, value in bound.items():
+    for name, value in program.keywords.items():
         least = 0 if name in MAY_BE_ZERO else 1
         if isinstance(value, int) and not isinstance(value, bool) and value < least:
-            raise UserError(f"{program.__name__}.{name} is {value}: give it {least} or more")
+            raise UserError(f"{program.func.__name__}.{name} is {value}: give it {least} or more")
 
 
 def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:

@@ -2,10 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
-
-import gin
 
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Search, parse_action
@@ -17,7 +15,7 @@ from lcrag.methods.baselines.rag import rag
 
 Complexity: TypeAlias = Literal["none", "single", "multiple"]
 _LABELS: dict[str, Complexity] = {"A": "none", "B": "single", "C": "multiple"}
-_PROGRAMS: dict[Complexity, Callable[[Question, Sequence[str]], Program]] = {
+PROGRAMS: Mapping[Complexity, Callable[[Question, Sequence[str]], Program]] = {
     "none": direct_inference,
     "single": rag,
     "multiple": ircot,
@@ -25,26 +23,31 @@ _PROGRAMS: dict[Complexity, Callable[[Question, Sequence[str]], Program]] = {
 _LABEL = re.compile(r"\b[ABC]\b")
 
 
-@gin.configurable
 def adaptive_rag(
-    question: Question, collections: Sequence[str], *, classifier: str | None = None, wording: str = "full"
+    question: Question,
+    collections: Sequence[str],
+    *,
+    programs: Mapping[Complexity, Callable[[Question, Sequence[str]], Program]] = PROGRAMS,
+    classifier: str | None = None,
+    wording: str = "full",
 ) -> Program:
     """Chooses among direct inference, RAG and IRCoT by the question's complexity (Jeong et al., 2024, section 3).
 
     The paper trains a small classifier; here a model is asked, greedily and in a fresh context: the policy, or another
     that was trained for it. What it chose is `extra["complexity"]`; where it names no class, which counts as an invalid
-    action, the question is taken for a complex one. The three programs are configured as they are on their own.
+    action, the question is taken for a complex one.
 
     Args:
       question: What is asked.
       collections: Languages of the collection set.
+      programs: The program of each class.
       classifier: Name of the model that classifies, one of the runner's other models; None: the policy.
       wording: "full" or "atlas".
     """
     step = worded(COMPLEXITY, wording)
     completion = yield Complete(prompt=step.text(question), stop=step.stop, temperature=0.0, model=classifier)
     complexity = complexity_in(step.opened + completion.text)
-    outcome = yield from _PROGRAMS[complexity or "multiple"](question, collections)
+    outcome = yield from programs[complexity or "multiple"](question, collections)
     return dataclasses.replace(
         outcome,
         invalid_actions=outcome.invalid_actions + (complexity is None),

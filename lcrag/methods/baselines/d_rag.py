@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, statements
@@ -13,7 +11,6 @@ from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, worded
 from lcrag.methods.baselines.steps import answer_from, titles_of
 
 
-@gin.configurable
 def d_rag(
     question: Question,
     collections: Sequence[str],

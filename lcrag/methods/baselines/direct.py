@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.requests import Program
 from lcrag.methods.baselines.prompts import DIRECT, worded
 from lcrag.methods.baselines.steps import answer_from
 
 
-@gin.configurable
 def direct_inference(question: Question, collections: Sequence[str], *, wording: str = "full") -> Program:
     """Answers from the policy's parameters alone (LcRL, appendix A.3).
 

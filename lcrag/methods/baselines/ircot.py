@@ -3,8 +3,6 @@
 import re
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Search, parse_action
 from lcrag.episodes.observation import information
@@ -15,7 +13,6 @@ from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, worded
 from lcrag.methods.baselines.steps import answer_from
 
 
-@gin.configurable
 def ircot(
     question: Question,
     collections: Sequence[str],

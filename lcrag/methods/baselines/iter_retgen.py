@@ -3,8 +3,6 @@
 import re
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Program, Retrieve
@@ -16,7 +14,6 @@ from lcrag.methods.baselines.steps import answer_from
 _TAG = re.compile(rf"</?(?:{'|'.join(TAGS)})>")
 
 
-@gin.configurable
 def iter_retgen(
     question: Question,
     collections: Sequence[str],

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Program, Retrieve
@@ -12,7 +10,6 @@ from lcrag.methods.baselines.prompts import RAG, worded
 from lcrag.methods.baselines.steps import answer_from
 
 
-@gin.configurable
 def rag(
     question: Question,
     collections: Sequence[str],

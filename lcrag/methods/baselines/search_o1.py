@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
 from lcrag.episodes.observation import information, statements
@@ -17,7 +15,6 @@ REPEATED = "I have searched for this already. Let me use what was found."
 LATEST_STEPS = 4
 
 
-@gin.configurable
 def search_o1(
     question: Question,
     collections: Sequence[str],

@@ -5,8 +5,6 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import answer_in
 from lcrag.episodes.observation import information, statements
@@ -21,7 +19,6 @@ _MARK = re.compile(r"\(\s*[a-z]\s*\)")
 _NUMBER = re.compile(r"\b[12]\b")
 
 
-@gin.configurable
 def sure(
     question: Question,
     collections: Sequence[str],

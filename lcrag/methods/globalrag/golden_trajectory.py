@@ -10,8 +10,6 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes import (
     ContextFull,
@@ -44,7 +42,6 @@ _PLAN = re.compile(rf"<{PLAN}>((?:(?!</?{PLAN}>).)*)</{PLAN}>", re.DOTALL)
 _SUB_ANSWER = re.compile(rf"<{SUB_ANSWER}>\s*#([0-9]+)\s*=((?:(?!</?{SUB_ANSWER}>).)*)</{SUB_ANSWER}>\s*\Z", re.DOTALL)
 
 
-@gin.configurable(module="lcrag.curation")
 def golden_trajectory(
     question: Question,
     collections: Sequence[str],

@@ -4,8 +4,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
@@ -43,7 +41,6 @@ class _Wording:
 _WORDINGS = {"full": _Wording(True, "rag_r1"), "atlas": _Wording(False, "atlas")}
 
 
-@gin.configurable
 def globalrag(
     question: Question,
     collections: Sequence[str],

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import gin
 import numpy as np
 from jaxtyping import Float
 
@@ -17,7 +16,6 @@ from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, V
 Encode: TypeAlias = Callable[[Sequence[str]], Float[np.ndarray, "texts width"]]
 
 
-@gin.configurable(module="lcrag.rewards")
 def globalrag_reward(
     encoder: Encode,
     answer: str = "squad_exact_match",
@@ -136,7 +134,7 @@ def _noted(episodes: Episodes, name: str) -> list[Any]:
     if not all(name in extra for extra in episodes.extra):
         raise UserError(
             f"globalrag_reward needs to know {name} of each episode, which another program does not say: bind"
-            " Method.program = @globalrag"
+            " Method.program = @globalrag()"
         )
     return [extra[name] for extra in episodes.extra]
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
 from lcrag.episodes.observation import information
@@ -12,7 +10,6 @@ from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Pro
 from lcrag.episodes.routing import Route, local_first
 
 
-@gin.configurable
 def hierarchical_search(
     question: Question,
     collections: Sequence[str],

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.noting import NotedSearch, noting_searches
 from lcrag.episodes.requests import Complete, ContextFull, Outcome, Program
@@ -11,7 +9,6 @@ from lcrag.errors import UserError
 from lcrag.methods.r_search.evidence_reader import READINGS
 
 
-@gin.configurable
 def answer_from_evidence(
     question: Question,
     collections: Sequence[str],

@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
@@ -78,7 +76,6 @@ WORDINGS = {
 }
 
 
-@gin.configurable
 def r_search(
     question: Question,
     collections: Sequence[str],

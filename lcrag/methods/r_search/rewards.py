@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import gin
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -56,7 +55,6 @@ def evidence_rewards(
     return rewards
 
 
-@gin.configurable(module="lcrag.rewards")
 def r_search_reward(
     reader: Reader | None, answer: str = "token_f1", gamma_evidence: float = 0.2, gamma_answer: float = 0.2
 ) -> Reward:
@@ -105,6 +103,6 @@ def _noted(episodes: Episodes, name: str) -> list[Any]:
     if not all(name in extra for extra in episodes.extra):
         raise UserError(
             f"r_search_reward needs to know {name} of each episode, which another program does not say: bind"
-            " Method.program = @r_search"
+            " Method.program = @r_search()"
         )
     return [extra[name] for extra in episodes.extra]

@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Search, answer_in, parse_action
 from lcrag.episodes.observation import information, known_style
@@ -67,7 +65,6 @@ class _Tally:
         return Outcome(answer=answer, invalid_actions=self.invalid, counts=counts)
 
 
-@gin.configurable
 def rag_r1(
     question: Question,
     collections: Sequence[str],

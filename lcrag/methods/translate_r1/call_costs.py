@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import gin
 import numpy as np
 from jaxtyping import Int
 
@@ -74,7 +73,6 @@ class CostOfCalls:
         return total + added, {"task": total, "cost": added, "cost_fired": fired[row].astype(float)}
 
 
-@gin.configurable(module="lcrag.rewards")
 def cost(
     reward: TermSum,
     method: str = "gated",

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import answer_in
 from lcrag.episodes.prompts import atlas
@@ -16,7 +14,6 @@ from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse
 WORDINGS = ("full", "atlas")
 
 
-@gin.configurable
 def translate_r1(
     question: Question,
     collections: Sequence[str] = (),

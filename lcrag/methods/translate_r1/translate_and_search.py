@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Sequence
 
-import gin
-
 from lcrag.data.questions import Question
 from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
 from lcrag.episodes.observation import information
@@ -25,7 +23,6 @@ _SEARCHING = (
 _STYLES = {"full": "search_r1", "atlas": "atlas"}
 
 
-@gin.configurable
 def translate_and_search(
     question: Question,
     collections: Sequence[str],

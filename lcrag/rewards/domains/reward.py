@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import gin
 import numpy as np
 
 from lcrag.errors import UserError
@@ -25,7 +24,6 @@ SCORERS: Mapping[str, Scorer] = {
 }
 
 
-@gin.configurable(module="lcrag.rewards")
 def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum:
     """Translate-R1's task reward (section 4.5): each episode is scored by its question's domain, in [0, 1].
 
