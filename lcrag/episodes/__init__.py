@@ -4,7 +4,7 @@ Public: the requests a program yields and the `Outcome` it returns, `hierarchica
 prompts, the baselines, and `Runner`, which turns programs into `EpisodeRecord`s.
 """
 
-from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
 from lcrag.episodes.observation import STYLES, Information, information
@@ -56,7 +56,7 @@ __all__ = [
     "Route",
     "Runner",
     "SamplerCompleter",
-    "Search",
+    "SearchAction",
     "SideCompletion",
     "Translate",
     "Translated",

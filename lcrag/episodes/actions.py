@@ -7,7 +7,7 @@ from lcrag.episodes.tags import ANSWER, SEARCH, TAGS
 
 
 @dataclasses.dataclass(frozen=True)
-class Search:
+class SearchAction:
     """The policy asks for passages about `query`."""
 
     query: str
@@ -34,7 +34,7 @@ _PAIR = re.compile(
 )
 
 
-def parse_action(text: str) -> Search | Answer | Invalid:
+def parse_action(text: str) -> SearchAction | Answer | Invalid:
     """The action that ended the policy's own text of one generation.
 
     It is the tag pair whose closing tag ends the text (white space aside); earlier pairs and anything
@@ -48,7 +48,7 @@ def parse_action(text: str) -> Search | Answer | Invalid:
     tag, content = pairs[-1][1], pairs[-1][2].strip()
     if not content:
         return Invalid(f"the {tag} is empty")
-    return Search(content) if tag == SEARCH else Answer(content)
+    return SearchAction(content) if tag == SEARCH else Answer(content)
 
 
 def answer_in(text: str) -> str | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lcrag.episodes import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes import Answer, Invalid, SearchAction, answer_in, parse_action
 
 PIECES = st.sampled_from(
     [
@@ -26,14 +26,14 @@ TEXTS = st.one_of(st.text(), st.lists(st.one_of(PIECES, st.text(max_size=3)), ma
 @pytest.mark.parametrize(
     ("text", "action"),
     [
-        ("<think>hm</think> <search> capital of Peru </search>", Search("capital of Peru")),
+        ("<think>hm</think> <search> capital of Peru </search>", SearchAction("capital of Peru")),
         ("<answer>Lima</answer>", Answer("Lima")),
         ("<answer>北京</answer>\n", Answer("北京")),
         ("<search>a</search><answer>b</answer>", Answer("b")),
-        ("<answer>b</answer> no: <search>a</search>", Search("a")),
-        ("<search>a<search>b</search>", Search("b")),
-        ("</search><search>b</search>", Search("b")),
-        ("<search>two\nlines</search>", Search("two\nlines")),
+        ("<answer>b</answer> no: <search>a</search>", SearchAction("a")),
+        ("<search>a<search>b</search>", SearchAction("b")),
+        ("</search><search>b</search>", SearchAction("b")),
+        ("<search>two\nlines</search>", SearchAction("two\nlines")),
     ],
 )
 def test_the_pair_that_ends_the_text_is_the_action(text, action):
@@ -67,9 +67,9 @@ def test_anything_else_is_invalid(text):
 def test_no_text_is_too_odd(text):
     action = parse_action(text)
     match action:
-        case Search(content) | Answer(content):
+        case SearchAction(content) | Answer(content):
             assert content and content == content.strip() and content in text
-            tag = "search" if isinstance(action, Search) else "answer"
+            tag = "search" if isinstance(action, SearchAction) else "answer"
             assert text.rstrip().endswith(f"</{tag}>")
     answer = answer_in(text)
     assert answer is None or (answer.strip() == answer != "" and answer in text)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Search, parse_action
+from lcrag.episodes.actions import Answer, SearchAction, parse_action
 from lcrag.episodes.requests import Complete, Program
 from lcrag.methods.baselines.direct import direct_inference
 from lcrag.methods.baselines.ircot import ircot
@@ -61,7 +61,7 @@ def complexity_in(text: str) -> Complexity | None:
     A policy that does not classify shows it: one that searches at once needs one search, one that answers none.
     """
     match parse_action(text):
-        case Search():
+        case SearchAction():
             return "single"
         case Answer(said):
             label = _LABEL.search(said)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Search, parse_action
+from lcrag.episodes.actions import SearchAction, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Completion, FittedText, Found, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
@@ -74,7 +74,7 @@ def uncertain_query(ahead: Completion, least_probability: float, masked_below: f
     A policy that asks for a search gets its query as it is; one that writes nothing is sure of nothing.
     """
     action = parse_action(ahead.text)
-    if isinstance(action, Search):
+    if isinstance(action, SearchAction):
         return action.query
     tokens = sentence_tokens(ahead)
     if tokens and all(probability >= least_probability for _, probability in tokens):

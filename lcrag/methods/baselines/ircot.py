@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Search, parse_action
+from lcrag.episodes.actions import SearchAction, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Found, FoundPassage, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
@@ -84,7 +84,7 @@ def next_query(text: str) -> tuple[str, bool]:
     The thought is the first sentence of the text; a policy that can only search searches for what it wrote.
     """
     action = parse_action(text)
-    if isinstance(action, Search):
+    if isinstance(action, SearchAction):
         return action.query, False
     sentence = _SENTENCE.match(text.strip())
     thought = sentence[0].strip() if sentence else ""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information, statements
 from lcrag.episodes.prompts import RETHINK
 from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
@@ -50,7 +50,7 @@ def search_o1(
         languages = route(len(asked) + 1, question.language, collections)
         text = yield Generate(stop=("</search>", "</answer>"))
         match parse_action(text):
-            case Search(query) if (query, languages) not in asked:
+            case SearchAction(query) if (query, languages) not in asked:
                 asked.add((query, languages))
                 found = yield Retrieve((query,), languages, passages)
                 documents = information(found, refine.style, observation_tokens)

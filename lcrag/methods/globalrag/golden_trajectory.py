@@ -20,7 +20,7 @@ from lcrag.episodes import (
     RetrievalFailure,
     Retrieve,
     Route,
-    Search,
+    SearchAction,
     answer_in,
     native_only,
     parse_action,
@@ -169,7 +169,7 @@ def _resolve(key: str, account: _Account, searching: _Searching) -> Generator[An
         if (value := read_sub_answer(key, text)) is not None:
             return _note(key, value, found, account)
         match parse_action(text):
-            case Search(query):
+            case SearchAction(query):
                 answer = yield searching.request(query, attempt)
                 found += _hits(answer)
                 yield searching.shown(answer)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.boxes import boxes_in
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import RETHINK, answer_language, atlas
@@ -78,7 +78,7 @@ def globalrag(
         while len(account.shown) < budget and account.invalid < invalid_limit:
             account.written.append((yield Generate(stop=(closing(SEARCH), closing(ANSWER)))))
             match parse_action(account.written[-1]):
-                case Search(query):
+                case SearchAction(query):
                     languages = route(len(account.shown) + 1, question.language, collections)
                     account.shown.append(len(account.written) - 1)
                     found = yield Retrieve((query,), languages, passages)

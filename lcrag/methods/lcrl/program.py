@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import RETHINK, opening_prompt
 from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Program, Retrieve
@@ -43,7 +43,7 @@ def hierarchical_search(
         while searches < budget and invalid < invalid_limit:
             text = yield Generate(stop=("</search>", "</answer>"))
             match parse_action(text):
-                case Search(query):
+                case SearchAction(query):
                     searches += 1
                     found = yield Retrieve((query,), route(searches, question.language, collections), passages)
                     yield Observe(information(found, style, observation_tokens))

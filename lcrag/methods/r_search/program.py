@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.boxes import boxes_in
 from lcrag.episodes.observation import Framed, Style, information
 from lcrag.episodes.prompts import RETHINK, answer_language, atlas
@@ -114,7 +114,7 @@ def r_search(
         while account.searches < budget and account.invalid < invalid_limit:
             account.written.append((yield Generate(stop=(closing(SEARCH), closing(ANSWER)))))
             match parse_action(account.written[-1]):
-                case Search(query):
+                case SearchAction(query):
                     account.searches += 1
                     languages = route(account.searches, question.language, collections)
                     found = yield Retrieve((query,), languages, passages)

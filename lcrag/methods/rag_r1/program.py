@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information, known_style
 from lcrag.episodes.prompts import RETHINK, opening_prompt
 from lcrag.episodes.requests import (
@@ -104,7 +104,7 @@ def rag_r1(
         while tally.rounds < budget and tally.invalid < invalid_limit:
             text = yield Generate(stop=("</search>", "</answer>"))
             match parse_action(text):
-                case Search(content) if asked := tally.take(content, queries):
+                case SearchAction(content) if asked := tally.take(content, queries):
                     found = yield Retrieve(asked, route(tally.rounds, question.language, collections), passages)
                     yield Observe(_shown(asked, found, words.style, query_tokens, several=queries > 1))
                 case Answer(answer):

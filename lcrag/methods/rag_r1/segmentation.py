@@ -7,7 +7,7 @@ text included, and is not learned. So no target holds retrieved text.
 from collections.abc import Mapping
 from typing import Any
 
-from lcrag.episodes import Answer, Search, parse_action
+from lcrag.episodes import Answer, SearchAction, parse_action
 
 QUESTION_ANSWER, QUESTION_SEARCH = "question_to_answer", "question_to_search"
 INFORMATION_ANSWER, INFORMATION_SEARCH = "information_to_answer", "information_to_search"
@@ -37,7 +37,7 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _kind(text: str, *, searched: bool) -> str | None:
     match parse_action(text):
-        case Search():
+        case SearchAction():
             return INFORMATION_SEARCH if searched else QUESTION_SEARCH
         case Answer():
             return INFORMATION_ANSWER if searched else QUESTION_ANSWER

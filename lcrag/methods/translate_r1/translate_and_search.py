@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, Search, answer_in, parse_action
+from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import RETHINK, atlas
 from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program, Retrieve
@@ -75,7 +75,7 @@ def translate_and_search(
                 yield Observe((yield from use.respond(call)))
                 continue
             match parse_action(written[-1]):
-                case Search(query):
+                case SearchAction(query):
                     searches += 1
                     found = yield Retrieve((query,), route(searches, question.language, collections), passages)
                     yield Observe(information(found, _STYLES[wording], observation_tokens))
