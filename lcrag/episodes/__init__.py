@@ -4,7 +4,6 @@ Public: the requests a program yields and the `Outcome` it returns, `hierarchica
 prompts, the baselines, and `Runner`, which turns programs into `EpisodeRecord`s.
 """
 
-from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
 from lcrag.episodes.observation import STYLES, Information, information
@@ -28,7 +27,7 @@ from lcrag.episodes.retrying import Retries
 from lcrag.episodes.rollout import RolloutStatistics
 from lcrag.episodes.routing import Route, all_at_once, available_first, english_only, local_first, native_only
 from lcrag.episodes.runner import Runner
-from lcrag.episodes.tags import neutralise
+from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action
 from lcrag.episodes.translation import Translated, Translator
 
 __all__ = [

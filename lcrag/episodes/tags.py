@@ -1,6 +1,8 @@
-"""The tags of the dialogue, and how text from outside is kept from looking like one."""
+"""The tags of the dialogue: neutralising them in outside text, and parsing actions and tag pairs in the policy's."""
 
+import dataclasses
 import re
+from collections.abc import Iterable
 
 THINK, SEARCH, INFORMATION, ANSWER, OBSERVATION, EVIDENCE, PLAN, SUB_PLAN, SUB_ANSWER, TOOL_CALL, TOOL_RESPONSE = (
     TAGS
@@ -27,7 +29,7 @@ def closing(tag: str) -> str:
     return f"</{tag}>"
 
 
-# Characters a reader or a tokenizer's normaliser may take for `<`, `>`, `/` and `|`, or skip over.
+# Characters that a reader or a tokenizer's normaliser may take for `<`, `>`, `/` and `|`, or skip.
 _LEFT = "[<＜﹤‹〈⟨《❮]"
 _RIGHT = "[>＞﹥›〉⟩》❯]"
 _SLASH = r"[/／⁄∕\\＼]"
@@ -36,7 +38,7 @@ _SKIPPED = r"[\s\x00-\x1f\x7f\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\
 
 
 def _any_width(letter: str) -> str:
-    """One ASCII letter, or its full-width form; the pattern ignores case."""
+    """Pattern of an ASCII letter in ordinary or full width; compiled case-insensitively."""
     return f"[{letter}{chr(ord(letter) + 0xFEE0)}]"
 
 
@@ -44,9 +46,8 @@ def _name(tag: str) -> str:
     return _SKIPPED.join(_any_width(letter) for letter in tag)
 
 
-# One of our tags, finished or not (whatever follows the passage could finish it); any other complete
-# tag and any control token such as <|im_end|> or <eos>, which a tokenizer may hold as one token.
-# Book-title marks and the like only count around our own names.
+# Matches one of `TAGS`, closed or not (the text after the passage could close it), any other complete tag, and control
+# tokens such as <|im_end|> or <eos>. Look-alikes such as book-title marks only count around the names in `TAGS`.
 _OWN = "|".join(_name(tag) for tag in TAGS)
 _TAG_LIKE = re.compile(
     rf"{_LEFT}{_SKIPPED}(?P<own>(?:{_SLASH}{_SKIPPED})?(?:{_OWN}))(?:{_SKIPPED}{_RIGHT})?"
@@ -58,11 +59,10 @@ _TAG_LIKE = re.compile(
 
 
 def neutralise(text: str) -> str:
-    """Text from outside, without anything that a parser or a tokenizer could take for a tag.
+    """Replaces everything in outside text that a parser or a tokenizer could take for a tag.
 
-    `<answer>` becomes `[answer]`, whatever its case, width or inner white space; HTML-like tags and control
-    tokens (`<|im_end|>`) likewise, because a tokenizer may hold them as single tokens. The rest is unchanged.
-    Applying it twice changes nothing more.
+    `<answer>` becomes `[answer]`, in any case, width or inner white space, and so do HTML-like tags and control tokens
+    such as `<|im_end|>`, which a tokenizer may hold as single tokens. The function is idempotent.
     """
     return _TAG_LIKE.sub(_bracketed, text)
 
@@ -71,3 +71,101 @@ def _bracketed(match: re.Match[str]) -> str:
     if content := match["own"] or match["other"]:
         return f"[{content}]"
     return "[" if match["left"] else "]"
+
+@dataclasses.dataclass(frozen=True)
+class SearchAction:
+    """The policy asks for passages about `query`."""
+
+    query: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The policy gives its answer."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Invalid:
+    """The policy did nothing that the environment understands."""
+
+    reason: str
+
+
+# A pair whose content holds none of `TAGS`: of nested or repeated tags only the innermost pair counts.
+_PAIR = re.compile(
+    rf"<({SEARCH}|{ANSWER})>((?:(?!</?(?:{'|'.join(TAGS)})>).)*)</\1>",
+    re.DOTALL,
+)
+
+
+def parse_action(text: str) -> SearchAction | Answer | Invalid:
+    """Returns the action that ends the policy's text of one generation.
+
+    The action is the tag pair whose closing tag ends the text (white space aside); everything before it is reasoning.
+    Tags are exact and lower case, as the stop strings are; content is stripped. A pair that is empty, or that holds
+    another tag, is no action.
+    """
+    text = text.rstrip()
+    pairs = list(_PAIR.finditer(text))
+    if not pairs or pairs[-1].end() != len(text):
+        return Invalid("the text does not end with a complete search or answer")
+    tag, content = pairs[-1][1], pairs[-1][2].strip()
+    if not content:
+        return Invalid(f"the {tag} is empty")
+    return SearchAction(content) if tag == SEARCH else Answer(content)
+
+
+def answer_in(text: str) -> str | None:
+    """Returns the content of the last complete, non-empty answer in the policy's text, or None."""
+    answers = (pair[2].strip() for pair in _PAIR.finditer(text) if pair[1] == ANSWER)
+    return next((answer for answer in reversed(list(answers)) if answer), None)
+
+
+_TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
+
+
+@dataclasses.dataclass(frozen=True)
+class Boxes:
+    """The pairs of one tag, and the tags of its name that form no pair.
+
+    Attributes:
+      contents: Stripped content of each pair that encloses no other of `TAGS`.
+      stray: Number of tags of this name outside such pairs.
+    """
+
+    contents: tuple[str, ...]
+    stray: int
+
+    @property
+    def sole(self) -> str | None:
+        """The content of the only pair; None unless there is exactly one, not empty, and no stray tag."""
+        return self.contents[0] or None if len(self.contents) == 1 and not self.stray else None
+
+    @property
+    def malformed(self) -> int:
+        """Number of stray tags and empty pairs."""
+        return self.stray + self.contents.count("")
+
+    @property
+    def tags(self) -> int:
+        """Number of all tags of this name."""
+        return self.stray + 2 * len(self.contents)
+
+
+def boxes_in(texts: Iterable[str], tag: str) -> Boxes:
+    """Finds the pairs of a tag in the texts of the policy's turns; no pair spans two texts.
+
+    Args:
+      texts: What the policy wrote, turn by turn.
+      tag: One of `TAGS`; exact and lower case, as stop strings are.
+    """
+    contents, stray = [], 0
+    for text in texts:
+        found = list(_TAG.finditer(text))
+        own = [place for place, match in enumerate(found) if match[2] == tag]
+        pairs = [place for place in own if place + 1 in own and not found[place][1] and found[place + 1][1]]
+        contents += [text[found[place].end() : found[place + 1].start()].strip() for place in pairs]
+        stray += len(own) - 2 * len(pairs)
+    return Boxes(tuple(contents), stray)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, SearchAction, parse_action
 from lcrag.episodes.requests import Complete, Program
+from lcrag.episodes.tags import Answer, SearchAction, parse_action
 from lcrag.methods.baselines.direct import direct_inference
 from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.prompts import COMPLEXITY, worded

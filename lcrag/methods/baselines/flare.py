@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import SearchAction, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Completion, FittedText, Found, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import SearchAction, parse_action
 from lcrag.methods.baselines.ircot import next_query
 from lcrag.methods.baselines.prompts import FLARE_ANSWER, FLARE_SENTENCE, worded
 from lcrag.methods.baselines.steps import answer_from

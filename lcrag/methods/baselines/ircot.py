@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import SearchAction, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Found, FoundPassage, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import ANSWER, opening
+from lcrag.episodes.tags import ANSWER, SearchAction, opening, parse_action
 from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, worded
 from lcrag.methods.baselines.steps import answer_from
 

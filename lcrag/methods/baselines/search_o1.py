@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information, statements
 from lcrag.episodes.prompts import RETHINK
 from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, worded
 from lcrag.methods.baselines.steps import titles_of
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import answer_in
 from lcrag.episodes.observation import Framed, Information
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.requests import FittedText, Found, Generate, Observe, Outcome, RetrievalFailure
-from lcrag.episodes.tags import ANSWER, closing, neutralise, opening
+from lcrag.episodes.tags import ANSWER, answer_in, closing, neutralise, opening
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,10 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import answer_in
 from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import ANSWER
+from lcrag.episodes.tags import ANSWER, answer_in
 from lcrag.methods.baselines.prompts import worded
 from lcrag.methods.baselines.steps import Step, inside, titles_of
 from lcrag.methods.baselines.sure_prompts import SURE_CANDIDATES, SURE_RANKING, SURE_SUMMARY, SURE_VALIDITY

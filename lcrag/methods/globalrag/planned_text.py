@@ -8,8 +8,7 @@ import functools
 import re
 from collections.abc import Collection, Sequence
 
-from lcrag.episodes.boxes import Boxes, boxes_in
-from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, TAGS, THINK
+from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, TAGS, THINK, Boxes, boxes_in
 from lcrag.methods.globalrag.plans import FAULTS, BadPlan, Plan, parse_plan
 
 # Why an episode has no plan: of those that are written, the first that applies.

@@ -6,13 +6,23 @@ from collections.abc import Sequence
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
-from lcrag.episodes.boxes import boxes_in
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import RETHINK, answer_language, atlas
 from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import ANSWER, INFORMATION, SEARCH, closing, neutralise
+from lcrag.episodes.tags import (
+    ANSWER,
+    INFORMATION,
+    SEARCH,
+    Answer,
+    Invalid,
+    SearchAction,
+    answer_in,
+    boxes_in,
+    closing,
+    neutralise,
+    parse_action,
+)
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.planned_text import PlannedText
 from lcrag.methods.globalrag.plans import Plan

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import RETHINK, opening_prompt
 from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, local_first
+from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, parse_action
 
 
 def hierarchical_search(

@@ -5,13 +5,25 @@ from collections.abc import Sequence
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
-from lcrag.episodes.boxes import boxes_in
 from lcrag.episodes.observation import Framed, Style, information
 from lcrag.episodes.prompts import RETHINK, answer_language, atlas
 from lcrag.episodes.requests import ContextFull, Found, Generate, Observe, Outcome, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import ANSWER, EVIDENCE, OBSERVATION, SEARCH, closing, neutralise, opening
+from lcrag.episodes.tags import (
+    ANSWER,
+    EVIDENCE,
+    OBSERVATION,
+    SEARCH,
+    Answer,
+    Invalid,
+    SearchAction,
+    answer_in,
+    boxes_in,
+    closing,
+    neutralise,
+    opening,
+    parse_action,
+)
 from lcrag.errors import UserError
 
 _SEARCHING = (

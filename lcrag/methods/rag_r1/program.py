@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information, known_style
 from lcrag.episodes.prompts import RETHINK, opening_prompt
 from lcrag.episodes.requests import (
@@ -19,6 +18,7 @@ from lcrag.episodes.requests import (
     Retrieve,
 )
 from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import Answer, SearchAction, answer_in, parse_action
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.json_information import json_information
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries

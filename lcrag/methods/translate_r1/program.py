@@ -3,10 +3,9 @@
 from collections.abc import Collection, Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import answer_in
 from lcrag.episodes.prompts import atlas
 from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program
-from lcrag.episodes.tags import ANSWER, THINK, TOOL_CALL, closing, neutralise, opening
+from lcrag.episodes.tags import ANSWER, THINK, TOOL_CALL, answer_in, closing, neutralise, opening
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt
 from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse

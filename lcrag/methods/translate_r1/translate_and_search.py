@@ -3,12 +3,22 @@
 from collections.abc import Collection, Sequence
 
 from lcrag.data.questions import Question
-from lcrag.episodes.actions import Answer, Invalid, SearchAction, answer_in, parse_action
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import RETHINK, atlas
 from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, available_first
-from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, neutralise
+from lcrag.episodes.tags import (
+    ANSWER,
+    SEARCH,
+    TOOL_CALL,
+    Answer,
+    Invalid,
+    SearchAction,
+    answer_in,
+    closing,
+    neutralise,
+    parse_action,
+)
 from lcrag.methods.translate_r1.program import check_tool
 from lcrag.methods.translate_r1.prompts import tool_prompt
 from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse

@@ -22,8 +22,7 @@ from lcrag.episodes import (
     episode_json,
     local_first,
 )
-from lcrag.episodes.boxes import boxes_in
-from lcrag.episodes.tags import TAGS
+from lcrag.episodes.tags import TAGS, boxes_in
 from lcrag.errors import UserError
 from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate
