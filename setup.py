@@ -10,6 +10,7 @@ from setuptools.command.build_py import build_py
 REQUIREMENTS = [
     "absl-py",
     "babel==2.18.*",
+    "beartype",
     "cachetools",
     "fastapi",
     "flax==0.12.8",
@@ -53,7 +54,6 @@ EXTRAS = {
     # The SDK of the protocol by which agents call the tool.
     "mcp": ["mcp==2.*"],
     "test": [
-        "beartype",
         "hypothesis",
         "mcp==2.*",
         "mypy",

@@ -110,7 +110,7 @@ def generate(options: argparse.Namespace) -> dict:
     from lcrag.atlas.vocabulary import SHIPPED_FOLDER
     from lcrag.policy import load_tokenizer
     from lcrag.policy.flops import decode_bytes
-    from lcrag.sampling import Generation, Sampler
+    from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
     from lcrag.sampling.slots import CHECK_EVERY
 
     config, params, seconds_to_load = load(options, "bfloat16")
@@ -124,12 +124,12 @@ def generate(options: argparse.Namespace) -> dict:
         "append_rows": (min(8, options.batch),),
         "append_tokens": (options.prompt,),
     }
-    sampler = Sampler(config, params, tokenizer, slots=options.batch, context=context, **settings)
+    sampler = Sampler(config, params, tokenizer, SamplerConfig(slots=options.batch, context=context, **settings))
     prompts = dict(enumerate(random_prompts(options, config.vocabulary_size).astype(np.int32)))
 
     def rollout(tokens: int) -> None:
         sampler.append(prompts)
-        sampler.begin({slot: Generation(max_tokens=tokens, episode=slot) for slot in prompts})
+        sampler.begin({slot: SamplingParameters(max_tokens=tokens, episode=slot) for slot in prompts})
         while sampler.running:
             sampler.decode()
         sampler.free(prompts)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lcrag.app.cli.configuration import configure, read_configuration
+import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag.app.composition.components import (
     atlas_collections,
     atlas_comparisons,
@@ -28,6 +28,7 @@ from lcrag.app.composition.components import (
     make_sampler,
 )
 from lcrag.app.composition.components import policy as load_policy
+from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program, Runner
 from lcrag.methods.rag_r1.program import rag_r1
@@ -118,7 +119,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="milliseconds that each search request takes longer")
     options = parser.parse_args()
     bindings = (f"Sampler.slots = {options.at_once}",)
-    configure(read_configuration(EXPERIMENT, bindings), EXPERIMENT, bindings)
+    configure(read_configuration(EXPERIMENT, bindings))
     collections, delay = atlas_collections(), options.delay / 1000
     sides = [
         make_side("several queries", options.several, 3, collections, delay),

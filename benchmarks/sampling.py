@@ -15,7 +15,7 @@ import numpy as np
 
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.policy import DecoderConfig, initialise, load_tokenizer
-from lcrag.sampling import Generation, Sampler
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 
 TURNS, RETRIEVED, SAMPLED = 3, 64, 32
 
@@ -36,7 +36,9 @@ def make_sampler(episodes: int) -> Sampler:
     params = initialise(config, jax.random.key(0))
     windows = tuple(range(96, context, 96))
     options = {"append_tokens": (64, 256), "block": SAMPLED, "wanted": 1.0, "windows": windows}
-    return Sampler(config, params, load_tokenizer(SHIPPED_FOLDER), slots=episodes, context=context, **options)
+    return Sampler(
+        config, params, load_tokenizer(SHIPPED_FOLDER), SamplerConfig(slots=episodes, context=context, **options)
+    )
 
 
 def rollouts(sampler: Sampler, keep_cache: bool) -> float:
@@ -49,7 +51,7 @@ def rollouts(sampler: Sampler, keep_cache: bool) -> float:
         if not keep_cache:
             sampler.free(history)
         sampler.append({slot: new[slot] if keep_cache else history[slot] + new[slot] for slot in history})
-        requests = {slot: Generation(max_tokens=SAMPLED, seed=turn, episode=slot) for slot in history}
+        requests = {slot: SamplingParameters(max_tokens=SAMPLED, seed=turn, episode=slot) for slot in history}
         sampler.begin(requests)
         while sampler.running:
             for slot, sampled in sampler.decode().items():

@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lcrag.app.commands.compile.compilation import Compilation, compiled
-from lcrag.app.commands.compile.lowering import Plan, SamplerSizes, lower_update
+from lcrag.app.commands.compile.lowering import Plan, lower_update
 from lcrag.app.commands.compile.topologies import target_of
 from lcrag.learning import Layout, PolicyGradient, adamw
 from lcrag.policy import DecoderConfig, Lora, logical_sharding, make_mesh, unembed, unembed_log_probabilities
+from lcrag.sampling import SamplerConfig
 from lcrag.testing import tiny_config
 
 QWEN2_5_3B = DecoderConfig(
@@ -75,8 +76,8 @@ def plan_of(config: DecoderConfig, mesh, rows: int, time: int) -> Plan:
         objective=PolicyGradient(),
         optimizer=adamw(learning_rate=1e-6, steps=100),
         layout=Layout(rows=rows, row_lengths=(time,), policy_shares=(0.5,)),
-        sampler=SamplerSizes(
-            slots=rows, context=time, block=1, append_rows=1, append_tokens=1, gather_parameters=False
+        sampler=SamplerConfig(
+            slots=rows, context=time, block=1, append_rows=(1,), append_tokens=(1,), gather_parameters=False
         ),
     )
 

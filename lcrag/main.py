@@ -5,15 +5,16 @@ gin holds its configuration. What can be checked without importing JAX is checke
 """
 
 import dataclasses
+import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments, closest, split_arguments
 from lcrag.app.cli.catalogue import described, experiments, parts
-from lcrag.app.cli.configuration import configure, load_function, missing_parameter, one_line, read_configuration
 from lcrag.app.cli.quiet import silence_libraries
+from lcrag.app.composition.configuration import configure, missing_parameter, one_line, read_configuration
 from lcrag.app.runs.folder import CONFIG
 from lcrag.app.runs.stopping import exit_status, stopped_by_signals
 from lcrag.errors import UserError
@@ -56,7 +57,7 @@ ABOUT_BAD_ROWS = "--skip_bad_rows leaves out the rows of data files that cannot 
 
 COMMANDS = {
     "train": Command(
-        function="lcrag.app.commands:train",
+        function="lcrag.app.composition.commands:train",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
         "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
@@ -65,7 +66,7 @@ COMMANDS = {
         marks=("train.policy",),
     ),
     "sft": Command(
-        function="lcrag.app.commands:sft",
+        function="lcrag.app.composition.commands:sft",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
         "beside config.gin, run.json, metrics.jsonl and checkpoints/. Rows of one's own:\n"
@@ -76,7 +77,7 @@ COMMANDS = {
         marks=("sft.policy",),
     ),
     "evaluate": Command(
-        function="lcrag.app.commands:evaluate",
+        function="lcrag.app.composition.commands:evaluate",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, and into its answers/ every answer and the configuration.\n"
         f"{ABOUT_BAD_ROWS}",
@@ -84,13 +85,13 @@ COMMANDS = {
         marks=("evaluate.policy",),
     ),
     "sample": Command(
-        function="lcrag.app.commands:sample",
+        function="lcrag.app.composition.commands:sample",
         summary="Answers one question, showing who wrote what",
         words="QUESTION",
         marks=("sample.policy",),
     ),
     "report": Command(
-        function="lcrag.app.commands:report",
+        function="lcrag.app.composition.commands:report",
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
         gin_file="report.gin",
@@ -102,7 +103,7 @@ COMMANDS = {
         "in --output_dir is written again; --gin_file is then the configuration that it was evaluated with.",
     ),
     "serve": Command(
-        function="lcrag.app.commands:serve",
+        function="lcrag.app.composition.commands:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is told to stop",
         gin_file="serve.gin",
         marks=("serve",),
@@ -116,7 +117,7 @@ COMMANDS = {
         "--gin_file=serve_translator.gin serves a translator instead, at /translate.",
     ),
     "index": Command(
-        function="lcrag.app.commands:index",
+        function="lcrag.app.composition.commands:index",
         summary="Builds a collection per language from dumps, articles or passages; run again to continue",
         words="[LANGUAGE ...]",
         gin_file="index.gin",
@@ -128,7 +129,7 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
-        function="lcrag.app.commands:curate",
+        function="lcrag.app.composition.commands:curate",
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
         words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher plays a program; right episodes become rows.jsonl for `lcrag sft`.\n"
@@ -141,7 +142,7 @@ COMMANDS = {
         marks=("demonstrations", "selection", "translations", "golden_plans"),
     ),
     "compile": Command(
-        function="lcrag.app.commands:compile_programs",
+        function="lcrag.app.composition.commands:compile_programs",
         summary="Whether training fits some devices, which need not be there: memory, collectives, work",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
@@ -152,7 +153,7 @@ COMMANDS = {
         "estimated on pretended CPU devices. Writes compile.json into --output_dir if one is given.",
     ),
     "export": Command(
-        function="lcrag.app.commands:export",
+        function="lcrag.app.composition.commands:export",
         summary="Writes a checkpoint of a run as a Hugging Face folder",
         words="RUN [STEP]",
         of_run=True,
@@ -163,7 +164,7 @@ COMMANDS = {
         "several, set --gin.mesh.fsdp or --gin.mesh.tensor again.",
     ),
     "build": Command(
-        function="lcrag.app.commands:build",
+        function="lcrag.app.composition.commands:build",
         summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
         words="[tokenizer] [encoder] [policies]",
         marks=("build",),
@@ -269,7 +270,7 @@ def _execute(command: Command, arguments: Arguments) -> None:
     if not command.configured:
         if arguments.gin_files or arguments.bindings or arguments.switches or arguments.others or arguments.output_dir:
             raise UserError(f"lcrag {arguments.command} takes folders only: leave its options out")
-        load_function(command.function)[0](arguments.output_dir, arguments.words)
+        _function(command)(arguments.output_dir, arguments.words)
         return
     gin_files = arguments.gin_files or _default_files(command, arguments)
     if not gin_files:
@@ -279,8 +280,8 @@ def _execute(command: Command, arguments: Arguments) -> None:
     bindings = (*command.bindings, *arguments.bindings, *_special_bindings(command, arguments))
     statements = read_configuration(gin_files, bindings)
     silence_libraries()
-    function, scopes = load_function(command.function)
-    configure(statements, gin_files, bindings, scopes)
+    function = _function(command)
+    configure(statements)
     try:
         function(arguments.output_dir, arguments.words)
     except (TypeError, RuntimeError) as error:
@@ -288,6 +289,11 @@ def _execute(command: Command, arguments: Arguments) -> None:
         if sentence is None:
             raise
         raise UserError(sentence) from error
+
+
+def _function(command: Command) -> Callable[..., None]:
+    module, name = command.function.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:

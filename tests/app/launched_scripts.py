@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lcrag import main
 from lcrag.app.cli.arguments import Arguments, split_arguments
-from lcrag.app.cli.gin_files import read_bindings
+from lcrag.app.composition.gin_files import read_bindings
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
 # Writes down how it was called, and leaves what the real command leaves when it is done.

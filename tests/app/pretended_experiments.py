@@ -5,7 +5,6 @@ from typing import Literal
 
 import gin
 
-SCOPES = ("held_out",)
 CALLS: list[tuple] = []
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from lcrag import main
 from lcrag.app.cli.catalogue import experiments
-from lcrag.app.cli.gin_files import packaged_folder, packaged_names, read_file
+from lcrag.app.composition.gin_files import packaged_folder, packaged_names, read_file
 
 CONFIG = """\
 STEPS = 3
 pretended_train.steps = %STEPS
 pretended_train.languages = ("en", "fi")
-pretended_train.sampler = @PretendedSampler()
+pretended_train.sampler = @held_out/PretendedSampler()
 PretendedSampler.slots = 4
 """
 

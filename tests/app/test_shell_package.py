@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lcrag.app.cli.gin_files import packaged_folder, packaged_names
+from lcrag.app.composition.gin_files import packaged_folder, packaged_names
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "launch").glob("*.sh"))]

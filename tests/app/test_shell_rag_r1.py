@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from launched_scripts import bound, launched
 
-from lcrag.app.cli.gin_files import read_file
+from lcrag.app.composition.gin_files import read_file
 
 
 @pytest.fixture

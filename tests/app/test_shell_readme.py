@@ -10,7 +10,7 @@ import pytest
 
 from lcrag import main
 from lcrag.app.cli.arguments import split_arguments
-from lcrag.app.cli.gin_files import read_bindings, read_file
+from lcrag.app.composition.gin_files import read_bindings, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

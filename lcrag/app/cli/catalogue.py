@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lcrag.app.cli.arguments import closest
-from lcrag.app.cli.gin_files import Binding, packaged_folder, packaged_names, read_file
+from lcrag.app.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
 from lcrag.errors import UserError
 
 WIDTH = 120

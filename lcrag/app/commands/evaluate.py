@@ -8,13 +8,13 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import gin
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
 from lcrag.app.composition.checking import check_counts, check_questions, check_rewarded
 from lcrag.app.composition.components import check_shape, content_hashes, make_runner, make_sampler, policy_parameters
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method, ProgramOf, episodes_of
 from lcrag.app.display import make_console
 from lcrag.app.runs import is_writer, provenance, writer_does
@@ -33,7 +33,7 @@ from lcrag.methods.translate_r1.tool_rates import CALLS
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward
-from lcrag.rewards.containment import holds_answer
+from lcrag.rewards.matching import holds_answer
 from lcrag.sampling import Sampler
 
 EVALUATION = "evaluation.json"
@@ -44,7 +44,6 @@ MAY_CHANGE = ("evaluate.metrics",)
 SEED_OFFSET = 1_000_000
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What is asked, and how the answers are decoded.
@@ -261,7 +260,6 @@ def _claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[s
     write_text(path, config)
 
 
-@gin.configurable
 def evaluate(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -307,7 +305,7 @@ def evaluate(
     program = method.evaluated_on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, runner.completers))
-    config = gin.operative_config_str()
+    config = operative_config()
     writer_does(lambda: _claim_label(output_dir, label, config, about))
     console = make_console()
     rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)

@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Sequence
 
-import gin
 import jax
 from rich.console import Console
 
@@ -18,7 +17,6 @@ from lcrag.policy.fingerprint import parameter_fingerprint
 USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
 
 
-@gin.configurable
 def export(
     output_dir: pathlib.Path | None,
     words: Sequence[str],

@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Sequence
 
-import gin
 from rich.console import Console
 
 from lcrag.app.composition.checking import check_questions
@@ -17,7 +16,6 @@ from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 
 
-@gin.configurable
 def sample(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),

@@ -1,13 +1,5 @@
-"""Builds the parts of an experiment from gin's bindings.
+"""Builds the parts of an experiment from gin's bindings; no other package reads gin.
 
-Importing this package registers every configurable with gin.
+`gin_files` parses configurations, `bindings` checks them, `configuration` hands them to gin. The other modules define
+what configurations name; importing `commands` registers all of it.
 """
-
-import lcrag.app.composition.atlas_comprehension  # noqa: F401  gin finds its functions by their names
-import lcrag.app.composition.datasets  # noqa: F401
-import lcrag.app.composition.domains  # noqa: F401
-import lcrag.app.composition.english  # noqa: F401
-import lcrag.app.composition.frozen_models  # noqa: F401
-import lcrag.app.composition.globalrag  # noqa: F401
-import lcrag.app.composition.registry  # noqa: F401
-import lcrag.app.composition.translators  # noqa: F401

@@ -1,5 +1,6 @@
 """The parts of an experiment, each built from a few gin bindings."""
 
+import inspect
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,11 +40,11 @@ from lcrag.retrieval import (
     load_collections,
     load_encoder,
 )
-from lcrag.sampling import Sampler
+from lcrag.sampling import Sampler, SamplerConfig
 
 WEIGHTS = pathlib.Path(__file__).parents[2] / "atlas" / "weights"
 
-configured_sampler = gin.external_configurable(Sampler, module="lcrag.sampling")
+configured_sampler = gin.external_configurable(SamplerConfig, "Sampler", module="lcrag.sampling")
 configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 configured_encoder = gin.external_configurable(load_encoder, module="lcrag.retrieval")
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
@@ -209,7 +210,13 @@ def cache_folder() -> pathlib.Path:
 
 def make_sampler(policy: Policy) -> Sampler:
     """The sampler, as configured, with the policy's parameters."""
-    return configured_sampler(policy.config, policy.params, policy.tokenizer, mesh=policy.mesh)
+    return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), policy.mesh)
+
+
+def sampler_arguments() -> dict[str, Any]:
+    """Returns the configured arguments of the sampler, for commands that only need its shapes."""
+    parameters = inspect.signature(Sampler).parameters
+    return {name: each.default for name, each in parameters.items()} | gin.get_bindings("Sampler")
 
 
 def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:

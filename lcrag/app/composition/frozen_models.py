@@ -14,7 +14,7 @@ from lcrag.methods.r_search.evidence_reader import EvidenceReader
 from lcrag.models.endpoint import EndpointCompleter
 from lcrag.policy import load_hugging_face, load_tokenizer, read_config
 from lcrag.policy.fingerprint import parameter_fingerprint
-from lcrag.sampling import Generation, Sampler
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 
 gin.external_configurable(EndpointCompleter, module="lcrag.episodes")
 gin.external_configurable(EvidenceReader, module="lcrag.episodes")
@@ -49,6 +49,9 @@ def local_model(
       UserError: the folder holds no such checkpoint, or its context is shorter.
     """
     path = resolved_folder(folder)
+    settings = SamplerConfig(
+        slots=slots, context=context, block=block, append_rows=append_rows, append_tokens=append_tokens
+    )
     read_config(path)  # a mistake is said before anything is sampled, and not after the first rollout
 
     def load() -> tuple[Completer, Mapping[str, str]]:
@@ -58,12 +61,8 @@ def local_model(
             dataclasses.replace(computation, lora=None).of(config),
             params,
             tokenizer,
-            slots=slots,
-            context=context,
-            block=block,
-            append_rows=append_rows,
-            append_tokens=append_tokens,
-            mesh=mesh,
+            settings,
+            mesh,
         )
         hashes = {"parameters": parameter_fingerprint(params), "tokenizer": tokenizer.fingerprint()}
         return SamplerCompleter(sampler, tokenizer, Chat(template=chat_template)), hashes
@@ -87,7 +86,7 @@ class LoadedWhenAsked:
         _, hashes = self._loaded()
         return hashes
 
-    def __call__(self, requests: Sequence[tuple[str, Generation]]) -> Sequence[Completion]:
+    def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> Sequence[Completion]:
         """Completes a batch of prompts."""
         model, _ = self._loaded()
         return model(requests)

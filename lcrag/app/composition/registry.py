@@ -21,7 +21,7 @@ from lcrag.methods.baselines.adaptive_rag import Complexity
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.rewards import globalrag_reward
-from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.methods.lcrl import hierarchical_search, language_coupled
 from lcrag.methods.r_search.answer_from_evidence import answer_from_evidence
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.r_search.rewards import r_search_reward
@@ -30,7 +30,7 @@ from lcrag.methods.translate_r1.call_costs import cost
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.methods.translate_r1.translate_and_search import translate_and_search
 from lcrag.rewards.domains.reward import domain_reward
-from lcrag.rewards.terms import answer_only, language_coupled
+from lcrag.rewards.terms import answer_only
 
 ConfiguredProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
 
@@ -82,12 +82,13 @@ for _program in (
 
 @gin.configurable(module="lcrag.methods")
 def search_r1(prompt: str = "search_r1") -> ConfiguredProgram:
-    """Search-R1: `hierarchical_search` as it is configured, but for the opening prompt and the collection.
+    """Search-R1 with the settings of `hierarchical_search`, except for the opening prompt and the route.
 
     Args:
       prompt: Name of the opening prompt.
     """
-    return functools.partial(baselines.search_r1, search=configured_hierarchical_search(), prompt=prompt)
+    settings = typing.cast(functools.partial, configured_hierarchical_search()).keywords | {"prompt": prompt}
+    return functools.partial(baselines.search_r1, **{name: settings[name] for name in settings if name != "route"})
 
 
 @gin.configurable(module="lcrag.methods")

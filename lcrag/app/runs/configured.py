@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lcrag.app.cli.gin_files import Binding, Macro, Reference, read_bindings
+from lcrag.app.composition.gin_files import Binding, Macro, Reference, read_bindings
 
 
 @functools.lru_cache(maxsize=256)

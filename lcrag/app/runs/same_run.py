@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from lcrag.app.cli.gin_files import Binding, Macro, read_bindings
+from lcrag.app.composition.gin_files import Binding, Macro, read_bindings
 
 
 def configured_values(config: str) -> dict[str, str]:

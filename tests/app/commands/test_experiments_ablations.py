@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from experiment_parts import SIZES, json_lines, run
 
-from lcrag.app.cli.gin_files import Macro, read_file
+from lcrag.app.composition.gin_files import Macro, read_file
 from lcrag.app.composition.method import Method
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.retrieval import Collections

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines, run
 
-from lcrag.app.cli.gin_files import read_file
+from lcrag.app.composition.gin_files import read_file
 from lcrag.app.composition.method import Method
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import Collections

@@ -10,19 +10,20 @@ import gin
 import jax
 import pytest
 
+import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
-from lcrag.app.cli.configuration import configure, read_configuration
 from lcrag.app.commands.compile import lowering, topologies
 from lcrag.app.commands.compile.compilation import refused_bytes
-from lcrag.app.commands.compile.lowering import Plan, SamplerSizes
+from lcrag.app.commands.compile.lowering import Plan
 from lcrag.app.commands.compile.roofline import cost_of
+from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
 from lcrag.learning.learner import policy_update
 from lcrag.learning.update import place_batch
 from lcrag.policy import Lora, initialise, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
-from lcrag.sampling import Sampler
+from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 
 TINY = (
@@ -75,7 +76,9 @@ def plan_of(mesh, *, gather=False, kl=0.0, **changes):
         objective=PolicyGradient(kl_coefficient=kl),
         optimizer=adamw(learning_rate=1e-3, steps=5),
         layout=Layout(rows=8, row_lengths=(64,)),
-        sampler=SamplerSizes(slots=8, context=64, block=4, append_rows=4, append_tokens=16, gather_parameters=gather),
+        sampler=SamplerConfig(
+            slots=8, context=64, block=4, append_rows=(4,), append_tokens=(16,), gather_parameters=gather
+        ),
     )
 
 
@@ -134,7 +137,7 @@ def test_abstract_slots_are_those_of_a_sampler(gather):
     plan = plan_of(mesh, gather=gather)
     params = initialise(plan.config, jax.random.key(0), mesh)
     sizes = {"slots": 8, "context": 64, "block": 4, "append_rows": (4,), "append_tokens": (16,)}
-    sampler = Sampler(plan.config, params, tiny_tokenizer(), mesh=mesh, gather_parameters=gather, **sizes)
+    sampler = Sampler(plan.config, params, tiny_tokenizer(), SamplerConfig(gather_parameters=gather, **sizes), mesh)
     assert described(lowering.slots(plan)) == described(sampler._state)
     assert described(lowering.sampling_parameters(plan)) == described(sampler._params)
 
@@ -267,9 +270,8 @@ def test_accelerators_are_told_apart():
 def read(*names):
     """Lets gin read packaged files, checked as the command line checks them."""
     gin.clear_config()
-    from lcrag.app import composition as experiments
 
-    configure(read_configuration(names, ()), names, (), experiments.SCOPES)
+    configure(read_configuration(names, ()))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import gin
 import pytest
 
-from lcrag.app.cli.gin_files import read_file
 from lcrag.app.composition.domains import (
     constructed_questions,
     english_vocabulary,
@@ -14,6 +13,7 @@ from lcrag.app.composition.domains import (
     mgsm_questions,
     tiered_questions,
 )
+from lcrag.app.composition.gin_files import read_file
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.global_mmlu import LANGUAGES as MMLU_LANGUAGES
 from lcrag.data.mgsm import LANGUAGES as MGSM_LANGUAGES

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines, run
 
-from lcrag.app.cli.configuration import configure, read_configuration
-from lcrag.app.commands import SCOPES
+import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag.app.composition.checking import check_rewarded
 from lcrag.app.composition.components import atlas_questions, resolved_folder
+from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.app.composition.english import english_questions
 from lcrag.app.composition.globalrag import QuestionEncoder, with_own_plans
 from lcrag.atlas import build_world
@@ -64,7 +64,7 @@ def test_it_trains_and_logs_every_reward_and_count(tiny, tmp_path):
 
 def configured(*files):
     """Hands some files to gin, as a command does."""
-    configure(read_configuration(files, ()), files, (), SCOPES)
+    configure(read_configuration(files, ()))
 
 
 NO_WEIGHT = {"format": 0.0, "semantic": 0.0, "structural": 0.0, "sub_goal": 0.0}

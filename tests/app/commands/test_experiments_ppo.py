@@ -11,11 +11,12 @@ from test_experiments_compile import TINY
 
 from lcrag import main
 from lcrag.app.commands.compile import lowering
-from lcrag.app.commands.compile.lowering import Plan, SamplerSizes
+from lcrag.app.commands.compile.lowering import Plan
 from lcrag.app.commands.compile.roofline import cost_of
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
 from lcrag.learning.learner import Learner
 from lcrag.policy import Lora, Policy, add_lora, initialise, load_hugging_face, make_mesh
+from lcrag.sampling import SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 
 # Everything that an update of PPO may ask of the policies of before it.
@@ -101,8 +102,8 @@ def plan_of(mesh, **changes):
         objective=PolicyGradient(),
         optimizer=optimizer,
         layout=Layout(rows=8, row_lengths=(64,)),
-        sampler=SamplerSizes(
-            slots=8, context=64, block=4, append_rows=4, append_tokens=16, gather_parameters=False
+        sampler=SamplerConfig(
+            slots=8, context=64, block=4, append_rows=(4,), append_tokens=(16,), gather_parameters=False
         ),
         critic=Critic(optimizer=optimizer, kl_in_reward=0.01),
     )  # fmt: skip

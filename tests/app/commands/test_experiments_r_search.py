@@ -22,7 +22,7 @@ from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hug
 from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.retrieval import Hit
 from lcrag.rewards import token_f1
-from lcrag.sampling import Generation, generate
+from lcrag.sampling import SamplingParameters, generate
 from lcrag.testing import tiny_config
 from lcrag.testing.pretended_collections import PretendedCollections
 
@@ -191,5 +191,5 @@ def test_generate_and_the_reader_agree(reader_folder):
     tokenizer, (config, params) = load_tokenizer(reader_folder), load_hugging_face(reader_folder)
     prompts = ["Where?\n", "Peru: capital: Lima\n"]
     wanted = generate(config, params, tokenizer, prompts, max_tokens=5, temperature=0.0)
-    asked = [(prompt, Generation(max_tokens=5, temperature=0.0)) for prompt in prompts]
+    asked = [(prompt, SamplingParameters(max_tokens=5, temperature=0.0)) for prompt in prompts]
     assert [each.text for each in model(asked)] == [each.text for each in wanted]

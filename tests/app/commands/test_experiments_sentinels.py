@@ -7,8 +7,8 @@ from experiment_parts import json_lines, run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.app.cli.gin_files import read_file
 from lcrag.app.commands.train.sentinels import NO_LIMITS, WATCHED, Sentinels, broken_limit
+from lcrag.app.composition.gin_files import read_file
 from lcrag.errors import UserError
 
 BINDINGS = ("train.evaluation=None", "train.episodes_every=100", "train.checkpoint_every=1", "STEPS=4")

@@ -3,7 +3,7 @@
 import pytest
 from experiment_parts import run
 
-from lcrag.app.cli.gin_files import Macro, read_file
+from lcrag.app.composition.gin_files import Macro, read_file
 from lcrag.app.composition.method import Method
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question

@@ -16,7 +16,7 @@ from experiment_parts import SIZES, json_lines, run
 from mcp.client.stdio import StdioServerParameters
 
 from lcrag import main
-from lcrag.app.commands.serve.tool import open_search_tool
+from lcrag.app.composition.commands import open_search_tool
 from lcrag.errors import UserError
 from lcrag.testing.local_server import answered_while_stopping
 

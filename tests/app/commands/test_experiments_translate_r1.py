@@ -6,8 +6,8 @@ from experiment_parts import json_lines, run
 from fastapi.testclient import TestClient
 
 from lcrag import main
-from lcrag.app.cli.gin_files import read_file
 from lcrag.app.commands.serve import serving
+from lcrag.app.composition.gin_files import read_file
 from lcrag.methods.translate_r1.cost_adjustment import METHODS
 
 FILES = ("method/translate_r1.gin", "translator/lookup.gin")

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import gin
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -25,7 +24,6 @@ from lcrag.retrieval import Collections
 PARTS = ("tokenizer", "encoder", "pretrained", "policies")
 
 
-@gin.configurable
 def build(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),

@@ -4,7 +4,6 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 
-import gin
 import jax
 
 from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state, make_update, pack
@@ -38,8 +37,7 @@ def fit(
       progress: Called with (steps done, metrics) after every step.
       decay: "cosine" or "constant".
     """
-    with gin.unlock_config():  # the pre-tasks' own optimizer is not the experiment's
-        optimizer = adamw(learning_rate=learning_rate, steps=steps, warmup_share=0.05, decay=decay, beta2=0.98)
+    optimizer = adamw(learning_rate=learning_rate, steps=steps, warmup_share=0.05, decay=decay, beta2=0.98)
     hidden = functools.partial(hidden_states, config)
     update = make_update(hidden, functools.partial(unembed_log_probabilities, config), Supervised(), optimizer)
     state = initial_state(params, optimizer)

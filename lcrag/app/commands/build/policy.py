@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
-import gin
 import jax
 
 from lcrag.app.commands.build.copying import TOKENS, copying_rows
@@ -26,7 +25,6 @@ COPYING_LAYOUT = Layout(rows=8, row_lengths=(TOKENS,))
 TEXT_LAYOUT = Layout(rows=4, row_lengths=(256, 320), least_episodes=32)
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curriculum:
     """The stages of a tiny policy's education, each with its number of steps.

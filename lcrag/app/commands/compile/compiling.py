@@ -1,41 +1,33 @@
 """`lcrag compile`: whether training fits some devices, found out by compiling it for them; no weights are needed."""
 
 import dataclasses
-import inspect
 import pathlib
 from collections.abc import Callable, Sequence
 
-import gin
 from jax.sharding import Mesh
 from rich.console import Console
 
 from lcrag.app.commands.compile.compilation import compiled
 from lcrag.app.commands.compile.compile_report import Finding, check_fits, findings_json, print_findings, size_text
-from lcrag.app.commands.compile.lowering import LOWER, Plan, SamplerSizes, beside, programs_of, residents
+from lcrag.app.commands.compile.lowering import LOWER, Plan, beside, programs_of, residents
 from lcrag.app.commands.compile.roofline import cost_of
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
-from lcrag.app.composition.components import resolved_folder
+from lcrag.app.composition.components import configured_sampler, resolved_folder
 from lcrag.app.composition.computation import Computation
 from lcrag.app.display import make_console
 from lcrag.app.runs.atomic import write_json
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
-from lcrag.policy import DecoderConfig, RopeScaling, parameter_count, read_config
+from lcrag.policy import DecoderConfig, parameter_count, read_config
 from lcrag.policy.accelerators import GIB
-from lcrag.sampling import Sampler
-
-gin.external_configurable(DecoderConfig, module="lcrag.policy")
-gin.external_configurable(RopeScaling, module="lcrag.policy")
 
 
-@gin.configurable
 def shape_of(folder: str) -> DecoderConfig:
     """The shape of the policy in a Hugging Face folder, or in one that ships with the package."""
     return read_config(resolved_folder(folder))
 
 
-@gin.configurable("compile")
 def compile_programs(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -78,7 +70,7 @@ def compile_programs(
         objective=objective,
         optimizer=optimizer,
         layout=layout,
-        sampler=sampler_sizes(),
+        sampler=configured_sampler(),
         critic=critic,
     )
     check_shares(layout, plan.mesh)
@@ -95,20 +87,6 @@ def compile_programs(
     check_fits(findings, target)
 
 
-def sampler_sizes() -> SamplerSizes:
-    """The largest shapes of the sampler, as gin has its arguments: making one would fill the memory of a device."""
-    parameters = inspect.signature(Sampler).parameters
-    given = {name: each.default for name, each in parameters.items()} | gin.get_bindings("Sampler")
-    return SamplerSizes(
-        slots=given["slots"],
-        context=given["context"],
-        block=given["block"],
-        append_rows=min(given["slots"], max(given["append_rows"] or (given["slots"],))),
-        append_tokens=max(given["append_tokens"]),
-        gather_parameters=given["gather_parameters"],
-    )
-
-
 def _finding(plan: Plan, program: str, target: Target, memory_gib: float | None) -> Finding:
     memory = target.accelerator.memory_bytes if target.accelerator else None
     return Finding(
@@ -122,10 +100,11 @@ def _finding(plan: Plan, program: str, target: Target, memory_gib: float | None)
 def _introduce(plan: Plan, target: Target, console: Console) -> None:
     axes = " x ".join(f"{name} {size}" for name, size in plan.mesh.shape.items())
     rows, length = plan.layout.rows, max(plan.layout.row_lengths)
+    append_rows, append_tokens = plan.sampler.largest_append
     console.print(f"{model_text(plan.config)} on {target.name}: {axes}", highlight=False)
     console.print(
         f"update of {rows} rows of {length} tokens a micro-batch; {plan.sampler.slots} slots of"
-        f" {plan.sampler.context} tokens, {plan.sampler.append_tokens} of them appended to {plan.sampler.append_rows}"
+        f" {plan.sampler.context} tokens, {append_tokens} of them appended to {append_rows}"
         " slots at once",
         highlight=False,
     )
@@ -142,6 +121,7 @@ def model_text(config: DecoderConfig) -> str:
 
 
 def _report(plan: Plan, target: Target, findings: Sequence[Finding]) -> dict:
+    append_rows, append_tokens = plan.sampler.largest_append
     return {
         "target": target.name,
         "devices": len(target.devices),
@@ -150,7 +130,7 @@ def _report(plan: Plan, target: Target, findings: Sequence[Finding]) -> dict:
         "decoder": dataclasses.asdict(plan.config),
         "parameters": parameter_count(plan.config),
         "layout": dataclasses.asdict(plan.layout),
-        "sampler": dataclasses.asdict(plan.sampler),
+        "sampler": dataclasses.asdict(plan.sampler) | {"append_rows": append_rows, "append_tokens": append_tokens},
         "resident_bytes": residents(plan),
         "programs": findings_json(findings, target),
     }

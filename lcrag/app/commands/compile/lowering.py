@@ -37,23 +37,11 @@ from lcrag.policy import (
     split_trainable,
 )
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
-from lcrag.sampling.programs import CompiledFunctions, slot_shardings
-from lcrag.sampling.slots import Slots, empty_slots
+from lcrag.sampling import SamplerConfig
+from lcrag.sampling.slots import CompiledFunctions, Slots, empty_slots, slot_shardings
 
 STOP_STATES = 64  # rows of the stop automaton's table: room for a method's few stop strings
 EOS_IDS = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplerSizes:
-    """The largest shapes of a `Sampler`; see its arguments."""
-
-    slots: int
-    context: int
-    block: int
-    append_rows: int
-    append_tokens: int
-    gather_parameters: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +63,7 @@ class Plan:
     objective: PolicyGradient
     optimizer: Optimizer
     layout: Layout
-    sampler: SamplerSizes
+    sampler: SamplerConfig
     critic: Critic | None = None
 
 
@@ -109,9 +97,10 @@ def _batch(plan: Plan) -> Batch:
 def lower_append(plan: Plan) -> Lowered:
     """The longest chunk of environment text appended to as many slots as go at once, at the end of their contexts."""
     sizes, shares = plan.sampler, plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
-    shape, by_share = (shares, -(-sizes.append_rows // shares)), logical_sharding(plan.mesh, "slots")
+    append_rows, append_tokens = sizes.largest_append
+    shape, by_share = (shares, -(-append_rows // shares)), logical_sharding(plan.mesh, "slots")
     per_row = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_share)
-    tokens = jax.ShapeDtypeStruct((*shape, sizes.append_tokens), jnp.int32, sharding=by_share)
+    tokens = jax.ShapeDtypeStruct((*shape, append_tokens), jnp.int32, sharding=by_share)
     parts = sampling_parameters(plan), slots(plan), per_row, per_row, tokens, per_row
     return _programs(plan).lower_append(sizes.context, *parts)
 

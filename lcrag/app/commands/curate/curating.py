@@ -4,31 +4,24 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import gin
-
-from lcrag.app.commands.curate.demonstrating import demonstrations
-from lcrag.app.commands.curate.golden_planning import golden_plans
-from lcrag.app.commands.curate.selecting import selection
-from lcrag.app.commands.curate.translating import translations
 from lcrag.errors import UserError
 
 Curation: TypeAlias = Callable[[pathlib.Path], None]
 
-KINDS: Mapping[str, Curation] = {
-    "demonstrations": demonstrations,
-    "selection": selection,
-    "translations": translations,
-    "golden_plans": golden_plans,
-}
 
-
-@gin.configurable
-def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
+def curate(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    kinds: Mapping[str, Curation],
+    kind: str | None = None,
+) -> None:
     """Makes one kind of training data; the same call continues after an interruption.
 
     Args:
       output_dir: The folder for it.
       words: The kind; none: `kind`.
+      kinds: Name of a kind -> the function that makes it.
       kind: The kind where no word names it.
 
     Raises:
@@ -37,7 +30,7 @@ def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: 
     if output_dir is None:
         raise UserError("lcrag curate needs a folder for its results: --output_dir=FOLDER")
     named = [*words, *([kind] if kind and not words else [])]
-    if len(named) != 1 or named[0] not in KINDS:
+    if len(named) != 1 or named[0] not in kinds:
         said = " ".join(named) or "nothing"
-        raise UserError(f"lcrag curate is told {said!r}: name one kind of data, {' or '.join(KINDS)}")
-    KINDS[named[0]](output_dir)
+        raise UserError(f"lcrag curate is told {said!r}: name one kind of data, {' or '.join(kinds)}")
+    kinds[named[0]](output_dir)

@@ -5,10 +5,10 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import gin
 from rich.table import Table
 
 from lcrag.app.composition.checking import check_counts
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Plays
 from lcrag.app.display import make_console
 from lcrag.app.runs import Journal, open_run, provenance
@@ -27,7 +27,6 @@ SAME_HASHES = ("questions", "teacher", "tokenizer", "world")
 MAY_CHANGE = ("demonstrations.batch", "endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
 
 
-@gin.configurable
 def demonstrations(
     output_dir: pathlib.Path,
     *,
@@ -61,8 +60,8 @@ def demonstrations(
     check_distinct(questions)
     hashes = {"questions": records_fingerprint(questions), **collections.content_hashes(), **teacher.hashes}
     about, console = provenance(seed=0, hashes=hashes), make_console()
-    next(iter(program(questions[0], collections.languages)))  # a program once begun is known to gin, and so to the file
-    config = gin.operative_config_str()
+    next(iter(program(questions[0], collections.languages)))  # rejects impossible settings before the folder is claimed
+    config = operative_config()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         journal = Journal(run.path / EPISODES)
         done = {row["key"] for row in journal.rows}

@@ -4,10 +4,9 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import gin
-
 from lcrag.app.commands.curate.demonstrating import REPORT, check_distinct
 from lcrag.app.composition.checking import check_counts
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Plays
 from lcrag.app.display import make_console
 from lcrag.app.runs import Journal, open_run, provenance
@@ -30,7 +29,6 @@ MAY_CHANGE = (
 )
 
 
-@gin.configurable
 def golden_plans(
     output_dir: pathlib.Path,
     *,
@@ -71,8 +69,8 @@ def golden_plans(
     hashes = {"questions": records_fingerprint(questions), "held_out": records_fingerprint(held_out)}
     hashes |= {**collections.content_hashes(), **teacher.hashes}
     about, console = provenance(seed=0, hashes=hashes), make_console()
-    next(iter(program(questions[0], collections.languages)))  # a program once begun is known to gin, and so to the file
-    config = gin.operative_config_str()
+    next(iter(program(questions[0], collections.languages)))  # rejects impossible settings before the folder is claimed
+    config = operative_config()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         journal = Journal(run.path / TRAJECTORIES)
         done = {(row["key"], row["attempt"]) for row in journal.rows}

@@ -7,11 +7,11 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import gin
 from rich.table import Table
 
 from lcrag.app.commands.curate.demonstrating import EPISODES, REPORT, check_distinct
 from lcrag.app.composition.checking import check_counts
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Plays
 from lcrag.app.display import make_console
 from lcrag.app.runs import Journal, open_run, provenance
@@ -39,7 +39,6 @@ SAME_HASHES = ("questions", "teacher", "tokenizer", "demonstrations")
 MAY_CHANGE = ("selection.batch", "endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
 
 
-@gin.configurable
 def selection(
     output_dir: pathlib.Path,
     *,
@@ -86,8 +85,8 @@ def selection(
     asked = [each for each in questions if key_of(each) in first_right]
     hashes = {"questions": records_fingerprint(questions), "demonstrations": marks_fingerprint(first_right)}
     hashes |= {**collections.content_hashes(), **teacher.hashes}
-    next(iter(program(questions[0], collections.languages)))  # a program once begun is known to gin, and so to the file
-    config, about = gin.operative_config_str(), provenance(seed=seed, hashes=hashes)
+    next(iter(program(questions[0], collections.languages)))  # rejects impossible settings before the folder is claimed
+    config, about = operative_config(), provenance(seed=seed, hashes=hashes)
     console = make_console()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         journal = Journal(run.path / ROLLOUTS)

@@ -4,12 +4,11 @@ import asyncio
 import pathlib
 from collections.abc import Mapping, Sequence
 
-import gin
-
 from lcrag.app.commands.curate.demonstrating import REPORT, check_distinct
 from lcrag.app.commands.curate.translation_progress import FillingProgress
 from lcrag.app.commands.curate.translation_report import attempt_rows, question_rows, report_tables
 from lcrag.app.composition.checking import check_counts
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.display import make_console
 from lcrag.app.runs import Journal, open_run, provenance
 from lcrag.app.runs.atomic import write_json, write_json_lines, write_text
@@ -23,8 +22,6 @@ from lcrag.methods.translate_r1.pipeline import (
     JUDGE,
     TRANSLATOR,
     AskedOnce,
-    CompleterModel,
-    EndpointModel,
     ExactRendering,
     Judge,
     Model,
@@ -58,12 +55,7 @@ MAY_CHANGE = tuple(
 )
 _EXACT_AT_A_TIME = 16
 
-gin.external_configurable(EndpointModel, module="lcrag.curation")
-gin.external_configurable(CompleterModel, module="lcrag.curation")
-gin.register(Thresholds, module="lcrag.curation")
 
-
-@gin.configurable
 def tier_places(languages: Sequence[str], quotas: Mapping[str, float] = QUOTAS) -> dict[str, int]:
     """How many questions of a domain each language gets: its tier's number (Translate-R1, Appendix L).
 
@@ -80,7 +72,6 @@ def tier_places(languages: Sequence[str], quotas: Mapping[str, float] = QUOTAS) 
     return {code: round(quotas[tier]) for code, tier in tiers.items()}
 
 
-@gin.configurable
 def translations(
     output_dir: pathlib.Path,
     *,
@@ -124,7 +115,7 @@ def translations(
     exact = exact or {}
     models = _models(translator, judge, [code for code in to_translate(lanes, sources) if code not in exact])
     about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
-    config, console = gin.operative_config_str(), make_console()
+    config, console = operative_config(), make_console()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=("questions",)) as run:
         journal = Journal(run.path / REQUESTS)
         progress = FillingProgress(sum(lane.places for lane in lanes), console)

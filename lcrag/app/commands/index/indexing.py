@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import gin
 from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as ProgressBar
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from lcrag.app.commands.index.judged_queries import add_rows, judge
 from lcrag.app.composition.components import configured_encoder, resolved_folder
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.datasets import counted_bad_rows
 from lcrag.app.display import hours_and_minutes, make_console
 from lcrag.app.runs import provenance
@@ -38,7 +38,6 @@ EVALUATION = "evaluation.json"
 _SECONDS_PER_LINE = 10.0
 
 
-@gin.configurable
 def index(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -165,7 +164,7 @@ def _records(source: str, encoder: Encoder) -> dict[str, str]:
     """What is kept beside a collection of how it was made."""
     about = plain(provenance(seed=0, hashes={"source": source, "encoder": encoder.fingerprint()}))
     return {
-        "config.gin": gin.operative_config_str(),
+        "config.gin": operative_config(),
         "run.json": json.dumps(about, ensure_ascii=False, indent=2) + "\n",
     }
 

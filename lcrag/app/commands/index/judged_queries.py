@@ -3,8 +3,6 @@
 import pathlib
 from collections.abc import Sequence
 
-import gin
-
 from lcrag.app.composition.datasets import counted_bad_rows
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.judgements import Judgements, judged_questions, read_trec
@@ -18,7 +16,6 @@ DEPTH = 100
 _QUERIES_PER_SEARCH = 512
 
 
-@gin.configurable
 def trec_judgements(
     dataset: str, split: str, topics: str, qrels: str, languages: Sequence[str], source: str, folder: str | None = None
 ) -> Judgements:
@@ -42,7 +39,6 @@ def trec_judgements(
     return Judgements(dataset=dataset, split=split, queries=tuple(queries))
 
 
-@gin.configurable
 def question_judgements(questions: Sequence[Question], split: str) -> Judgements:
     """Questions that name their gold passage; see `lcrag.data.judgements.judged_questions`.
 

@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Sequence
 
-import gin
 from rich.console import Console
 
 from lcrag.app.commands.evaluate import AFTER
@@ -26,7 +25,6 @@ from lcrag.evaluation.tables import METRIC_NAMES
 from lcrag.evaluation.training_log import Curve
 
 
-@gin.configurable
 def compare_runs(
     output_dir: pathlib.Path,
     folders: Sequence[str],

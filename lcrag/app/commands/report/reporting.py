@@ -2,10 +2,9 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import gin
 from rich.console import Console
 
 from lcrag.app.commands.evaluate import (
@@ -138,11 +137,11 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     console.print(f"The report is in {path}")
 
 
-@gin.configurable
 def report(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
     *,
+    compare: Callable[[pathlib.Path, Sequence[str], Console], pathlib.Path] = compare_runs,
     evaluation: Evaluation | None = None,
 ) -> None:
     """Writes the tables of several runs, or `report.md` anew for one run's folder.
@@ -150,6 +149,7 @@ def report(
     Args:
       output_dir: Where the tables of several runs go; without words, the run's folder.
       words: Folders of runs, or folders that hold some.
+      compare: Writes the tables of several runs.
       evaluation: Without words: how the run was evaluated; without its answers before and after, there are no tables.
 
     Raises:
@@ -159,7 +159,7 @@ def report(
     if words:
         if output_dir is None:
             raise UserError("lcrag report needs a folder for the tables of several runs: --output_dir=FOLDER")
-        console.print(f"The report is in {compare_runs(output_dir, words, console)}")
+        console.print(f"The report is in {compare(output_dir, words, console)}")
         return
     if output_dir is None or not (output_dir / "run.json").is_file():
         where = "no folder is given" if output_dir is None else f"{output_dir} is not the folder of a run"

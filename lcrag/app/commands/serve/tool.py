@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 
-import gin
 from rich.console import Console
 
-from lcrag.app.cli.configuration import configure, missing_parameter, read_configuration
-from lcrag.app.commands.serve import SearchTool, ToolEndpoint, ToolLimits, ToolService
+from lcrag.app.commands.serve import SearchTool, ToolEndpoint, ToolService
 from lcrag.app.composition.components import make_runner, make_sampler
 from lcrag.app.composition.method import Method
 from lcrag.app.runs.stopping import killed_by_sigterm
@@ -17,10 +14,7 @@ from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.retrieval.service import Extension
 
-gin.register(ToolLimits, module="lcrag.app.commands.serve")
 
-
-@gin.configurable
 def search_tool(
     *,
     policy: Policy,
@@ -57,27 +51,6 @@ def search_tool(
     if warm_up:
         sampler.warm_up()
     return tool
-
-
-def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
-    """The tool of a configuration, for use from Python; it becomes gin's configuration in this process.
-
-    Args:
-      gin_files: As after `--gin_file=`.
-      bindings: As after `--gin.`, such as `policy.folder = "exported"`.
-
-    Raises:
-      UserError: the configuration cannot be read, or makes no tool.
-    """
-    gin.clear_config()
-    configure(read_configuration(gin_files, bindings), gin_files, bindings)
-    try:
-        return search_tool()
-    except (TypeError, RuntimeError) as error:
-        sentence = missing_parameter(error)
-        if sentence is None:
-            raise
-        raise UserError(sentence) from error
 
 
 def tool_extensions(service: ToolService, address: str, *, local_only: bool) -> tuple[list[Extension], list[str]]:

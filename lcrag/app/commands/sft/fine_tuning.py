@@ -7,7 +7,6 @@ import pathlib
 import time
 from collections.abc import Sequence
 
-import gin
 from rich.console import Console
 
 from lcrag.app.commands.evaluate import Evaluation
@@ -15,6 +14,7 @@ from lcrag.app.commands.report.reporting import AFTER, BEFORE, report_run
 from lcrag.app.commands.train.finished_steps import FinishedSteps
 from lcrag.app.composition.checking import check_counts, check_questions, check_rewarded, check_rows
 from lcrag.app.composition.components import configured_chat, content_hashes, make_runner, make_sampler
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.composition.sft_rows import RowContext, RowSource, rows_fingerprint, spans_of
 from lcrag.app.display import make_console, training_display
@@ -34,7 +34,6 @@ MAY_CHANGE = ("sft.steps", "sft.patience", "adamw.steps", "remote_collections.ur
 SAME_HASHES = ("rows", "validation_rows")
 
 
-@gin.configurable
 def sft(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -102,7 +101,7 @@ def sft(
     check_enough(table, held_out, rows_per_step)
     examination = None if evaluation is None else examination_of(evaluation, surroundings, policy, seed)
     hashes = hashes_of(policy, collections, evaluation, table, held_out)
-    about, config = provenance(seed=seed, hashes=hashes), gin.operative_config_str()
+    about, config = provenance(seed=seed, hashes=hashes), operative_config()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         console = make_console()
         imitator = SupervisedLearner(policy, objective, optimizer, layout)

@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import gin
 import numpy as np
 from jaxtyping import Float
 from rich.console import Console
@@ -34,7 +33,6 @@ WATCHED: Mapping[str, str] = {
 }
 
 
-@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentinels:
     """Limits of the metrics in which a collapse shows. All of them are logged, with limits or without.

@@ -6,7 +6,6 @@ import pathlib
 import time
 from collections.abc import Mapping, Sequence
 
-import gin
 import numpy as np
 
 from lcrag.app.commands.evaluate import Evaluation
@@ -24,6 +23,7 @@ from lcrag.app.composition.checking import (
     check_seed,
 )
 from lcrag.app.composition.components import content_hashes, make_runner, make_sampler
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method, ProgramOf, Scored
 from lcrag.app.display import TrainingDisplay, make_console, training_display
 from lcrag.app.runs import RunFolder, open_run, provenance
@@ -57,7 +57,6 @@ MAY_CHANGE = (
 )
 
 
-@gin.configurable
 def train(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -138,13 +137,12 @@ def train(
     check_rows(layout, sampler.context, policy.mesh)
     evaluated = method.evaluated_on(collections.languages)
     for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:
-        # a program once begun is known to gin, and so to config.gin
         check_questions(asked, collections, runner, begun, native_collections=method.native_collections)
     if evaluation is not None:
         evaluation.check_references(policy)
     models = {**method.models, **runner.completers}
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out], models))
-    with open_run(output_dir, config=gin.operative_config_str(), about=about, may_change=MAY_CHANGE) as run:
+    with open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run:
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)

@@ -18,7 +18,7 @@ from lcrag.errors import UserError
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Reference:
     """A value `@scope/Name` or, evaluated, `@scope/Name()`."""
 
@@ -28,8 +28,10 @@ class Reference:
     def __str__(self) -> str:
         return f"@{self.name}{'()' if self.evaluated else ''}"
 
+    __repr__ = __str__
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Macro:
     """A value `%NAME`."""
 
@@ -37,6 +39,8 @@ class Macro:
 
     def __str__(self) -> str:
         return f"%{self.name}"
+
+    __repr__ = __str__
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,9 @@ class Binding:
         scope = f"{self.scope}/" if self.scope else ""
         return f"{scope}{self.selector}{'.' if self.parameter else ''}{self.parameter}"
 
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value!r}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Import:
@@ -61,6 +68,9 @@ class Import:
 
     module: str
     place: str
+
+    def __str__(self) -> str:
+        return f"import {self.module}"
 
 
 class _PlainValues(config_parser.ParserDelegate):

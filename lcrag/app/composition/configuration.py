@@ -2,14 +2,12 @@
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import gin
-from gin import resource_reader
 
-from lcrag.app.cli.bindings import check_bindings
-from lcrag.app.cli.gin_files import Binding, Import, packaged_folder, read_bindings, read_file
+from lcrag.app.composition.bindings import check_bindings
+from lcrag.app.composition.gin_files import Binding, Import, read_bindings, read_file
 from lcrag.errors import UserError
 
 GIN_TRAIL = "\n  In call to configurable"
@@ -31,20 +29,8 @@ def read_configuration(gin_files: Sequence[str], bindings: Sequence[str]) -> lis
     return [*statements, *read_bindings(bindings)]
 
 
-def load_function(path: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function at `module:name`, and the scopes that its module says its code enters (`SCOPES`)."""
-    module_name, name = path.split(":")
-    module = importlib.import_module(module_name)
-    return getattr(module, name), tuple(getattr(module, "SCOPES", ()))
-
-
-def configure(
-    statements: Sequence[Binding | Import],
-    gin_files: Sequence[str],
-    bindings: Sequence[str],
-    scopes: Sequence[str] = (),
-) -> None:
-    """Checks the statements against what is registered by now, and gives the same files and bindings to gin.
+def configure(statements: Sequence[Binding | Import]) -> None:
+    """Checks the statements against what is registered, and hands them to gin.
 
     Raises:
       UserError: A binding names nothing, has the wrong type, or gin refuses it.
@@ -52,23 +38,17 @@ def configure(
     for statement in statements:
         if isinstance(statement, Import):
             _import(statement)
-    check_bindings([statement for statement in statements if isinstance(statement, Binding)], scopes)
-    _read_files_only()
+    check_bindings([statement for statement in statements if isinstance(statement, Binding)])
     try:
-        gin.parse_config_files_and_bindings(list(gin_files), list(bindings))
-    except (ValueError, KeyError, TypeError, OSError, SyntaxError, RuntimeError) as error:
+        gin.parse_config("\n".join(map(str, statements)))
+        gin.finalize()
+    except (ValueError, KeyError, TypeError, SyntaxError, RuntimeError) as error:
         raise UserError(one_line(str(error))) from error
 
 
-def _read_files_only() -> None:
-    """Lets gin look where `locate` looks.
-
-    By itself it also takes `data/atlas.gin` for a file of a Python package `data`, and logs an error if there is none.
-    """
-    folder, packages = str(packaged_folder()), resource_reader.system_path_reader
-    if folder not in gin.config._LOCATION_PREFIXES:
-        gin.add_config_file_search_path(folder)
-    gin.config._FILE_READERS[:] = [each for each in gin.config._FILE_READERS if each[0] is not packages]
+def operative_config() -> str:
+    """Returns the bindings that were used so far, as the text of a gin file."""
+    return gin.operative_config_str()
 
 
 def _import(statement: Import) -> None:

@@ -1,0 +1,153 @@
+"""Checks bindings against what is registered: each mistake becomes one clear sentence.
+
+gin itself checks no types, so that a wrong value would surface deep inside a run.
+"""
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union
+
+import gin
+from beartype.door import is_bearable
+from beartype.roar import BeartypeException
+from gin import config as gin_config
+
+from lcrag.app.cli.arguments import closest
+from lcrag.app.composition.gin_files import Binding, Macro, Reference
+from lcrag.errors import UserError
+
+SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
+
+
+def check_bindings(bindings: Sequence[Binding]) -> None:
+    """Checks every binding: its name, its parameter, its scope, what it refers to and its type.
+
+    Args:
+      bindings: In the order in which they take effect.
+
+    Raises:
+      UserError: The first binding without a meaning.
+    """
+    macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
+    parts = [part for binding in bindings for part in _parts(binding.value)]
+    scopes = {scope for part in parts if isinstance(part, Reference) for scope in part.name.split("/")[:-1]}
+    used_macros = {part.name for part in parts if isinstance(part, Macro)}
+    for binding in bindings:
+        _check_references(binding, macros)
+        if binding.parameter:
+            _check_scope(binding, scopes)
+            _check_parameter(binding, macros)
+        elif binding.key not in used_macros:
+            hint = closest(binding.key, used_macros) or "; a parameter is written Name.parameter"
+            raise UserError(f"{binding.place}: {binding.key} is set, but no binding uses %{binding.key}{hint}")
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A value and, if it is a container, everything in it."""
+    yield value
+    children = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    if isinstance(children, list | tuple):
+        for child in children:
+            yield from _parts(child)
+
+
+def _configurable(selector: str, place: str) -> Callable[..., Any]:
+    """The function or class that a selector names."""
+    try:
+        return gin.get_configurable(selector)
+    except ValueError:
+        names = [name.rsplit(".", 1)[-1] for name, _ in gin_config._REGISTRY.items() if not name.startswith("gin.")]
+        raise UserError(f"{place}: nothing configurable is called {selector}{closest(selector, names)}") from None
+    except KeyError as error:
+        raise UserError(f"{place}: {selector} is ambiguous, write it in full: {error}") from None
+
+
+def _check_references(binding: Binding, macros: Mapping[str, Any]) -> None:
+    for part in _parts(binding.value):
+        if isinstance(part, Reference):
+            _configurable(part.name.split("/")[-1], f"{binding.place}, {binding.key}")
+        elif isinstance(part, Macro) and part.name not in macros and not _is_constant(part):
+            hint = closest(part.name, macros)
+            raise UserError(f"{binding.place}: {binding.key} uses {part}, which nothing sets{hint}")
+
+
+def _is_constant(macro: Macro) -> bool:
+    return getattr(gin_config.parse_value(str(macro)), "selector", "gin.macro") != "gin.macro"
+
+
+def _check_scope(binding: Binding, known: set[str]) -> None:
+    for scope in filter(None, binding.scope.split("/")):
+        if scope not in known:
+            hint = closest(scope, known)
+            raise UserError(f"{binding.place}: nothing enters the scope {scope} of {binding.key}{hint}")
+
+
+def _check_parameter(binding: Binding, macros: Mapping[str, Any]) -> None:
+    found = _configurable(binding.selector, binding.place)
+    function = found.__init__ if inspect.isclass(found) else found
+    parameters = dict(inspect.signature(function).parameters)
+    parameters.pop("self", None)
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if binding.parameter not in parameters and not open_ended:
+        hint = closest(binding.parameter, parameters) or f"; it has {', '.join(parameters) or 'none'}"
+        raise UserError(f"{binding.place}: {binding.selector} has no parameter {binding.parameter}{hint}")
+    value = binding.value
+    while isinstance(value, Macro) and value.name in macros:
+        value = macros[value.name]
+    annotation = _annotations(function).get(binding.parameter, Any)
+    if not fits(value, annotation):
+        raise UserError(f"{binding.place}: {binding.key} must be {_described(annotation)}, but {value!r} is not")
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(inspect.unwrap(function))
+    except (NameError, TypeError):  # an annotation that exists for type checkers only
+        return {}
+
+
+def _described(annotation: Any) -> str:
+    return annotation.__name__ if inspect.isclass(annotation) and not typing.get_args(annotation) else str(annotation)
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value may be given for an annotation; references and macros fit everywhere.
+
+    Containers are taken apart here, because beartype looks at one random item of each.
+    """
+    if isinstance(value, Reference | Macro):
+        return True
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, option) for option in arguments)
+    if origin in (dict, collections.abc.Mapping):
+        return isinstance(value, dict) and all(fits(item, arguments[-1]) for item in value.values())
+    if origin in (tuple, list, set, frozenset, *SEQUENCES):
+        return _fits_sequence(value, origin, arguments)
+    if origin is not None and origin is not Literal:
+        return True  # Callable[...] and other generics take references only
+    if isinstance(value, bool) and annotation in (int, float):
+        return False
+    return _fits_plain(value, annotation)
+
+
+def _fits_sequence(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
+    if not isinstance(value, (list, tuple) if origin in SEQUENCES else origin):
+        return False
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return len(value) == len(arguments) and all(map(fits, value, arguments))
+    return all(fits(item, arguments[0]) for item in value)
+
+
+def _fits_plain(value: Any, annotation: Any) -> bool:
+    """Whether a value without references fits a class, a literal or None."""
+    if inspect.isclass(annotation) and issubclass(annotation, Path):
+        annotation |= str
+    try:
+        return is_bearable(value, float | int if annotation is float else annotation)
+    except BeartypeException:  # a protocol that cannot be checked at run time
+        return True

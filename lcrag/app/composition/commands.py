@@ -1,0 +1,106 @@
+"""The commands with their configuration applied; importing this module registers everything that gin files name."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gin
+
+import lcrag.app.composition.atlas_comprehension  # noqa: F401  gin finds what is registered by its name
+import lcrag.app.composition.collections  # noqa: F401
+import lcrag.app.composition.datasets  # noqa: F401
+import lcrag.app.composition.domains  # noqa: F401
+import lcrag.app.composition.english  # noqa: F401
+import lcrag.app.composition.frozen_models  # noqa: F401
+import lcrag.app.composition.globalrag  # noqa: F401
+import lcrag.app.composition.registry  # noqa: F401
+import lcrag.app.composition.translators  # noqa: F401
+from lcrag.app.commands.build import building
+from lcrag.app.commands.build.policy import Curriculum
+from lcrag.app.commands.compile import compiling
+from lcrag.app.commands.curate import curating, demonstrating, golden_planning, selecting, translating
+from lcrag.app.commands.evaluate import Evaluation
+from lcrag.app.commands.evaluate import evaluate as evaluate_command
+from lcrag.app.commands.export import export as export_command
+from lcrag.app.commands.index import indexing, judged_queries
+from lcrag.app.commands.report import comparing, reporting
+from lcrag.app.commands.sample import sample as sample_command
+from lcrag.app.commands.serve import SearchTool, ToolLimits, serving, tool
+from lcrag.app.commands.sft import fine_tuning
+from lcrag.app.commands.train import training
+from lcrag.app.commands.train.sentinels import Sentinels
+from lcrag.app.composition.configuration import configure, missing_parameter, read_configuration
+from lcrag.errors import UserError
+from lcrag.methods.translate_r1.pipeline import CompleterModel, EndpointModel, Thresholds
+from lcrag.policy import DecoderConfig, RopeScaling
+from lcrag.retrieval import NoCollections
+from lcrag.retrieval.service import ServiceLimits
+
+
+def _configurable(function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    return gin.external_configurable(function, name, module="lcrag.app.commands")
+
+
+for _part in (Curriculum, DecoderConfig, Evaluation, RopeScaling, Sentinels, ServiceLimits, Thresholds, ToolLimits):
+    gin.register(_part, module="lcrag.app.commands")
+for _made in (
+    CompleterModel,
+    EndpointModel,
+    NoCollections,
+    compiling.shape_of,
+    judged_queries.question_judgements,
+    judged_queries.trec_judgements,
+    translating.tier_places,
+):
+    _configurable(_made)
+
+build = _configurable(building.build)
+compile_programs = _configurable(compiling.compile_programs, "compile")
+evaluate = _configurable(evaluate_command)
+export = _configurable(export_command)
+index = _configurable(indexing.index)
+sample = _configurable(sample_command)
+serve = _configurable(serving.serve)
+sft = _configurable(fine_tuning.sft)
+train = _configurable(training.train)
+search_tool = _configurable(tool.search_tool)
+compare_runs = _configurable(comparing.compare_runs)
+CURATIONS = {
+    "demonstrations": _configurable(demonstrating.demonstrations),
+    "selection": _configurable(selecting.selection),
+    "translations": _configurable(translating.translations),
+    "golden_plans": _configurable(golden_planning.golden_plans),
+}
+
+
+@gin.configurable(module="lcrag.app.commands")
+def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
+    """Makes one kind of training data; see `lcrag.app.commands.curate`."""
+    curating.curate(output_dir, words, kinds=CURATIONS, kind=kind)
+
+
+@gin.configurable(module="lcrag.app.commands")
+def report(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, evaluation: Evaluation | None = None) -> None:
+    """Reports one run or compares several; see `lcrag.app.commands.report`."""
+    reporting.report(output_dir, words, compare=compare_runs, evaluation=evaluation)
+
+
+def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
+    """Returns the search tool of a configuration, which becomes gin's configuration in this process.
+
+    Args:
+      gin_files: As after `--gin_file=`.
+      bindings: As after `--gin.`, such as `policy.folder = "exported"`.
+
+    Raises:
+      UserError: the configuration cannot be read, or makes no tool.
+    """
+    gin.clear_config()
+    configure(read_configuration(gin_files, bindings))
+    try:
+        return search_tool()
+    except (TypeError, RuntimeError) as error:
+        sentence = missing_parameter(error)
+        if sentence is None:
+            raise
+        raise UserError(sentence) from error
