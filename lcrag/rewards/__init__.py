@@ -10,12 +10,12 @@ from lcrag.rewards.matching import (
     c3_recall_bergen,
     exact_match,
     flexible_exact_match,
+    mixed_f1,
     squad_accuracy,
     squad_exact_match,
     token_f1,
 )
-from lcrag.rewards.mixed_segmentation import mixed_f1
-from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term, language_coupled
+from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term
 from lcrag.rewards.text import normalise, normalise_english
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "domain_reward",
     "exact_match",
     "flexible_exact_match",
-    "language_coupled",
     "mixed_f1",
     "normalise",
     "normalise_english",

@@ -1,4 +1,4 @@
-"""A method's reward: named, weighted terms, then adjustments that look at whole groups."""
+"""Rewards as named, weighted terms, followed by adjustments over whole groups."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
-from lcrag.methods.lcrl import rewards as coupling
 from lcrag.rewards import matching
-from lcrag.rewards.mixed_segmentation import mixed_f1
+from lcrag.rewards.matching import mixed_f1
 
 Values: TypeAlias = Float[np.ndarray, " episodes"]
 Schedule: TypeAlias = Callable[[int], float]
@@ -18,17 +17,17 @@ Schedule: TypeAlias = Callable[[int], float]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """What rewards may know of a batch of finished episodes, one entry an episode.
+    """The inputs of a reward: a batch of finished episodes, one entry per episode.
 
     Attributes:
-      answers: The answers, None where an episode gave none.
-      golds: The golden answers of each, aliases included.
-      group_ids: Names each episode's group.
-      languages: The language each was to be answered in.
-      questions: What was asked.
-      extra: What a method's own terms need (evidence, plans, calls, ...).
-      known: What the data set knows of each question beside its answers (golden plans, tier, ...): `Question.extra`.
-      step: The training step, for scheduled weights.
+      answers: Answers; None where an episode gave none.
+      golds: Golden answers, aliases included.
+      group_ids: The group of each episode.
+      languages: The required language of each answer.
+      questions: Texts of the questions.
+      extra: `Outcome.extra` of each episode, for terms of a method (evidence, plans, calls, ...).
+      known: `Question.extra` of each question (golden plans, tier, ...).
+      step: Training step, for scheduled weights.
     """
 
     answers: Sequence[str | None]
@@ -43,9 +42,9 @@ class Episodes:
 
 Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
 Adjustment: TypeAlias = Callable[[Episodes, Values], tuple[Values, dict[str, Values]]]
-# (name of a question, what its data set knows of it: `Question.extra`) raises a UserError if it cannot be scored
+# (name of a question, its `Question.extra`) -> None; raises a UserError if the question cannot be scored.
 Check: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-# (samples of the largest group) raises a UserError if these are too few for an adjustment
+# (size of the largest group) -> None; raises a UserError if that is too small for an adjustment.
 GroupCheck: TypeAlias = Callable[[int], None]
 
 
@@ -54,9 +53,9 @@ class Term:
     """One summand of a reward.
 
     Attributes:
-      name: What it is logged as, `reward/<name>`, unweighted.
-      score: Computes it.
-      weight: Its factor, or a function from the step to it.
+      name: Logged as `reward/<name>`, unweighted.
+      score: Computes the values, one per episode.
+      weight: A factor, or a function from the training step to a factor.
     """
 
     name: str
@@ -66,16 +65,16 @@ class Term:
 
 @dataclasses.dataclass(frozen=True)
 class TermSum:
-    """The weighted sum of terms, then each adjustment of that total in turn.
+    """Computes the weighted sum of terms, then applies each adjustment to that total in turn.
 
-    Calling it returns every term under its name, what the adjustments name, and "total".
+    Calling it returns every term and every value of the adjustments under its name, and "total".
 
     Attributes:
-      terms: What is summed.
-      adjustments: What then looks at whole groups.
-      models: Frozen models that terms ask, by what they do: a result depends on what they are made of.
-      checks: Find a question that cannot be scored, before anything is sampled for it.
-      group_checks: Find groups that are too small.
+      terms: The summands.
+      adjustments: Functions of whole groups, applied to the sum.
+      models: Frozen models that the terms use, by role; results depend on their content hashes.
+      checks: Reject questions that cannot be scored, before anything is sampled.
+      group_checks: Reject groups that are too small.
     """
 
     terms: tuple[Term, ...]
@@ -85,26 +84,26 @@ class TermSum:
     group_checks: tuple[GroupCheck, ...] = ()
 
     def check(self, name: str, known: Mapping[str, Any]) -> None:
-        """Refuses a question that cannot be scored.
+        """Rejects a question that cannot be scored.
 
         Args:
-          name: Of the question, for messages.
-          known: What the data set knows of it.
+          name: Names the question in messages.
+          known: `Question.extra`.
 
         Raises:
-          UserError: its data set does not say what a term needs.
+          UserError: `known` lacks what a term needs.
         """
         for check in self.checks:
             check(name, known)
 
     def check_groups(self, samples: int) -> None:
-        """Refuses groups in which an adjustment could never do anything.
+        """Rejects groups too small for an adjustment to have an effect.
 
         Args:
-          samples: Of the largest group.
+          samples: Size of the largest group.
 
         Raises:
-          UserError: they are too few.
+          UserError: It is too small.
         """
         for check in self.group_checks:
             check(samples)
@@ -131,10 +130,10 @@ ANSWER_TERMS: dict[str, Callable[..., Values]] = {
 
 
 def answer_term(name: str, **options: Any) -> Term:
-    """A term that compares answers with golds.
+    """Returns the term that compares answers with golds by the named function.
 
     Raises:
-      UserError: there is no such comparison.
+      UserError: No such function exists.
     """
     if name not in ANSWER_TERMS:
         raise UserError(f"no answer reward is called {name!r}: choose one of {', '.join(ANSWER_TERMS)}")
@@ -143,60 +142,15 @@ def answer_term(name: str, **options: Any) -> Term:
 
 
 def answer_only(answer: str = "exact_match") -> Reward:
-    """The answer reward alone, as in Search-R1 (Jin et al., 2025, section 3.4: exact match).
+    """Returns the answer reward alone, as in Search-R1 (Jin et al., 2025, section 3.4: exact match).
 
     Args:
-      answer: Its name, a key of `ANSWER_TERMS`.
+      answer: A key of `ANSWER_TERMS`.
 
     Raises:
-      UserError: there is no such answer reward.
+      UserError: No such answer reward exists.
     """
     return TermSum(terms=(answer_term(answer),))
-
-
-def language_coupled(
-    answer: str = "c3_recall",
-    weight: float = 0.02,
-    threshold: float = 0.4,
-    margin: float = 0.5,
-    floor: float | None = 0.0,
-    short_gold: str = "whole",
-) -> Reward:
-    """LcRL's reward (Section 3.3): an answer reward and the anti-consistency penalty of its coupled group.
-
-    Ablations of Table 2 by binding alone: `weight = 0` is "w/o Lc reward" (the penalty is still
-    logged), `answer = "exact_match"` is "w/o c3Recall".
-
-    Args:
-      answer: Name of the answer reward, a key of `ANSWER_TERMS`.
-      weight: lambda, the penalty's factor.
-      threshold: tau_bad, the answer reward below which an answer is bad.
-      margin: gamma, the similarity between bad answers that goes unpunished.
-      floor: The least total reward; None: no floor.
-      short_gold: How c3 recall treats strings of one or two characters, here and in the similarity.
-
-    Returns:
-      A reward that names "total", the answer reward and "anti_consistency".
-
-    Raises:
-      UserError: an unknown answer reward, a negative weight or an unknown `short_gold`.
-    """
-    if weight < 0:
-        raise UserError(
-            f"language_coupled.weight is {weight}: the penalty is negative already, give a weight of 0 or more"
-        )
-    if short_gold not in ("whole", "zero"):
-        raise UserError(f'language_coupled.short_gold is {short_gold!r}: choose "whole" or "zero"')
-
-    def couple(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
-        penalties = coupling.anti_consistency(
-            episodes.answers, total, episodes.group_ids, threshold, margin, short_gold
-        )
-        adjusted = coupling.language_coupled_reward(total, penalties, weight, floor)
-        return adjusted, {"anti_consistency": penalties}
-
-    options = {"short_gold": short_gold} if answer == "c3_recall" else {}
-    return TermSum(terms=(answer_term(answer, **options),), adjustments=(couple,))
 
 
 def _weight(term: Term, step: int) -> float:

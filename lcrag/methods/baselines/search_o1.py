@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, statements
-from lcrag.episodes.prompts import RETHINK
-from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.requests import Complete, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, parse_action
+from lcrag.episodes.search_loop import SearchTurns
 from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, worded
 from lcrag.methods.baselines.steps import titles_of
 
@@ -42,31 +41,24 @@ def search_o1(
       observation_tokens: At most this many tokens for the documents of a search, and for what is found in them.
     """
     reason, refine = worded(SEARCH_O1, wording), worded(SEARCH_O1_DOCUMENTS, wording)
+    turns = SearchTurns(budget, invalid_limit)
     chain: list[str] = []
     asked: set[tuple[str, tuple[str, ...]]] = set()
-    invalid = 0
     yield Observe(reason.text(question, budget=budget))
-    while len(asked) < budget and invalid < invalid_limit:
-        languages = route(len(asked) + 1, question.language, collections)
-        text = yield Generate(stop=("</search>", "</answer>"))
-        match parse_action(text):
-            case SearchAction(query) if (query, languages) not in asked:
-                asked.add((query, languages))
-                found = yield Retrieve((query,), languages, passages)
-                documents = information(found, refine.style, observation_tokens)
-                chain.append(text)
-                prompt = refine.around(documents, question, query=query, reasoning=abridged(chain))
-                completion = yield Complete(prompt=prompt, stop=refine.stop)
-                chain.append(refine.show(completion.text, titles=titles_of(found)))
-                yield Observe(statements(chain[-1:], reason.style, observation_tokens))
-            case Answer(answer):
-                return Outcome(answer=answer, invalid_actions=invalid)
-            case action:
-                invalid += 1
-                yield Observe(RETHINK if isinstance(action, Invalid) else REPEATED)
-    text = yield Generate(stop=("</answer>",))  # one last word, no search
-    last_word = answer_in(text)
-    return Outcome(answer=last_word, invalid_actions=invalid + (last_word is None))
+    while search := (yield from turns.next_action()):
+        query, languages = search.query, route(turns.searches, question.language, collections)
+        if (query, languages) in asked:
+            yield turns.reject(REPEATED)
+            continue
+        asked.add((query, languages))
+        found = yield Retrieve((query,), languages, passages)
+        documents = information(found, refine.style, observation_tokens)
+        chain.append(turns.texts[-1])
+        prompt = refine.around(documents, question, query=query, reasoning=abridged(chain))
+        completion = yield Complete(prompt=prompt, stop=refine.stop)
+        chain.append(refine.show(completion.text, titles=titles_of(found)))
+        yield Observe(statements(chain[-1:], reason.style, observation_tokens))
+    return Outcome(answer=turns.answer, invalid_actions=turns.invalid)
 
 
 def abridged(chain: Sequence[str]) -> str:

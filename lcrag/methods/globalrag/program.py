@@ -3,25 +3,21 @@
 import dataclasses
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import RETHINK, answer_language, atlas
-from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.prompts import answer_language, atlas
+from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import (
-    ANSWER,
     INFORMATION,
     SEARCH,
-    Answer,
-    Invalid,
-    SearchAction,
     answer_in,
     boxes_in,
-    closing,
     neutralise,
-    parse_action,
 )
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.planned_text import PlannedText
@@ -81,69 +77,40 @@ def globalrag(
     Raises:
       UserError: there is no such wording.
     """
-    words = _worded(wording)
-    account = _Account()
-    try:
+    words, turns = _worded(wording), SearchTurns(budget, invalid_limit)
+    shown: list[int] = []  # numbers of the turns that ended in a valid search
+    with suppress(ContextFull):
         yield Observe(*_opening(question, budget, words))
-        while len(account.shown) < budget and account.invalid < invalid_limit:
-            account.written.append((yield Generate(stop=(closing(SEARCH), closing(ANSWER)))))
-            match parse_action(account.written[-1]):
-                case SearchAction(query):
-                    languages = route(len(account.shown) + 1, question.language, collections)
-                    account.shown.append(len(account.written) - 1)
-                    found = yield Retrieve((query,), languages, passages)
-                    yield Observe(information(found, words.style, observation_tokens))
-                case Answer():
-                    return account.outcome()
-                case Invalid():
-                    account.invalid += 1
-                    yield Observe(RETHINK)
-        account.written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, no search
-    except ContextFull:
-        return account.outcome()
-    account.invalid += answer_in(account.written[-1]) is None
-    account.unanswered = len(boxes_in(account.written[-1:], SEARCH).contents)
-    return account.outcome()
+        while search := (yield from turns.next_action()):
+            shown.append(len(turns.texts) - 1)
+            languages = route(turns.searches, question.language, collections)
+            found = yield Retrieve((search.query,), languages, passages)
+            yield Observe(information(found, words.style, observation_tokens))
+    return _outcome(turns, shown)
 
 
-@dataclasses.dataclass
-class _Account:
-    """What happened in an episode so far.
-
-    Attributes:
-      invalid: Invalid actions.
-      written: The policy's text of each turn.
-      shown: Numbers of the turns that ended in a valid search.
-      unanswered: Searches in the last word, which nothing answers.
-    """
-
-    invalid: int = 0
-    written: list[str] = dataclasses.field(default_factory=list)
-    shown: list[int] = dataclasses.field(default_factory=list)
-    unanswered: int = 0
-
-    def outcome(self) -> Outcome:
-        """What the episode came to."""
-        read, searches = PlannedText(self.written, self.shown), len(self.shown)
-        plan = read.plan if isinstance(read.plan, Plan) else None
-        return Outcome(
-            answer=answer_in(self.written[-1]) if self.written else None,
-            invalid_actions=self.invalid,
-            counts={
-                "valid_searches": searches,
-                "searches_beyond_budget": self.unanswered,
-                "forged_information": boxes_in(self.written, INFORMATION).tags,
-                **read.counts,
-            },
-            extra={
-                "plan": json.loads(plan.as_json()) if plan else None,
-                "plan_text": read.plan_text,
-                "plan_fault": None if plan else read.plan,
-                "sub_answers": read.resolved,
-                "well_formed": read.well_formed,
-                "valid_searches": searches,
-            },
-        )
+def _outcome(turns: SearchTurns, shown: Sequence[int]) -> Outcome:
+    read = PlannedText(turns.texts, shown)
+    plan = read.plan if isinstance(read.plan, Plan) else None
+    searched_last = boxes_in(turns.texts[-1:], SEARCH).contents if turns.had_last_word else ()
+    return Outcome(
+        answer=answer_in(turns.texts[-1]) if turns.texts else None,
+        invalid_actions=turns.invalid,
+        counts={
+            "valid_searches": turns.searches,
+            "searches_beyond_budget": len(searched_last),
+            "forged_information": boxes_in(turns.texts, INFORMATION).tags,
+            **read.counts,
+        },
+        extra={
+            "plan": json.loads(plan.as_json()) if plan else None,
+            "plan_text": read.plan_text,
+            "plan_fault": None if plan else read.plan,
+            "sub_answers": read.resolved,
+            "well_formed": read.well_formed,
+            "valid_searches": turns.searches,
+        },
+    )
 
 
 def _opening(question: Question, budget: int, words: _Wording) -> tuple[str, str | None]:

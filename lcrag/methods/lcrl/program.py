@@ -1,13 +1,14 @@
 """LcRL's rollout: hierarchical search over collections in many languages."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import RETHINK, opening_prompt
-from lcrag.episodes.requests import ContextFull, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.prompts import opening_prompt
+from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, local_first
-from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, parse_action
+from lcrag.episodes.search_loop import SearchTurns
 
 
 def hierarchical_search(
@@ -37,23 +38,11 @@ def hierarchical_search(
       style: Name of the passage style.
       observation_tokens: At most this many tokens for what one search shows.
     """
-    searches = invalid = 0
-    try:
+    turns = SearchTurns(budget, invalid_limit)
+    with suppress(ContextFull):
         yield Observe(opening_prompt(prompt, question))
-        while searches < budget and invalid < invalid_limit:
-            text = yield Generate(stop=("</search>", "</answer>"))
-            match parse_action(text):
-                case SearchAction(query):
-                    searches += 1
-                    found = yield Retrieve((query,), route(searches, question.language, collections), passages)
-                    yield Observe(information(found, style, observation_tokens))
-                case Answer(answer):
-                    return Outcome(answer=answer, invalid_actions=invalid)
-                case Invalid():
-                    invalid += 1
-                    yield Observe(RETHINK)
-        text = yield Generate(stop=("</answer>",))  # one last word, no search
-    except ContextFull:
-        return Outcome(answer=None, invalid_actions=invalid)
-    last_word = answer_in(text)
-    return Outcome(answer=last_word, invalid_actions=invalid + (last_word is None))
+        while search := (yield from turns.next_action()):
+            languages = route(turns.searches, question.language, collections)
+            found = yield Retrieve((search.query,), languages, passages)
+            yield Observe(information(found, style, observation_tokens))
+    return Outcome(answer=turns.answer, invalid_actions=turns.invalid)

@@ -7,8 +7,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from lcrag.errors import UserError
 from lcrag.rewards.matching import Answers, with_grams
 from lcrag.rewards.similarity import largest_similarities
+from lcrag.rewards.terms import Episodes, Reward, TermSum, Values, answer_term
 from lcrag.rewards.text import normalised
 
 FULL_WEIGHT_SIZE = 5
@@ -62,3 +64,46 @@ def language_coupled_reward(
     """
     total = np.asarray(answer_rewards, np.float64) + weight * np.asarray(penalties, np.float64)
     return total if floor is None else np.maximum(floor, total)
+
+
+def language_coupled(
+    answer: str = "c3_recall",
+    weight: float = 0.02,
+    threshold: float = 0.4,
+    margin: float = 0.5,
+    floor: float | None = 0.0,
+    short_gold: str = "whole",
+) -> Reward:
+    """LcRL's reward (Section 3.3): an answer reward and the anti-consistency penalty of its coupled group.
+
+    Ablations of Table 2 by binding alone: `weight = 0` is "w/o Lc reward" (the penalty is still
+    logged), `answer = "exact_match"` is "w/o c3Recall".
+
+    Args:
+      answer: Name of the answer reward, a key of `ANSWER_TERMS`.
+      weight: lambda, the penalty's factor.
+      threshold: tau_bad, the answer reward below which an answer is bad.
+      margin: gamma, the similarity between bad answers that goes unpunished.
+      floor: The least total reward; None: no floor.
+      short_gold: How c3 recall treats strings of one or two characters, here and in the similarity.
+
+    Returns:
+      A reward that names "total", the answer reward and "anti_consistency".
+
+    Raises:
+      UserError: an unknown answer reward, a negative weight or an unknown `short_gold`.
+    """
+    if weight < 0:
+        raise UserError(
+            f"language_coupled.weight is {weight}: the penalty is negative already, give a weight of 0 or more"
+        )
+    if short_gold not in ("whole", "zero"):
+        raise UserError(f'language_coupled.short_gold is {short_gold!r}: choose "whole" or "zero"')
+
+    def couple(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
+        penalties = anti_consistency(episodes.answers, total, episodes.group_ids, threshold, margin, short_gold)
+        adjusted = language_coupled_reward(total, penalties, weight, floor)
+        return adjusted, {"anti_consistency": penalties}
+
+    options = {"short_gold": short_gold} if answer == "c3_recall" else {}
+    return TermSum(terms=(answer_term(answer, **options),), adjustments=(couple,))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from lcrag.episodes.completion import Completer
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
 from lcrag.errors import UserError
-from lcrag.sampling.generation import Generation
+from lcrag.sampling import SamplingParameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +86,8 @@ class EvidenceReader:
         ]
         return [self._reading.answer_in(completion.text) for completion in self._model(asked)]
 
-    def _generation(self, place: int) -> Generation:
-        return Generation(
+    def _generation(self, place: int) -> SamplingParameters:
+        return SamplingParameters(
             stop=self._reading.stop,
             max_tokens=self._max_tokens,
             temperature=self._temperature,

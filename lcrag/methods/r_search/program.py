@@ -2,27 +2,25 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import Framed, Style, information
-from lcrag.episodes.prompts import RETHINK, answer_language, atlas
-from lcrag.episodes.requests import ContextFull, Found, Generate, Observe, Outcome, Program, RetrievalFailure, Retrieve
+from lcrag.episodes.prompts import answer_language, atlas
+from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import (
     ANSWER,
     EVIDENCE,
     OBSERVATION,
     SEARCH,
-    Answer,
-    Invalid,
-    SearchAction,
     answer_in,
     boxes_in,
     closing,
     neutralise,
     opening,
-    parse_action,
 )
 from lcrag.errors import UserError
 
@@ -119,76 +117,41 @@ def r_search(
     Raises:
       UserError: there is no such wording.
     """
-    words = _worded(wording)
-    account = _Account(evidence)
-    try:
+    words, turns = _worded(wording), SearchTurns(budget, invalid_limit)
+    blind = None  # turns before the first observation
+    with suppress(ContextFull):
         yield Observe(words.question(question), system=words.system(evidence))
-        while account.searches < budget and account.invalid < invalid_limit:
-            account.written.append((yield Generate(stop=(closing(SEARCH), closing(ANSWER)))))
-            match parse_action(account.written[-1]):
-                case SearchAction(query):
-                    account.searches += 1
-                    languages = route(account.searches, question.language, collections)
-                    found = yield Retrieve((query,), languages, passages)
-                    yield Observe(words.observation(found, observation_tokens))
-                    account.observed()
-                case Answer():
-                    return account.outcome()
-                case Invalid():
-                    account.invalid += 1
-                    yield Observe(RETHINK)
-        account.written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, no search
-    except ContextFull:
-        return account.outcome()
-    account.invalid += answer_in(account.written[-1]) is None
-    return account.outcome()
+        while search := (yield from turns.next_action()):
+            languages = route(turns.searches, question.language, collections)
+            found = yield Retrieve((search.query,), languages, passages)
+            yield Observe(words.observation(found, observation_tokens))
+            blind = blind or len(turns.texts)
+    return _outcome(turns, blind, evidence)
 
 
-@dataclasses.dataclass
-class _Account:
-    """What happened in an episode so far.
-
-    Attributes:
-      evidence: Whether evidence counts.
-      searches: Valid searches.
-      invalid: Invalid actions.
-      written: The policy's text of each turn.
-      blind: How many turns were written before the first observation; None: there was none yet.
-    """
-
-    evidence: bool
-    searches: int = 0
-    invalid: int = 0
-    written: list[str] = dataclasses.field(default_factory=list)
-    blind: int | None = None
-
-    def observed(self) -> None:
-        """An observation was shown."""
-        self.blind = len(self.written) if self.blind is None else self.blind
-
-    def outcome(self) -> Outcome:
-        """What the episode came to."""
-        answers, evidences = (boxes_in(self.written, tag) for tag in (ANSWER, EVIDENCE))
-        unfounded = len(boxes_in(self.written[: self.blind], EVIDENCE).contents)
-        evidence = evidences.sole if self.evidence and not unfounded else None
-        return Outcome(
-            answer=answer_in(self.written[-1]) if self.written else None,
-            invalid_actions=self.invalid,
-            counts={
-                "valid_searches": self.searches,
-                "evidence": int(evidence is not None),
-                "unfounded_evidence": unfounded,
-                "malformed_evidence": evidences.malformed,
-                "malformed_answer": answers.malformed,
-                "malformed_search": boxes_in(self.written, SEARCH).malformed,
-                "forged_observation": boxes_in(self.written, OBSERVATION).tags,
-            },
-            extra={
-                "evidence": evidence,
-                "valid_searches": self.searches,
-                "well_formed_answer": answers.sole is not None,
-            },
-        )
+def _outcome(turns: SearchTurns, blind: int | None, wanted: bool) -> Outcome:
+    """What the episode came to. Evidence counts if it is `wanted` and none was given in the first `blind` turns."""
+    answers, evidences = (boxes_in(turns.texts, tag) for tag in (ANSWER, EVIDENCE))
+    unfounded = len(boxes_in(turns.texts[:blind], EVIDENCE).contents)
+    evidence = evidences.sole if wanted and not unfounded else None
+    return Outcome(
+        answer=answer_in(turns.texts[-1]) if turns.texts else None,
+        invalid_actions=turns.invalid,
+        counts={
+            "valid_searches": turns.searches,
+            "evidence": int(evidence is not None),
+            "unfounded_evidence": unfounded,
+            "malformed_evidence": evidences.malformed,
+            "malformed_answer": answers.malformed,
+            "malformed_search": boxes_in(turns.texts, SEARCH).malformed,
+            "forged_observation": boxes_in(turns.texts, OBSERVATION).tags,
+        },
+        extra={
+            "evidence": evidence,
+            "valid_searches": turns.searches,
+            "well_formed_answer": answers.sole is not None,
+        },
+    )
 
 
 def _worded(wording: str) -> Wording:

@@ -2,15 +2,15 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, known_style
-from lcrag.episodes.prompts import RETHINK, opening_prompt
+from lcrag.episodes.prompts import opening_prompt
 from lcrag.episodes.requests import (
     ContextFull,
     FittedText,
     Found,
-    Generate,
     Observe,
     Outcome,
     Program,
@@ -18,7 +18,7 @@ from lcrag.episodes.requests import (
     Retrieve,
 )
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import Answer, SearchAction, answer_in, parse_action
+from lcrag.episodes.search_loop import SearchTurns
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.json_information import json_information
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries
@@ -37,32 +37,6 @@ _WORDINGS = {
     "full": _Wording("rag_r1_single", "rag_r1", "rag_r1"),
     "atlas": _Wording("atlas", "atlas", "atlas"),
 }
-
-
-@dataclasses.dataclass
-class _Tally:
-    """What an episode has done so far."""
-
-    rounds: int = 0
-    invalid: int = 0
-    dropped: int = 0
-    empty: int = 0
-
-    def take(self, content: str, most: int) -> tuple[str, ...]:
-        """The queries of a search, which counts as a round if it asks anything."""
-        queries = parallel_queries(content, most)
-        self.rounds += bool(queries.asked)
-        self.dropped += queries.dropped
-        self.empty += queries.empty
-        return queries.asked
-
-    def outcome(self, answer: str | None) -> Outcome:
-        counts = {
-            "dropped_queries": self.dropped,
-            "empty_queries": self.empty,
-            "answers_without_search": int(answer is not None and not self.rounds),
-        }
-        return Outcome(answer=answer, invalid_actions=self.invalid, counts=counts)
 
 
 def rag_r1(
@@ -98,26 +72,25 @@ def rag_r1(
     Raises:
       UserError: there is no such wording, or less than one query is allowed.
     """
-    words, tally = _worded(wording, queries), _Tally()
-    try:
+    words, turns = _worded(wording, queries), SearchTurns(budget, invalid_limit)
+    dropped = empty = 0
+    with suppress(ContextFull):
         yield Observe(opening_prompt(words.single if queries == 1 else words.several, question))
-        while tally.rounds < budget and tally.invalid < invalid_limit:
-            text = yield Generate(stop=("</search>", "</answer>"))
-            match parse_action(text):
-                case SearchAction(content) if asked := tally.take(content, queries):
-                    found = yield Retrieve(asked, route(tally.rounds, question.language, collections), passages)
-                    yield Observe(_shown(asked, found, words.style, query_tokens, several=queries > 1))
-                case Answer(answer):
-                    return tally.outcome(answer)
-                case _:
-                    tally.invalid += 1
-                    yield Observe(RETHINK)
-        text = yield Generate(stop=("</answer>",))  # one last word, no search
-    except ContextFull:
-        return tally.outcome(None)
-    last_word = answer_in(text)
-    tally.invalid += last_word is None
-    return tally.outcome(last_word)
+        while search := (yield from turns.next_action()):
+            wanted = parallel_queries(search.query, queries)
+            dropped += wanted.dropped
+            empty += wanted.empty
+            if not wanted.asked:
+                yield turns.reject()
+                continue
+            found = yield Retrieve(wanted.asked, route(turns.searches, question.language, collections), passages)
+            yield Observe(_shown(wanted.asked, found, words.style, query_tokens, several=queries > 1))
+    counts = {
+        "dropped_queries": dropped,
+        "empty_queries": empty,
+        "answers_without_search": int(turns.answer is not None and not turns.searches),
+    }
+    return Outcome(answer=turns.answer, invalid_actions=turns.invalid, counts=counts)
 
 
 def _shown(

@@ -1,20 +1,19 @@
 """Translation and search in one episode: a question in a language without a collection is translated, then searched."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import RETHINK, atlas
-from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.prompts import atlas
+from lcrag.episodes.requests import TRANSLATION, ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, available_first
+from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import (
     ANSWER,
     SEARCH,
     TOOL_CALL,
-    Answer,
-    Invalid,
     SearchAction,
-    answer_in,
     closing,
     neutralise,
     parse_action,
@@ -75,32 +74,25 @@ def translate_and_search(
         ToolRules(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
     )
     stops = (closing(SEARCH), closing(ANSWER), *((closing(TOOL_CALL),) if calls else ()))
-    searches = invalid = 0
-    written: list[str] = []
-    try:
+    turns = SearchTurns(budget, invalid_limit, stops, read=lambda text: use.call_in(text) or parse_action(text))
+    with suppress(ContextFull):
         yield _opened(question, wording, calls)
-        while searches < budget and invalid < invalid_limit and not use.over:
-            written.append((yield Generate(stop=stops)))
-            if (call := use.call_in(written[-1])) is not None:
-                yield Observe((yield from use.respond(call)))
-                continue
-            match parse_action(written[-1]):
-                case SearchAction(query):
-                    searches += 1
-                    found = yield Retrieve((query,), route(searches, question.language, collections), passages)
-                    yield Observe(information(found, _STYLES[wording], observation_tokens))
-                case Answer(answer):
-                    return _outcome(use, written, answer, invalid)
-                case Invalid():
-                    invalid += 1
-                    yield Observe(RETHINK)
-        written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, no search and no tool
-    except ContextFull:
-        return _outcome(use, written, None, invalid)
-    if use.call_in(written[-1]) is not None:
+        while action := (yield from turns.next_action()):
+            if isinstance(action, SearchAction):
+                languages = route(turns.searches, question.language, collections)
+                found = yield Retrieve((action.query,), languages, passages)
+                yield Observe(information(found, _STYLES[wording], observation_tokens))
+            else:
+                yield Observe((yield from use.respond(action)))
+                turns.over = use.over
+    if turns.had_last_word and use.call_in(turns.texts[-1]) is not None:
         use.unanswered()
-    last_word = answer_in(written[-1])
-    return _outcome(use, written, last_word, invalid + (last_word is None))
+    return Outcome(
+        answer=turns.answer,
+        invalid_actions=turns.invalid + use.mistakes,
+        counts=use.counts(turns.texts),
+        extra={"tool_calls": use.made},
+    )
 
 
 def _opened(question: Question, wording: str, calls: int) -> Observe:
@@ -109,12 +101,3 @@ def _opened(question: Question, wording: str, calls: int) -> Observe:
         return Observe(atlas(question), tools=tools)
     system = _SEARCHING + (tool_prompt(calls) if calls else "")
     return Observe(f"{neutralise(question.text)}\n", system=system, tools=tools)
-
-
-def _outcome(use: ToolUse, written: Sequence[str], answer: str | None, invalid: int) -> Outcome:
-    return Outcome(
-        answer=answer,
-        invalid_actions=invalid + use.mistakes,
-        counts=use.counts(written),
-        extra={"tool_calls": use.made},
-    )

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcrag.methods.lcrl.rewards import anti_consistency, language_coupled_reward
+from lcrag.errors import UserError
+from lcrag.methods.lcrl import anti_consistency, language_coupled, language_coupled_reward
+from lcrag.rewards import Episodes
 from lcrag.testing import plain_rewards as oracle
 
 ANSWERS = (
@@ -70,3 +72,32 @@ def test_the_floor_erases_the_penalty_of_wholly_wrong_answers():
     assert language_coupled_reward(answer_rewards, penalties).tolist() == pytest.approx([0.0, 0.29, 1.0])
     assert language_coupled_reward(answer_rewards, penalties, floor=None).tolist() == pytest.approx([-0.01, 0.29, 1.0])
     assert language_coupled_reward(answer_rewards, penalties, weight=0.0).tolist() == answer_rewards
+
+
+BATCH = Episodes(
+    answers=["euro", "franc", "franc", None],
+    golds=[("Euro",), ("euro",), ("euros", "dollar"), ("euro",)],
+    group_ids=np.zeros(4, int),
+    languages=["en", "fr", "de", "it"],
+)
+
+
+def test_the_reward_names_its_terms():
+    values = language_coupled(floor=None)(BATCH)
+    assert list(values) == ["total", "c3_recall", "anti_consistency"]
+    assert values["c3_recall"].tolist() == [1, 0, 0, 0]
+    assert values["anti_consistency"].tolist() == pytest.approx([0, -0.3, -0.3, 0])
+    assert values["total"].tolist() == pytest.approx([1, -0.006, -0.006, 0])
+    assert language_coupled()(BATCH)["total"].tolist() == [1, 0, 0, 0]
+
+
+def test_the_ablations_of_table_2():
+    values = language_coupled(answer="exact_match", weight=0.0, floor=None)(BATCH)
+    assert set(values) == {"total", "exact_match", "anti_consistency"}
+    assert values["total"].tolist() == values["exact_match"].tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("mistake", [{"answer": "bleu"}, {"weight": -0.1}, {"short_gold": "half"}])
+def test_impossible_settings_are_one_sentence(mistake):
+    with pytest.raises(UserError, match=r"^(no answer reward|language_coupled\.)"):
+        language_coupled(**mistake)

@@ -1,0 +1,80 @@
+"""The loop that search programs share: the policy writes and searches until it answers (Search-R1, algorithm 1).
+
+A program opens its episode, then takes one search after the other and shows what each has found:
+
+    turns = SearchTurns(budget, invalid_limit)
+    yield Observe(prompt)
+    while search := (yield from turns.next_action()):
+        found = yield Retrieve((search.query,), languages, passages)
+        yield Observe(information(found, style))
+    return Outcome(answer=turns.answer, invalid_actions=turns.invalid)
+"""
+
+import dataclasses
+from collections.abc import Callable, Generator
+from typing import Any
+
+from lcrag.episodes.prompts import RETHINK
+from lcrag.episodes.requests import Generate, Observe
+from lcrag.episodes.tags import ANSWER, SEARCH, Answer, Invalid, SearchAction, answer_in, closing, parse_action
+
+
+@dataclasses.dataclass
+class SearchTurns:
+    """The policy's turns in one episode.
+
+    Attributes:
+      budget: Valid searches allowed; 0 answers without searching.
+      invalid_limit: Invalid actions allowed; they do not count as searches.
+      stop: Strings that end a turn.
+      read: Reads the action from the text of a turn. Other actions than searches are for tools.
+      over: Set by a program to allow no further action.
+      searches: Valid searches so far.
+      invalid: Invalid actions so far.
+      texts: What the policy wrote in each turn.
+      answer: The policy's answer; None until it gives one.
+      had_last_word: Whether the policy has written its last turn, in which it can only answer.
+    """
+
+    budget: int
+    invalid_limit: int
+    stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))
+    read: Callable[[str], Any] = parse_action
+    over: bool = False
+    searches: int = 0
+    invalid: int = 0
+    texts: list[str] = dataclasses.field(default_factory=list)
+    answer: str | None = None
+    had_last_word: bool = False
+
+    def next_action(self) -> Generator[Generate | Observe, Any, Any]:
+        """Lets the policy write until it searches. Returns the `SearchAction`, or None once the episode is over.
+
+        An invalid action is answered with `RETHINK`. After the last search, or one invalid action too many, the policy
+        has one last turn to answer.
+        """
+        while self.searches < self.budget and self.invalid < self.invalid_limit and not self.over:
+            self.texts.append((yield Generate(stop=self.stop)))
+            match self.read(self.texts[-1]):
+                case Answer(answer):
+                    self.answer = answer
+                    return None
+                case Invalid():
+                    self.invalid += 1
+                    yield Observe(RETHINK)
+                case SearchAction() as search:
+                    self.searches += 1
+                    return search
+                case action:
+                    return action
+        self.texts.append((yield Generate(stop=(closing(ANSWER),))))
+        self.had_last_word = True
+        self.answer = answer_in(self.texts[-1])
+        self.invalid += self.answer is None
+        return None
+
+    def reject(self, reply: str = RETHINK) -> Observe:
+        """Counts the latest search as an invalid action instead. Returns what the policy is shown."""
+        self.searches -= 1
+        self.invalid += 1
+        return Observe(reply)
