@@ -33,6 +33,11 @@ class Question:
         return f"{self.dataset}/{self.id}"
 
     @property
+    def key(self) -> str:
+        """Names the question in its language."""
+        return f"{self.coupling}/{self.language}"
+
+    @property
     def domain(self) -> str:
         """How it is answered and judged, one of `lcrag.data.domains.DOMAINS`; empty where there is one way only."""
         return self.extra.get("domain", "")

@@ -40,7 +40,7 @@ def native_and_english(question: Question, languages: Sequence[str]) -> Sequence
 def native_english_and_high(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul + En + High: and one high-resource language more, drawn for each question by its name."""
     others = [code for code in HIGH_RESOURCE if code in languages and code != question.language]
-    drawn = random.Random(f"{question.coupling}/{question.language}").choice(others) if others else question.language
+    drawn = random.Random(question.key).choice(others) if others else question.language
     return _of_set((question.language, "en", drawn), languages)
 
 

@@ -23,7 +23,7 @@ from lcrag.methods.rag_r1.segmentation import (
     QUESTION_SEARCH,
     segments,
 )
-from lcrag.methods.rag_r1.selection import Selected, key_of, question_row, select, split
+from lcrag.methods.rag_r1.selection import Selected, question_row, select, split
 from lcrag.models.endpoint import ChatEndpoint
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
@@ -113,8 +113,8 @@ def test_unknown_comparisons_are_refused():
 
 
 QUESTIONS = [question(number) for number in range(40)]
-FIRST = {key_of(each): int(each.id) % 2 == 0 for each in QUESTIONS}  # 20 right, 20 wrong
-SOLVED = {key_of(each): 1 + int(each.id) % 3 for each in QUESTIONS if int(each.id) in (1, 3, 5, 7)}
+FIRST = {each.key: int(each.id) % 2 == 0 for each in QUESTIONS}  # 20 right, 20 wrong
+SOLVED = {each.key: 1 + int(each.id) % 3 for each in QUESTIONS if int(each.id) in (1, 3, 5, 7)}
 
 
 def test_selection_keeps_what_is_hard_and_can_be_answered_and_a_quarter_of_the_rest():
@@ -127,7 +127,7 @@ def test_selection_keeps_what_is_hard_and_can_be_answered_and_a_quarter_of_the_r
         3,
         2,
     ]
-    assert len(easy) == 5 and all(FIRST[key_of(each.question)] for each in easy)
+    assert len(easy) == 5 and all(FIRST[each.question.key] for each in easy)
     assert selected == select(QUESTIONS, FIRST, SOLVED, easy_share=0.25, seed=0)
     others = select(QUESTIONS, FIRST, SOLVED, easy_share=0.25, seed=1)
     assert others != selected and len(others) == len(selected)

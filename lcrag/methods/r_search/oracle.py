@@ -48,7 +48,7 @@ class EvidenceOracle:
         return f"<original_evidence>\n{lines}</original_evidence>{text}"
 
     def _hurries(self, question: Question) -> bool:
-        return in_share(f"{question.coupling}/{question.language}", self.hasty, self.seed)
+        return in_share(question.key, self.hasty, self.seed)
 
 
 def relied_on(question: Question, lines: Sequence[str], answer: str) -> list[str]:

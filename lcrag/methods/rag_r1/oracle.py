@@ -9,32 +9,18 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lcrag.atlas.comparisons import KIND
-from lcrag.atlas.facts import RELATIONS
-from lcrag.atlas.names import names_of
-from lcrag.atlas.oracle import ATLAS_LINE, Oracle, Reading, entity_called
-from lcrag.atlas.wording import UNKNOWN, query_text
+from lcrag.atlas.oracle import ATLAS_LINE, Known, Memory, Oracle
+from lcrag.atlas.wording import query_text
 from lcrag.atlas.world import World
-from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries, quoted
 
-Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
 _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """A fact that the answer needs, and how its subject is called."""
-
-    relation: str
-    subject: str
-    name: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,93 +65,6 @@ class ParallelOracle:
             if known.value(wanted) is None and query not in asked:
                 queries.append(quoted(query) if self.queries > 1 else query)
         return queries[: self.queries]
-
-
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """What can be said about a question after some searches."""
-
-    question: Question
-    reader: Oracle
-    readings: Sequence[Reading]
-
-    def value(self, wanted: Wanted) -> str | None:
-        """The value of a fact as the passages give it, in the question's language; None if none does."""
-        return self.reader.most_read(self.readings, wanted.relation, wanted.subject, self.question.language)
-
-    @property
-    def given(self) -> list[Wanted]:
-        """The facts that the question itself names."""
-        first, *rest = self.question.extra["kind"].split("+")
-        if first == KIND:
-            extra = self.question.extra
-            return [
-                Wanted(rest[0], code, name)
-                for (_, code), name in zip(extra["subjects"], extra["entities"], strict=True)
-            ]
-        return [Wanted(first, self.question.extra["subject"][1], self.question.extra["entity"])]
-
-    @property
-    def second_relation(self) -> str | None:
-        """The relation of a two-hop question's second fact."""
-        first, *rest = self.question.extra["kind"].split("+")
-        return rest[0] if rest and first != KIND else None
-
-    def path(self, memory: Memory, *, guess: bool, asked: Iterable[str]) -> list[Wanted]:
-        """The facts that the answer needs, as far as they can be named.
-
-        Args:
-          memory: What is remembered of the world.
-          guess: Name the second fact by what is remembered of the first one before that is read.
-          asked: Queries so far: a first fact that was searched for in vain is remembered in any case.
-        """
-        if self.second_relation is None:
-            return self.given
-        [first] = self.given
-        vain = query_text(self.question.language, first.relation, first.name) in asked
-        bridge = self._read_bridge(first)
-        if bridge is None and (guess or vain):
-            bridge = memory.get((first.relation, first.subject))
-        return [first] if bridge is None else [first, self._second(first, bridge)]
-
-    def thought(self) -> str:
-        """What was read and bears on what follows: the years to compare, or the bridge to the second fact."""
-        values = [value for wanted in self.given if (value := self.value(wanted)) is not None]
-        leads_on = len(self.given) > 1 or self.second_relation is not None
-        return ", ".join(values) if leads_on else ""
-
-    def answer(self) -> str:
-        """The answer as far as the passages give it: of a comparison at least one of the two, else "unknown"."""
-        if len(self.given) > 1:
-            return min(self.given, key=self._year).name
-        return self._final_value() or UNKNOWN[self.question.language]
-
-    def _final_value(self) -> str | None:
-        if self.second_relation is None:
-            return self.value(self.given[0])
-        # Whichever bridge was searched for, the second fact that was read of it is the one that was confirmed last.
-        bridge = self._read_bridge(self.given[0])
-        if bridge is not None:
-            return self.value(self._second(self.given[0], bridge))
-        read = (row for row in self.readings if row.relation == self.second_relation)
-        return next(
-            (self.reader.most_read([row], row.relation, row.subject, self.question.language) for row in read), None
-        )
-
-    def _year(self, wanted: Wanted) -> float:
-        year = self.value(wanted)
-        return int(year) if year is not None and year.isdigit() else float("inf")
-
-    def _read_bridge(self, first: Wanted) -> str | None:
-        value = self.value(first)
-        if value is None:
-            return None
-        return entity_called(RELATIONS[first.relation].value, value, (self.question.language, *LCRL_LANGUAGES))
-
-    def _second(self, first: Wanted, bridge: str) -> Wanted:
-        assert self.second_relation is not None
-        name = names_of(RELATIONS[first.relation].value)[bridge][self.question.language].text
-        return Wanted(self.second_relation, bridge, name)
 
 
 def training_memory(

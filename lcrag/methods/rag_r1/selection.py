@@ -11,11 +11,6 @@ from lcrag.errors import UserError
 WRONG_AT_FIRST, RIGHT_AT_FIRST = "wrong at first", "right at first"
 
 
-def key_of(question: Question) -> str:
-    """Names a question in one language."""
-    return f"{question.coupling}/{question.language}"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selected:
     """A question for reinforcement learning.
@@ -43,7 +38,7 @@ def select(
 
     Args:
       questions: All that were demonstrated.
-      first_right: Whether the demonstration of each (by `key_of`) was right.
+      first_right: Whether the demonstration of each (by `Question.key`) was right.
       rollouts_to_right: Of those that were wrong and then answered, how many stochastic rollouts that took.
       easy_share: Share of the questions right at first that is kept, drawn at random.
       seed: Of the draw.
@@ -57,7 +52,7 @@ def select(
     easy = set(seeded_order(right, seed)[: round(easy_share * len(right))])
     selected = []
     for question in questions:
-        key = key_of(question)
+        key = question.key
         if key in easy:
             selected.append(Selected(question=question, because=RIGHT_AT_FIRST, rollouts=0))
         elif key in rollouts_to_right:

@@ -19,7 +19,6 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.segmentation import KINDS, segments
-from lcrag.methods.rag_r1.selection import key_of
 from lcrag.retrieval import SearchableCollections
 
 EPISODES, ROWS, REPORT = "episodes.jsonl", "rows.jsonl", "report.json"
@@ -65,7 +64,7 @@ def demonstrations(
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         journal = Journal(run.path / EPISODES)
         done = {row["key"] for row in journal.rows}
-        left = [(number, each) for number, each in enumerate(questions) if key_of(each) not in done]
+        left = [(number, each) for number, each in enumerate(questions) if each.key not in done]
         for start in range(0, len(left), batch):
             cast = [
                 (each, program(each, collections.languages), number) for number, each in left[start : start + batch]
@@ -88,7 +87,7 @@ def check_distinct(questions: Sequence[Question]) -> None:
     """
     if not questions:
         raise UserError("there is no question to curate: choose another split or other languages")
-    key, count = collections.Counter(map(key_of, questions)).most_common(1)[0]
+    key, count = collections.Counter(each.key for each in questions).most_common(1)[0]
     if count > 1:
         raise UserError(f"the question {key} is there {count} times: name each data set once")
 
@@ -96,7 +95,7 @@ def check_distinct(questions: Sequence[Question]) -> None:
 def judged(records: Sequence[EpisodeRecord], answer: str) -> Iterator[dict[str, Any]]:
     """The episodes as lines, each with its key, whether it is right, and the verdict."""
     for record, correct in zip(records, right(records, answer), strict=True):
-        judgement = {"key": key_of(record.question), "correct": correct, "verdict": verdict(record, correct)}
+        judgement = {"key": record.question.key, "correct": correct, "verdict": verdict(record, correct)}
         yield judgement | episode_json(record)
 
 

@@ -18,7 +18,6 @@ from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.evaluation.table import Cell
 from lcrag.methods.globalrag.golden_plans import account, golden_questions, golden_verdict, graph_of, without_held_out
-from lcrag.methods.rag_r1.selection import key_of
 from lcrag.retrieval import SearchableCollections
 
 TRAJECTORIES, QUESTIONS, PAGE = "trajectories.jsonl", "questions.jsonl", "report.md"
@@ -75,7 +74,7 @@ def golden_plans(
         journal = Journal(run.path / TRAJECTORIES)
         done = {(row["key"], row["attempt"]) for row in journal.rows}
         for attempt in range(1, trajectories + 1):
-            missing = [(number, each) for number, each in enumerate(left) if (key_of(each), attempt) not in done]
+            missing = [(number, each) for number, each in enumerate(left) if (each.key, attempt) not in done]
             for start in range(0, len(missing), batch):
                 part = missing[start : start + batch]
                 cast = [(each, program(each, collections.languages), number) for number, each in part]
@@ -97,7 +96,7 @@ def judged(records: Sequence[EpisodeRecord], answer: str, attempt: int) -> Itera
     for record, correct in zip(records, right(records, answer), strict=True):
         verdict = golden_verdict(record, correct)
         graph = {"graph": graph_of(record)} if verdict == KEPT else {}
-        yield {"key": key_of(record.question), "attempt": attempt, "verdict": verdict, **graph, **episode_json(record)}
+        yield {"key": record.question.key, "attempt": attempt, "verdict": verdict, **graph, **episode_json(record)}
 
 
 def filter_table(report: Mapping[str, Any]) -> Table:

@@ -25,7 +25,6 @@ from lcrag.methods.rag_r1.selection import (
     RIGHT_AT_FIRST,
     WRONG_AT_FIRST,
     Selected,
-    key_of,
     question_row,
     select,
     split,
@@ -82,7 +81,7 @@ def selection(
     check_counts("selection", rollouts=rollouts, batch=batch)
     check_distinct(questions)
     first_right = read_first(pathlib.Path(demonstrated))
-    asked = [each for each in questions if key_of(each) in first_right]
+    asked = [each for each in questions if each.key in first_right]
     hashes = {"questions": records_fingerprint(questions), "demonstrations": marks_fingerprint(first_right)}
     hashes |= {**collections.content_hashes(), **teacher.hashes}
     next(iter(program(questions[0], collections.languages)))  # rejects impossible settings before the folder is claimed
@@ -138,13 +137,13 @@ def still_wrong(
     return [
         (number, each)
         for number, each in enumerate(questions)
-        if not first_right[key_of(each)] and key_of(each) not in solved | tried
+        if not first_right[each.key] and each.key not in solved | tried
     ]
 
 
 def rollout_row(record: EpisodeRecord, attempt: int, correct: bool) -> dict[str, Any]:
     """A line of `rollouts.jsonl`."""
-    key = key_of(record.question)
+    key = record.question.key
     return {"key": key, "attempt": attempt, "correct": correct, "answer": record.outcome.answer}
 
 
