@@ -3,12 +3,44 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
+from lcrag.episodes import prompts
 from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import opening_prompt
+from lcrag.episodes.prompts import answer_language, opening_prompt
 from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, local_first
 from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.tags import neutralise
+
+_LCRL = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> "
+    "query </search>, and it will return the top searched results between <information> and </information>. "
+    "Hierarchical Search Logic: You can search at least 2 times: 1. First search in {native} knowledge base. "
+    "2. Second search in English and other languages (e.g., French) to provide comprehensive information and resolve "
+    "potential conflicts. If needed, continue searching in English. Output Constraints: If no further external "
+    "knowledge is needed, provide the answer inside <answer> and </answer> without detailed illustrations. Note: The "
+    "answer must be in {wanted}. For example: <answer> {example} </answer>. Question: {question}\n"
+)
+
+
+def lcrl_prompt(question: Question) -> str:
+    """The prompt of table 7: names of languages in English, an example answer in the wanted language.
+
+    Raises:
+      UserError: a language that `lcrag.data.languages` does not know.
+    """
+    wanted = language_of(answer_language(question))
+    return _LCRL.format(
+        native=language_of(question.language).name,
+        wanted=wanted.name,
+        example=wanted.example,
+        question=neutralise(question.text),
+    )
+
+
+PROMPTS = {"lcrl": lcrl_prompt, **prompts.PROMPTS}
 
 
 def hierarchical_search(
@@ -40,7 +72,7 @@ def hierarchical_search(
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):
-        yield Observe(opening_prompt(prompt, question))
+        yield Observe(opening_prompt(prompt, question, PROMPTS))
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)

@@ -1,12 +1,13 @@
 """RAG-R1's rollout: think, then search for up to three things at once."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, known_style
-from lcrag.episodes.prompts import opening_prompt
+from lcrag.episodes.prompts import answer_language, atlas
 from lcrag.episodes.requests import (
     ContextFull,
     FittedText,
@@ -19,23 +20,65 @@ from lcrag.episodes.requests import (
 )
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.tags import neutralise
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.json_information import json_information
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries
 
+_RAG_R1 = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by {search}. If "
+    "you find no further external knowledge needed, you can directly provide the answer inside <answer> and </answer>, "
+    "without detailed illustrations.{note} For example, <answer> {example} </answer>. Question: {question}\n"
+)
+_ONE_QUERY = (
+    "<search> query </search> and it will return the top searched results between <information> and </information>. "
+    "You can search as many times as your want"
+)
+_SEVERAL_QUERIES = (
+    "<search> query_1,query_2 </search> and it will return the top searched results for each query between "
+    "<information> and </information>. You can search as many times as you want, using up to three queries each time"
+)
+
+
+def several_queries_prompt(question: Question) -> str:
+    """The prompt of table 2: up to three queries in a search."""
+    return _prompt(question, _SEVERAL_QUERIES)
+
+
+def single_query_prompt(question: Question) -> str:
+    """The prompt of table 1: one query in a search."""
+    return _prompt(question, _ONE_QUERY)
+
+
+def _prompt(question: Question, search: str) -> str:
+    """Fills in a question. If the answer is not wanted in English, the prompt names its language.
+
+    Raises:
+      UserError: a language that `lcrag.data.languages` does not know.
+    """
+    wanted = language_of(answer_language(question))
+    english = answer_language(question) == "en"
+    return _RAG_R1.format(
+        search=search,
+        note="" if english else f" Note: The answer must be in {wanted.name}.",
+        example="Beijing" if english else wanted.example,
+        question=neutralise(question.text),
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class _Wording:
-    """Names of the opening prompt for one query, of that for several, and of the style of passages."""
+    """The opening prompt for one query a search, that for several, and the style of passages."""
 
-    single: str
-    several: str
+    single: Callable[[Question], str]
+    several: Callable[[Question], str]
     style: str
 
 
 _WORDINGS = {
-    "full": _Wording("rag_r1_single", "rag_r1", "rag_r1"),
-    "atlas": _Wording("atlas", "atlas", "atlas"),
+    "full": _Wording(single_query_prompt, several_queries_prompt, "rag_r1"),
+    "atlas": _Wording(atlas, atlas, "atlas"),
 }
 
 
@@ -75,7 +118,7 @@ def rag_r1(
     words, turns = _worded(wording, queries), SearchTurns(budget, invalid_limit)
     dropped = empty = 0
     with suppress(ContextFull):
-        yield Observe(opening_prompt(words.single if queries == 1 else words.several, question))
+        yield Observe((words.single if queries == 1 else words.several)(question))
         while search := (yield from turns.next_action()):
             wanted = parallel_queries(search.query, queries)
             dropped += wanted.dropped

@@ -7,7 +7,6 @@ from program_scripts import drive, searched, stops
 
 from lcrag.data.questions import Question
 from lcrag.episodes import (
-    PROMPTS,
     Generate,
     Information,
     Observe,
@@ -18,10 +17,10 @@ from lcrag.episodes import (
     english_only,
     local_first,
     native_only,
-    opening_prompt,
 )
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import hierarchical_search
+from lcrag.methods.lcrl.program import PROMPTS
 
 QUESTION = Question(id="7", dataset="d", language="fr", text="Quelle est la capitale du Pérou ?", answers=("Lima",))
 COLLECTIONS = ("ar", "en", "fr", "ja")
@@ -96,7 +95,7 @@ def test_a_question_cannot_speak_in_tags():
 
 def test_bad_names_are_one_sentence():
     with pytest.raises(UserError, match="no prompt 'haiku'"):
-        opening_prompt("haiku", QUESTION)
+        drive(PROGRAM(prompt="haiku"), [])
     unknown = Question(id="9", dataset="d", language="xx", text="?", answers=())
     with pytest.raises(UserError, match="'xx'"):
-        opening_prompt("lcrl", unknown)
+        PROMPTS["lcrl"](unknown)

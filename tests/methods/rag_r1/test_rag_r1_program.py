@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.data.questions import Question
-from lcrag.episodes import RETHINK, Generate, Information, Observe, RetrievalFailure, Retrieve, opening_prompt
+from lcrag.episodes import RETHINK, Generate, Information, Observe, RetrievalFailure, Retrieve
 from lcrag.episodes.observation import STYLES
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.json_information import JsonInformation, json_information
 from lcrag.methods.rag_r1.parallel_queries import ParallelQueries, parallel_queries, quoted
-from lcrag.methods.rag_r1.program import rag_r1
+from lcrag.methods.rag_r1.program import rag_r1, several_queries_prompt, single_query_prompt
 from lcrag.testing import tiny_tokenizer
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Which is older, A or B?", answers=("A",))
@@ -211,13 +211,13 @@ def test_other_scripts_are_not_escaped():
 
 
 def test_prompts_are_the_papers():
-    several, single = opening_prompt("rag_r1", QUESTION), opening_prompt("rag_r1_single", QUESTION)
+    several, single = several_queries_prompt(QUESTION), single_query_prompt(QUESTION)
     assert several.startswith("Answer the given question. You must conduct reasoning inside <think> and </think> first")
     assert "<search> query_1,query_2 </search>" in several and "using up to three queries each time" in several
     assert "<search> query </search>" in single and "three" not in single
     for prompt in (several, single):
         assert prompt.endswith("For example, <answer> Beijing </answer>. Question: Which is older, A or B?\n")
-    finnish = opening_prompt("rag_r1", Question(id="1", dataset="d", language="fi", text="Kumpi?", answers=("A",)))
+    finnish = several_queries_prompt(Question(id="1", dataset="d", language="fi", text="Kumpi?", answers=("A",)))
     assert "The answer must be in Finnish." in finnish
 
 
