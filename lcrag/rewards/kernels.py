@@ -1,7 +1,7 @@
-"""The jitted comparisons of padded rows that every text reward is made of.
+"""Jitted comparisons of padded rows, the kernels of all text rewards.
 
-Each takes `[rows, width]` arrays that `packing` lays out, and is quadratic in the widths:
-answers are short, and comparing everything with everything vectorises where sorting does not.
+Each takes `[rows, width]` arrays as `string_arrays` lays them out, and is quadratic in the widths: answers are short,
+and comparing all pairs of positions vectorises where sorting does not.
 """
 
 import functools
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt8, UInt32
 
-from lcrag.rewards.packing import PADDING
+from lcrag.rewards.string_arrays import PADDING
 
 # A gram's high word is at most 0x10FFFF << 11 | 0x7FF, so these never equal one.
 _NO_LEFT_GRAM = np.uint32(0xFFFFFFFF)
@@ -25,10 +25,10 @@ def _following(codes: UInt32[Array, "rows width"], distance: int) -> UInt32[Arra
 
 
 def _grams(codes: UInt32[Array, "rows width"], absent: np.uint32) -> Unit:
-    """The character 3-gram that starts at each position, in two words; `absent` where none does.
+    """Returns the character 3-gram that starts at each position as two words; `absent` where none starts.
 
-    Code points have 21 bits, a gram therefore 63: nothing is hashed and no two grams collide.
-    Padding separates words, and a word of one or two characters is one gram, itself.
+    A code point has 21 bits and a gram 63, so grams are exact, not hashed. Padding separates words; a word of one or
+    two characters is one gram.
     """
     first, second, third = codes, _following(codes, 1), _following(codes, 2)
     third = jnp.where(second == PADDING, PADDING, third)
@@ -45,14 +45,14 @@ def _equal(left: Unit, right: Unit) -> Bool[Array, "rows right left"]:
 
 
 def _rank(units: Unit) -> Int32[Array, "rows width"]:
-    """How many equal units come before each one: 0 marks the first of its kind."""
+    """Returns how many equal units precede each one; 0 marks the first occurrence."""
     width = units[0].shape[1]
     earlier = jnp.tril(jnp.ones((width, width), bool), -1)
     return (_equal(units, units) & earlier).sum(-1, dtype=jnp.int32)
 
 
 def _counts(left: Unit, right: Unit, multiset: bool) -> Int32[Array, "rows 2"]:
-    """(units of the right found on the left, units of the right), repetitions counted or not."""
+    """Returns (units of the right found on the left, units of the right), as multisets or sets."""
     copies, rank = _equal(left, right).sum(-1, dtype=jnp.int32), _rank(right)
     exists = right[0] != _NO_RIGHT_GRAM
     if not multiset:
@@ -65,7 +65,7 @@ def _counts(left: Unit, right: Unit, multiset: bool) -> Int32[Array, "rows 2"]:
 def common_grams(
     left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"], multiset: bool = False
 ) -> Int32[Array, "rows 2"]:
-    """Looks for the character 3-grams of the right in the left, both rows of code points.
+    """Counts the character 3-grams of the right that occur in the left, both rows of code points.
 
     Args:
       left: Code points; `PADDING` fills a row and separates words whose grams must not mix.
@@ -80,7 +80,7 @@ def common_grams(
 
 @jax.jit
 def common_words(left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"]) -> Int32[Array, "rows 2"]:
-    """(words of the right found on the left, words of the right) as multisets, of rows of word numbers."""
+    """Returns (words of the right found on the left, words of the right) as multisets, for rows of word numbers."""
     left_words = jnp.where(left == PADDING, _NO_LEFT_GRAM, left)
     right_words = jnp.where(right == PADDING, _NO_RIGHT_GRAM, right)
     return _counts((left_words, jnp.zeros_like(left)), (right_words, jnp.zeros_like(right)), multiset=True)
@@ -112,7 +112,7 @@ def contains(left: UInt32[Array, "rows left"], right: UInt32[Array, "rows right"
 
 @jax.jit
 def common_in_groups(incidence: UInt8[Array, "groups size grams"]) -> Int32[Array, "groups size size"]:
-    """How many grams any two members of a group share; the diagonal is how many each one has.
+    """Returns how many grams any two members of a group share; the diagonal is each member's own count.
 
     Args:
       incidence: 1 where a member's answer has the gram of that number. Float32 sums of fewer than 2**24 ones are exact.

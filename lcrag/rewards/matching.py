@@ -1,27 +1,31 @@
-"""How well an answer matches its golds: one number in [0, 1] an answer.
+"""Compares answers with golds: one score in [0, 1] per answer.
 
-Every function takes answers (None, an episode without one, is the empty string) and for each
-a list of golds, and keeps the best gold. An empty list of golds scores 0, and so does a gold of
-which normalisation leaves nothing: an empty answer never earns anything. Scores are
-ratios of exact integer counts in float64, equal to the last bit to plain Python's.
+Every function takes answers (None, for an episode without one, counts as the empty string) and a list of golds per
+answer, and returns the best score over the golds. An empty list of golds scores 0, and so does a gold that
+normalisation leaves empty: an empty answer never scores. Scores are ratios of exact integer counts in float64, equal to
+plain Python's to the last bit.
 """
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Sequence
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from lcrag.rewards import kernels
-from lcrag.rewards.packing import PADDING, Packed, map_pairs, pack, pack_sequences
-from lcrag.rewards.text import normalised, normalised_english
+from lcrag.rewards.string_arrays import PADDING, Packed, map_pairs, pack, pack_sequences
+from lcrag.rewards.text import normalise_english, normalised, normalised_english, segmented
 
 Answers = Sequence[str | None]
 Golds = Sequence[Sequence[str]]
 
 VERDICTS = ("yes", "no", "noanswer")
 _GRAM_LENGTH = 3
+_HANGUL = re.compile("([\uac00-\ud7af])")
 
 
 def c3_recall(predictions: Answers, golds: Golds, short_gold: str = "whole") -> Float[np.ndarray, " answers"]:
@@ -32,8 +36,8 @@ def c3_recall(predictions: Answers, golds: Golds, short_gold: str = "whole") -> 
     Args:
       predictions: Answers.
       golds: Golden answers and their aliases.
-      short_gold: What a string of one or two characters is: "whole", one gram, itself; "zero",
-        without grams, so that such a gold scores 0 (the published code).
+      short_gold: How a string of one or two characters counts: "whole": as one gram; "zero": as no gram, which
+        scores 0 for such a gold (the published code).
     """
     texts, gold_texts, owners = _normalised(predictions, golds, normalised)
     left, right = pack(with_grams(texts, short_gold)), pack(with_grams(gold_texts, short_gold))
@@ -74,14 +78,13 @@ def squad_accuracy(predictions: Answers, golds: Golds) -> Float[np.ndarray, " an
 
 
 def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ()) -> Float[np.ndarray, " answers"]:
-    """Word F1 after SQuAD's normalisation: the harmonic mean of the precision and the recall of the
-    words as multisets, the best over the golds (Rajpurkar et al., 2016).
+    """Word F1 after SQuAD's normalisation, words as multisets, the best over the golds (Rajpurkar et al., 2016).
 
     Args:
       predictions: Answers.
       golds: Golden answers and their aliases.
-      verdicts: Normalised texts that are right only as a whole, whichever side they stand on: "no way" earns nothing
-        of the gold "no". `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, none in SQuAD's and MuSiQue's.
+      verdicts: Normalised texts that must match as a whole, on either side: "no way" scores 0 for the gold "no".
+        `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, empty in those of SQuAD and MuSiQue.
     """
     texts, gold_texts, owners = _normalised(predictions, golds, normalised_english)
     numbers: dict[str, int] = {}
@@ -94,15 +97,45 @@ def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ())
     return _best(np.where(np.array(wrong, bool), 0.0, scores), owners, len(predictions))
 
 
+def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
+    """`token_f1` in mixed segmentation, as in MLQA's evaluation (Lewis et al., 2020, section 4.1).
+
+    Characters are normalised (NFKC), punctuation of any script is deleted, and each character of a script without
+    spaces between words is a word. For ASCII texts it equals `token_f1`.
+    """
+    return token_f1(_all_segmented(predictions), [_all_segmented(own) for own in golds])
+
+
+def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
+    """Whether a passage contains a golden answer as whole words, ignoring case, articles and punctuation.
+
+    A reader of such passages could answer (GlobalRAG, appendix B). Punctuation is either deleted or a separator,
+    whichever matches: "U.S." is in "the US army", and "1999" in "1999–2001". In scripts without spaces between words,
+    and in Korean, whose particles join their words, each character is a word. A gold that normalisation leaves empty
+    is never contained.
+
+    Args:
+      passages: Texts of passages, titles included.
+      golds: Golden answers and their aliases.
+    """
+    wanted = [list(_forms(gold)) for gold in golds]
+    return any(
+        words != "  " and words in text
+        for passage in passages
+        for place, text in enumerate(_forms(passage))
+        for words in (forms[place] for forms in wanted)
+    )
+
+
 def with_grams(texts: Sequence[str], short_gold: str) -> list[str]:
-    """The normalised texts with those that `short_gold` declares to be without grams emptied."""
+    """Returns the normalised texts, with those emptied that have no grams by `short_gold`."""
     if short_gold not in ("whole", "zero"):
         raise ValueError(f'short_gold is "whole" or "zero", not {short_gold!r}')
     return list(texts) if short_gold == "whole" else [text if len(text) >= _GRAM_LENGTH else "" for text in texts]
 
 
 def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """part / whole, 0 where there is no whole."""
+    """Returns part / whole, 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
 
 
@@ -115,7 +148,7 @@ def _match(kernel: Callable, predictions: Answers, golds: Golds, normaliser: Cal
 def _normalised(
     predictions: Answers, golds: Golds, normaliser: Callable
 ) -> tuple[list[str], list[str], Int[np.ndarray, " golds"]]:
-    """Normalised answers, all normalised golds in a row, and for each gold the number of its answer."""
+    """Returns normalised answers, all normalised golds flattened, and the index of each gold's answer."""
     if len(predictions) != len(golds):
         raise ValueError(f"{len(predictions)} answers but {len(golds)} lists of golds")
     if any(isinstance(own, str) for own in golds):
@@ -141,9 +174,26 @@ def _pack_words_apart(texts: Sequence[str]) -> Packed:
 
 
 def _pack_words(texts: Sequence[str], numbers: dict[str, int]) -> Packed:
-    """Texts as sequences of word numbers; `numbers` gains the words it does not have yet."""
+    """Returns texts as sequences of word numbers; new words are added to `numbers`."""
     words = [text.split() for text in texts]
     flat: UInt32[np.ndarray, " total"] = np.fromiter(
         (numbers.setdefault(word, len(numbers)) for word in itertools.chain.from_iterable(words)), np.uint32
     )
     return pack_sequences(flat, [len(own) for own in words])
+
+
+def _all_segmented(texts: Sequence[str | None]) -> list[str]:
+    return [segmented(text or "") for text in texts]
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Yields the words of a text between spaces: with punctuation deleted, then with punctuation as spaces."""
+    for form in (text, text.translate(_spaces())):
+        apart = _HANGUL.sub(r" \1 ", segmented(form))
+        yield f" {normalise_english(apart)} "
+
+
+@functools.cache
+def _spaces() -> Mapping[int, str]:
+    """Returns the translation table of all punctuation and symbols to spaces."""
+    return {code: " " for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] in "PS"}

@@ -1,4 +1,4 @@
-"""How much the answers of a group resemble each other, every set of grams built once."""
+"""Similarity of the answers within a group; each set of grams is built once."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,17 @@ from jaxtyping import Float, Int, UInt64
 
 from lcrag.rewards import kernels
 from lcrag.rewards.matching import ratio
-from lcrag.rewards.packing import PADDING, Packed, blocks, pack
+from lcrag.rewards.string_arrays import PADDING, Packed, blocks, pack
 
 
 def largest_similarities(texts: Sequence[str], groups: Int[np.ndarray, " texts"]) -> Float[np.ndarray, " texts"]:
-    """The largest similarity of each text to another text of its group, 0 if it is alone.
+    """Returns the largest similarity of each text to another text of its group, 0 for a group of one.
 
     The similarity of two texts is the mean of their 3-gram recalls in both directions, 0 if either is empty.
 
     Args:
       texts: Normalised texts; one of fewer than 3 characters is one gram, itself.
-      groups: The number of each text's group, from 0 and without gaps.
+      groups: Group of each text, numbered from 0 without gaps.
     """
     largest = np.zeros(len(texts))
     count = int(groups.max(initial=-1)) + 1
@@ -37,7 +37,7 @@ def largest_similarities(texts: Sequence[str], groups: Int[np.ndarray, " texts"]
 
 
 def _largest(common: Int[np.ndarray, "groups size size"]) -> Float[np.ndarray, "groups size"]:
-    """Largest off-diagonal similarity of each row, from the counts of shared grams."""
+    """Returns the largest off-diagonal similarity of each row, from the counts of shared grams."""
     counts = np.diagonal(common, axis1=1, axis2=2)
     recalls = ratio(common, np.broadcast_to(counts[:, None, :], common.shape))
     similarity = (recalls + recalls.swapaxes(1, 2)) / 2
@@ -47,7 +47,7 @@ def _largest(common: Int[np.ndarray, "groups size size"]) -> Float[np.ndarray, "
 def _numbered_within(
     groups: Int[np.ndarray, " items"], count: int
 ) -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " groups"]]:
-    """The place of each item among those of its group, and the size of every one of `count` groups."""
+    """Returns the position of each item within its group, and the sizes of the `count` groups."""
     sizes = np.bincount(groups, minlength=count)
     order = np.argsort(groups, kind="stable")
     places = np.empty(len(groups), np.int64)
@@ -61,8 +61,8 @@ def _gram_columns(
     """Numbers the grams of each of `count` groups from 0.
 
     Returns:
-      For every gram of every text, its text and its number within the text's group (a repeated gram gives equal
-      entries), and how many different grams each group has.
+      For every gram of every text its text and its number within the group (equal for repeated grams), and the number
+      of distinct grams of each group.
     """
     owners, grams = _grams(packed)
     numbers = np.unique(grams, return_inverse=True)[1]
@@ -73,7 +73,7 @@ def _gram_columns(
 
 
 def _grams(packed: Packed) -> tuple[Int[np.ndarray, " grams"], UInt64[np.ndarray, " grams"]]:
-    """Every 3-gram of every text as (text, the 63 bits of its three code points); nothing is hashed."""
+    """Returns every 3-gram of every text as (text, the 63 bits of its three code points)."""
     owners = np.repeat(np.arange(len(packed.lengths)), packed.lengths)
     position = np.arange(len(owners)) - packed.starts[owners]
     left_over = packed.lengths[owners] - position

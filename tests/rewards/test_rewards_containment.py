@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.rewards.containment import holds_answer
+from lcrag.rewards.matching import holds_answer
 
 
 @pytest.mark.parametrize(

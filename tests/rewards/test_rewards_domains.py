@@ -24,7 +24,7 @@ from lcrag.rewards.domains import (
     summarisation,
     translation,
 )
-from lcrag.rewards.domains.heuristics import copied_share
+from lcrag.rewards.domains.written_texts import copied_share
 
 ARTICLE = "The mayor opened a new bridge over the river on Monday. Thousands of people came to walk across it at noon."
 SUMMARY = "A bridge was opened by the mayor."
@@ -72,11 +72,11 @@ def test_constraints(constraint, good, bad):
 @pytest.mark.parametrize(
     ("constraints", "problem"),
     [
-        ([{"kind": "rhyme"}], "the constraint 0 of question q is wrong: Input tag 'rhyme'"),
-        ([{"kind": "include"}], "the constraint 0.include.words of question q is wrong: Field required"),
-        ([{"kind": "json", "word": "a"}], "the constraint 0.json.word of question q is wrong: Extra inputs are not"),
-        ("json", "the constraint constraints of question q is wrong: Input should be a valid list"),
-        ([], "question q demands nothing that can be checked"),
+        ([{"kind": "rhyme"}], "the constraint 0 of question q is wrong .Input tag 'rhyme'"),
+        ([{"kind": "include"}], "the constraint 0.include.words of question q is wrong .Field required"),
+        ([{"kind": "json", "word": "a"}], "the constraint 0.json.word of question q is wrong .Extra inputs are not"),
+        ("json", "the constraint constraints of question q is wrong .Input should be a valid list"),
+        ([], "question q has no constraints"),
     ],
 )
 def test_a_constraint_that_is_not_known_is_a_mistake_of_the_data(constraints, problem):
@@ -185,13 +185,13 @@ def test_every_domain_has_its_reward():
     assert reward.models == {} and set(domain_reward(ScriptedJudge("")).models) == {"judge"}
 
 
-def test_what_cannot_be_rewarded_is_said():
-    with pytest.raises(UserError, match="the question 'The mayor opened .* has no domain, and domain_reward scores by"):
+def test_questions_that_cannot_be_scored_are_rejected():
+    with pytest.raises(UserError, match="the question 'The mayor opened .* has no domain, which domain_reward needs"):
         domain_reward()(episodes("", ["1"], [("1",)]))
     with pytest.raises(UserError, match="has the unknown domain 'poetry', .* one of mathematics, multiple_choice, ins"):
         domain_reward()(episodes("poetry", ["1"], [("1",)]))
     domain_reward().check("1", {"domain": "mathematics"})
-    with pytest.raises(UserError, match="the question 1 has no domain, and domain_reward scores by it"):
+    with pytest.raises(UserError, match="the question 1 has no domain, which domain_reward needs"):
         domain_reward().check("1", {})
     with pytest.raises(UserError, match="domain_reward.retries is -1: give it a value of 0 or more"):
         domain_reward(retries=-1)

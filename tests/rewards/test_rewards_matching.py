@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lcrag import rewards
 from lcrag.rewards import kernels
-from lcrag.rewards.packing import map_pairs, pack
+from lcrag.rewards.string_arrays import map_pairs, pack
 from lcrag.testing import plain_rewards as oracle
 
 NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.rewards.domains import mathematics, multiple_choice, number, option
-from lcrag.rewards.domains.boxed import boxed
+from lcrag.rewards.domains.exact_answers import boxed
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""What an instruction may demand of an answer and a program can check: keywords and structure, as data.
+"""Constraints of an instruction that a program can check: keywords and structure, as data.
 
 A constraint is an object with a `kind` and that kind's fields, such as `{"kind": "words", "least": 50, "most": 80}`;
-`Question.extra["constraints"]` is a list of them. Words are those between white space, and each character of a script
-that does not space its words; letters are compared without case.
+`Question.extra["constraints"]` is a list of them. Words are separated by white space; in scripts without spaces each
+character is a word. Letters are compared without case.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 
 from lcrag.errors import UserError
-from lcrag.rewards.mixed_segmentation import segmented
+from lcrag.rewards.text import segmented
 
 Count = Annotated[int, pydantic.Field(ge=0)]
 Words = Annotated[list[Annotated[str, pydantic.StringConstraints(min_length=1)]], pydantic.Field(min_length=1)]
@@ -35,7 +35,7 @@ class _Range(_Constraint):
 
 
 class Include(_Constraint):
-    """Every one of the words occurs."""
+    """All words occur."""
 
     kind: Literal["include"]
     words: Words
@@ -45,7 +45,7 @@ class Include(_Constraint):
 
 
 class Exclude(_Constraint):
-    """None of the words occurs."""
+    """No word occurs."""
 
     kind: Literal["exclude"]
     words: Words
@@ -55,7 +55,7 @@ class Exclude(_Constraint):
 
 
 class Frequency(_Range):
-    """A word occurs so many times."""
+    """A word occurs within a range of times."""
 
     kind: Literal["frequency"]
     word: Annotated[str, pydantic.StringConstraints(min_length=1)]
@@ -65,7 +65,7 @@ class Frequency(_Range):
 
 
 class WordCount(_Range):
-    """So many words."""
+    """The number of words is within a range."""
 
     kind: Literal["words"]
 
@@ -74,7 +74,7 @@ class WordCount(_Range):
 
 
 class SentenceCount(_Range):
-    """So many sentences, each with an end mark of some script; what follows the last one counts as one."""
+    """The number of sentences is within a range; text after the last end mark counts as one."""
 
     kind: Literal["sentences"]
 
@@ -83,7 +83,7 @@ class SentenceCount(_Range):
 
 
 class ParagraphCount(_Range):
-    """So many paragraphs, blank lines between them."""
+    """The number of paragraphs, separated by blank lines, is within a range."""
 
     kind: Literal["paragraphs"]
 
@@ -92,7 +92,7 @@ class ParagraphCount(_Range):
 
 
 class BulletCount(_Range):
-    """So many list items: lines that begin with a bullet or a number."""
+    """The number of list items (lines that begin with a bullet or a number) is within a range."""
 
     kind: Literal["bullets"]
 
@@ -101,7 +101,7 @@ class BulletCount(_Range):
 
 
 class Start(_Constraint):
-    """It begins with a text."""
+    """The answer begins with a text."""
 
     kind: Literal["starts_with"]
     text: Annotated[str, pydantic.StringConstraints(min_length=1)]
@@ -111,7 +111,7 @@ class Start(_Constraint):
 
 
 class End(_Constraint):
-    """It ends with a text."""
+    """The answer ends with a text."""
 
     kind: Literal["ends_with"]
     text: Annotated[str, pydantic.StringConstraints(min_length=1)]
@@ -121,7 +121,7 @@ class End(_Constraint):
 
 
 class Form(_Constraint):
-    """It is all of one form: JSON, without commas, in capitals or in small letters, in double quotes, or titled."""
+    """The answer is JSON, without commas, in capitals, in small letters, in double quotes, or has a title."""
 
     kind: Literal["json", "no_commas", "capitals", "small_letters", "quoted", "title"]
 
@@ -153,26 +153,28 @@ _CONSTRAINTS: pydantic.TypeAdapter[list[Constraint]] = pydantic.TypeAdapter(list
 
 
 def read_constraints(objects: Any, question: str) -> list[Constraint]:
-    """The constraints of a question.
+    """Returns the constraints of a question.
 
     Args:
       objects: A list of objects.
-      question: The question's name, for messages.
+      question: Names the question in messages.
 
     Raises:
-      UserError: there are none, or one has an unknown kind or wrong fields.
+      UserError: There are none, or one has an unknown kind or wrong fields.
     """
     try:
         constraints = _CONSTRAINTS.validate_python(objects)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "constraints"
-        raise UserError(f"the constraint {place} of question {question} is wrong: {first['msg']}; mend it") from error
+        raise UserError(
+            f"the constraint {place} of question {question} is wrong ({first['msg']}): correct it"
+        ) from error
     if not constraints:
-        raise UserError(f"question {question} demands nothing that can be checked: give it constraints")
+        raise UserError(f"question {question} has no constraints: add at least one to extra.constraints")
     return constraints
 
 
 def satisfied_share(text: str, constraints: list[Constraint]) -> float:
-    """The share of the constraints that a text satisfies."""
+    """Returns the share of the constraints that a text satisfies."""
     return sum(constraint.satisfied(text) for constraint in constraints) / len(constraints)

@@ -1,4 +1,4 @@
-"""The reward of each episode by the domain of its question."""
+"""Rewards episodes by the domain of their question (Translate-R1, section 4.5)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -7,10 +7,9 @@ import numpy as np
 
 from lcrag.errors import UserError
 from lcrag.rewards.domains.constraints import read_constraints
-from lcrag.rewards.domains.generation import Scores, Written, instruction_following, summarisation, translation
+from lcrag.rewards.domains.exact_answers import mathematics, multiple_choice
 from lcrag.rewards.domains.judging import RETRIES, Judge
-from lcrag.rewards.domains.mathematics import mathematics
-from lcrag.rewards.domains.multiple_choice import multiple_choice
+from lcrag.rewards.domains.written_texts import Scores, Written, instruction_following, summarisation, translation
 from lcrag.rewards.terms import Episodes, Term, TermSum, Values
 
 Scorer: TypeAlias = Callable[[Sequence[Written], Judge | None, int], Scores]
@@ -25,16 +24,16 @@ SCORERS: Mapping[str, Scorer] = {
 
 
 def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum:
-    """Translate-R1's task reward (section 4.5): each episode is scored by its question's domain, in [0, 1].
+    """Returns Translate-R1's task reward: each episode is scored by the domain of its question, in [0, 1].
 
     Args:
-      judge: Scores summaries and translations and the fluency of what follows an instruction; None: chrF, and no
-        judgement of fluency beyond heuristics.
-      retries: How often a judge that says no score is asked again; an episode that it never scores earns 0.
+      judge: Scores summaries, translations and the fluency of answers to instructions; None: chrF for the first two,
+        heuristics for fluency.
+      retries: Further requests where the judge gives no score; an episode that it never scores earns 0.
 
     Returns:
-      A reward that names "total", "domain" (the same, before any adjustment) and "unjudged": 1 for an episode that
-      the judge never scored. It checks that a question has a domain, and an instruction constraints.
+      A reward that names "total", "domain" (the total before any adjustment) and "unjudged" (1 for an episode that the
+      judge never scored). It rejects questions without a domain and instructions without constraints.
 
     Raises:
       UserError: `retries` is negative.
@@ -55,7 +54,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum
 
 
 def _unjudged(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
-    """What the judge never scored earns nothing, and is counted."""
+    """Replaces missing judgements by 0 and counts them."""
     scores = np.nan_to_num(total, nan=0.0)
     return scores, {"domain": scores, "unjudged": np.isnan(total).astype(float)}
 
@@ -67,7 +66,7 @@ def _domains(episodes: Episodes) -> list[str]:
 
 
 def _check(name: str, known: Mapping[str, Any]) -> None:
-    """Refuses a question without a domain, and an instruction without constraints."""
+    """Rejects a question without a domain, and an instruction without constraints."""
     if _domain(name, known) == "instruction_following":
         read_constraints(known.get("constraints"), name)
 
@@ -75,9 +74,9 @@ def _check(name: str, known: Mapping[str, Any]) -> None:
 def _domain(name: str, known: Mapping[str, Any]) -> str:
     domain = known.get("domain", "")
     if domain not in SCORERS:
-        said = f"has the unknown domain {domain!r}" if domain else "has no domain"
+        problem = f"has the unknown domain {domain!r}" if domain else "has no domain"
         raise UserError(
-            f"the question {name} {said}, and domain_reward scores by it: give extra.domain of its data one of"
+            f"the question {name} {problem}, which domain_reward needs: set its extra.domain to one of"
             f" {', '.join(SCORERS)}"
         )
     return domain

@@ -1,9 +1,8 @@
 """Strings as padded arrays of code points, in few shapes.
 
-A jitted kernel compiles once per shape, so pairs of strings are laid out in blocks: the
-width of either side is a power of two from 16 up, and a block has 4,096 or 256 rows, or 16 where
-comparing every position with every other would otherwise need too much memory. Strings of at
-most 64 characters, nearly all answers there are, need 18 shapes at most.
+A jitted kernel compiles once per shape, so pairs of strings are laid out in blocks. The width of either side is a power
+of two, at least 16; a block has 4,096 or 256 rows, or 16 where comparing all positions would need too much memory.
+Strings of at most 64 characters, nearly all answers, need at most 18 shapes.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Int, UInt32
 
 PADDING = 0x110000
-"""The first number that is no Unicode code point; like every code point it fits in 21 bits."""
+"""The first number beyond Unicode; like every code point it fits in 21 bits."""
 
 NARROWEST = 16
 BLOCK_ROWS = (4096, 256)
@@ -28,9 +27,9 @@ class Packed:
     """Sequences of numbers below 2**21, end to end.
 
     Attributes:
-      numbers: All sequences in a row.
-      starts: Where each one begins.
-      lengths: How many numbers each one has.
+      numbers: All sequences, concatenated.
+      starts: Offset of each sequence.
+      lengths: Length of each sequence.
     """
 
     numbers: UInt32[np.ndarray, " total"]
@@ -38,7 +37,7 @@ class Packed:
     lengths: Int[np.ndarray, " sequences"]
 
     def rows(self, which: Int[np.ndarray, " rows"], width: int) -> UInt32[np.ndarray, "rows width"]:
-        """The sequences of indices `which`, padded on the right to `width`."""
+        """Returns the sequences at indices `which`, padded on the right to `width`."""
         column = np.arange(width)
         index = self.starts[which, None] + column
         inside = column < self.lengths[which, None]
@@ -52,13 +51,13 @@ def pack_sequences(numbers: UInt32[np.ndarray, " total"], lengths: Sequence[int]
 
 
 def pack(texts: Sequence[str]) -> Packed:
-    """The code points of every text."""
+    """Returns the code points of every text."""
     joined = "".join(texts).encode("utf-32-le", "surrogatepass")
     return pack_sequences(np.frombuffer(joined, "<u4"), [len(text) for text in texts])
 
 
 def widths(lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """The width each length is padded to: the next power of two, 16 or more."""
+    """Returns the width that each length is padded to: the next power of two, at least 16."""
     exponents = np.ceil(np.log2(np.maximum(lengths, NARROWEST))).astype(np.int64)
     return 1 << exponents
 
@@ -66,7 +65,7 @@ def widths(lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
 def blocks(
     left_lengths: Int[np.ndarray, " pairs"], right_lengths: Int[np.ndarray, " pairs"]
 ) -> Iterator[tuple[Int[np.ndarray, " rows"], int, int, int]]:
-    """Cuts pairs into (indices of pairs, left width, right width, rows) of few different shapes."""
+    """Splits pairs into blocks of few shapes: (indices of pairs, left width, right width, rows)."""
     left_widths, right_widths = widths(left_lengths), widths(right_lengths)
     for left, right in itertools.product(np.unique(left_widths).tolist(), np.unique(right_widths).tolist()):
         members = np.flatnonzero((left_widths == left) & (right_widths == right))
@@ -93,8 +92,8 @@ def map_pairs(
       pairs: Indices into `left` and, equally many, into `right`.
 
     Returns:
-      The kernel's results, one a pair and in the order of `pairs`. All blocks are under way before
-      the first result is waited for; the transfers are explicit.
+      The kernel's results in the order of `pairs`. All blocks are dispatched before the first result is awaited; the
+      transfers are explicit.
     """
     left_index, right_index = pairs
     pending = []

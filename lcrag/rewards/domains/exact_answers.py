@@ -1,0 +1,146 @@
+r"""Answers that are a number or the letter of an option (Translate-R1, section 4.5).
+
+A number is read from the last `\boxed{}`, in answers and labels alike:
+
+- Digits of any script and full-width forms count; a minus sign is `-` or U+2212.
+- `3/4`, `\frac{3}{4}` (`\dfrac`, `\tfrac`) and the mixed `1 3/4` and `1\frac{3}{4}` are fractions.
+- Commas, spaces, apostrophes and `{,}` before groups of three digits separate thousands: `1,234` is 1234. Any other
+  comma is a decimal comma: `3,5` is 7/2. A dot is a decimal point, unless a decimal comma or another dot follows it:
+  `1.234,5` and `1.234.567` have thousands.
+- Currency signs, percent and degree signs, units in `\text{}`, `\mathrm{}` or as a word after the number, and LaTeX's
+  spacing are ignored, and so is everything before the last `=`.
+
+Numbers are compared exactly, as fractions: 0.5 is 1/2, and 0.33 is not 1/3. A label that is not a number is compared as
+text without white space.
+
+The letter of an option is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup and
+surrounding punctuation, either the text is the letter alone (`B`, `(b)`, `**B**`), or it begins with the letter and
+`.`, `:` or `)` (`B. Paris`) and no other option follows in that form; otherwise exactly one letter must be in parentheses
+or follow the English words "answer", "option" or "choice". An answer that names two options chooses neither.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from jaxtyping import Float
+
+_BOXED = re.compile(r"\\boxed\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace opens and closes nothing
+_DROPPED = re.compile(
+    r"\\left|\\right|\\[!,;: ]|\\(?:quad|qquad)\b|\\%|%|\\\$|[$€£¥₹°]|\^\{?\\circ\}?"
+    r"|\\(?:text|mathrm|textbf|mathbf|operatorname)\s*\{[^{}]*\}"
+)
+_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{([^{}]*)\}\s*\{([^{}]*)\}|(\d)\s*(\d))")
+_UNIT = re.compile(r"(?<=\d)\s*[^\W\d_]\D*$")
+_THOUSANDS = re.compile(r"\d{1,3}([,'’٬ ])\d{3}(?:\1\d{3})*(?:\.\d+)?")
+_DOTTED = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}")
+_DECIMAL = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+_MIXED = re.compile(r"(\d+) *[+ ] *(\d+)/(\d+)")
+_QUOTIENT = re.compile(r"([^/]+)/([^/]+)")
+_SIGNS = str.maketrans({"\u2212": "-", "\u066b": "."})  # the minus sign and the Arabic decimal separator
+LETTERS = "ABCD"
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
+_MARKUP = re.compile(r"[*_`$]")
+
+
+def boxed(text: str) -> str | None:
+    r"""Returns the content of the last `\boxed{...}`, with balanced braces; None without one or if not closed."""
+    opened = list(_BOXED.finditer(text))
+    if not opened:
+        return None
+    begin, depth = opened[-1].end(), 1
+    for brace in _BRACE.finditer(text, begin):
+        depth += (brace[0] == "{") - (brace[0] == "}")
+        if depth == 0:
+            return text[begin : brace.start()].strip()
+    return None
+
+
+def mathematics(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
+    r"""Returns 1 where the last `\boxed{}` holds a golden answer, else 0."""
+    return np.array([_right(answer, own) for answer, own in zip(answers, golds, strict=True)], float)
+
+
+def number(text: str) -> Fraction | None:
+    """Returns the number that a text denotes by the rules above; None if it is not a number."""
+    sign, value = _sign_and_rest(_plain(text))
+    if mixed := _MIXED.fullmatch(value):
+        whole, above, below = map(int, mixed.groups())
+        return sign * (whole + Fraction(above, below)) if below else None
+    if quotient := _QUOTIENT.fullmatch(value):
+        numerator, denominator = (_decimal(part.strip()) for part in quotient.groups())
+        return sign * numerator / denominator if numerator is not None and denominator else None
+    decimal = _decimal(value)
+    return None if decimal is None else sign * decimal
+
+
+def _right(answer: str | None, golds: Sequence[str]) -> bool:
+    content = boxed(answer or "")
+    return content is not None and any(_same(content, gold) for gold in golds)
+
+
+def _same(content: str, gold: str) -> bool:
+    wanted = number(gold)
+    if wanted is None:
+        return "".join(content.split()) == "".join(gold.split()) != ""
+    return number(content) == wanted
+
+
+def _plain(text: str) -> str:
+    """Reduces a text to its number: ASCII digits and signs, fractions with a slash."""
+    text = "".join(map(_plain_character, text)).rpartition("=")[2].replace("{,}", ",")
+    text = _DROPPED.sub(" ", _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", text))
+    return _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(".")
+
+
+def _plain_character(character: str) -> str:
+    """Normalises a character (NFKC): `½` becomes ` 1/2`; a superscript digit becomes a power, which is not a number."""
+    form = unicodedata.decomposition(character).partition(" ")[0]
+    if form == "<fraction>":
+        return f" {unicodedata.normalize('NFKC', character)}".replace("\u2044", "/")
+    plain = unicodedata.normalize("NFKC", character)
+    digits = "".join(str(unicodedata.digit(each)) if each.isdigit() else each for each in plain)
+    return f"^{digits}" if form == "<super>" else digits.translate(_SIGNS)
+
+
+def _sign_and_rest(text: str) -> tuple[int, str]:
+    return (-1 if text.startswith("-") else 1), (text[1:].strip() if text.startswith(("-", "+")) else text)
+
+
+def _decimal(text: str) -> Fraction | None:
+    if separated := _THOUSANDS.fullmatch(text):
+        text = text.replace(separated[1], "")
+    elif _DOTTED.fullmatch(text):
+        text = text.replace(".", "").replace(",", ".")
+    elif text.count(",") == 1 and "." not in text:
+        text = text.replace(",", ".")
+    return Fraction(text) if _DECIMAL.fullmatch(text) else None
+
+
+def multiple_choice(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
+    """Returns 1 where the chosen option is a golden one, else 0.
+
+    Args:
+      answers: Answers.
+      golds: Letters.
+    """
+    chosen = [option(answer or "") for answer in answers]
+    wanted = [{gold.strip().upper() for gold in own} for own in golds]
+    return np.array([letter in own for letter, own in zip(chosen, wanted, strict=True)], float)
+
+
+def option(text: str, letters: str = LETTERS) -> str | None:
+    """Returns the letter of the option that a text chooses by the rules above; None if it chooses none or several."""
+    content = boxed(text)
+    plain = _MARKUP.sub("", _TEXT.sub(r"\1", text if content is None else content))
+    plain = unicodedata.normalize("NFKC", plain).strip()
+    if whole := re.fullmatch(
+        rf"\W*([{letters}{letters.lower()}])(?:\W*|[.:)](?!.*\b[{letters}][.:)]).*)", plain, re.DOTALL
+    ):
+        return whole[1].upper()
+    named = re.findall(rf"\(([{letters}])\)|\b(?i:answer|option|choice)\b\W*(?:is\b\W*)?([{letters}])\b", plain)
+    found = {first or second for first, second in named}
+    return found.pop() if len(found) == 1 else None
