@@ -29,7 +29,7 @@ from lcrag.retrieval.building import build_from_shards
 from lcrag.retrieval.passages import Passage, passage_text
 from lcrag.retrieval.shards import open_shards
 
-ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "data" / "atlas" / "weights" / "encoder"
+ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "atlas" / "weights" / "encoder"
 LANGUAGE = "en"
 
 

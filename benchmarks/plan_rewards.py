@@ -18,7 +18,7 @@ import numpy as np
 
 from lcrag.app.composition.components import resolved_folder
 from lcrag.app.composition.globalrag import QuestionEncoder
-from lcrag.methods.globalrag.plans import MOST_QUESTIONS
+from lcrag.methods.globalrag.question_plan import MOST_QUESTIONS
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.rewards import Episodes
 

@@ -17,7 +17,7 @@ from lcrag.retrieval import load_encoder
 from lcrag.retrieval.index import VECTORS, exact_search, read_index, write_index
 from lcrag.retrieval.passages import passage_text
 
-ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "data" / "atlas" / "weights" / "encoder"
+ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "atlas" / "weights" / "encoder"
 QUERIES = 1000
 
 

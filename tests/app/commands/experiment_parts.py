@@ -15,7 +15,7 @@ from lcrag.policy import initialise, load_tokenizer, make_mesh, save_hugging_fac
 from lcrag.retrieval import BertConfig, EncoderSettings, build_collection, initialise_encoder
 from lcrag.testing import tiny_config
 
-TOKENIZER = WEIGHTS / "atlas" / "weights" / "tokenizer"
+TOKENIZER = WEIGHTS / "tokenizer"
 PASSAGES = 6
 TIMINGS = ("seconds/", "tokens_per_second/", "compiled_shapes")
 OPENINGS, CLOSINGS = ("<search>", "<answer>"), ("</search>", "</answer>")

@@ -6,7 +6,7 @@ from lcrag.app.composition.components import WEIGHTS, configured_encoder
 
 
 def test_gin_overrides_what_the_folder_says():
-    folder = WEIGHTS / "atlas" / "weights" / "encoder"
+    folder = WEIGHTS / "encoder"
     gin.parse_config(["load_encoder.pooling = 'cls'", "load_encoder.query_prefix = 'ask: '"])
     changed = configured_encoder(folder)
     assert (changed.settings.pooling, changed.settings.query_prefix) == ("cls", "ask: ")

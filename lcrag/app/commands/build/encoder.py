@@ -46,7 +46,7 @@ _QUESTIONS = 0.3
 # One in a hundred of the atlas's texts is longer; what is cut is the end of the value.
 TRAINING_TOKENS = 18
 RECALL_DEPTHS = (1, 3)
-COMMAND = "python -m lcrag.app.commands.build.encoder --output_dir=lcrag/data/atlas/weights/encoder"
+COMMAND = "python -m lcrag.app.commands.build.encoder --output_dir=lcrag/atlas/weights/encoder"
 
 
 def train_atlas_encoder(
