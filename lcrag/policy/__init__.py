@@ -26,7 +26,7 @@ from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
 from lcrag.policy.sharding import gathered, logical_sharding, make_mesh, replicated
-from lcrag.policy.tokenizer import Tokenizer
+from lcrag.policy.tokenizer import TokenIds, Tokenizer
 from lcrag.policy.tokenizer_folder import load_tokenizer
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
@@ -40,6 +40,7 @@ __all__ = [
     "Lora",
     "RopeScaling",
     "SentencePieceTokenizer",
+    "TokenIds",
     "Tokenizer",
     "abstract_parameters",
     "add_lora",

@@ -1,4 +1,4 @@
-"""Choosing a token: one uniform number and an inverse cumulative distribution per slot."""
+"""Choice of a token per slot from one uniform number, by the inverse cumulative distribution."""
 
 import math
 
@@ -8,12 +8,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 
 def streams(seeds: UInt[Array, "slots"], episodes: UInt[Array, "slots"]) -> Key[Array, "slots"]:
-    """The random stream of each slot, a function of (seed, episode) only."""
+    """Returns the random key of each slot, a function of (seed, episode) only."""
     return jax.vmap(lambda seed, episode: jax.random.fold_in(jax.random.key(seed), episode))(seeds, episodes)
 
 
 def uniforms(keys: Key[Array, "slots"], positions: Int[Array, "slots"]) -> Float[Array, "slots"]:
-    """One number in [0, 1) for each slot's next position."""
+    """Draws one number in [0, 1) for the next position of each slot."""
     return jax.vmap(lambda key, position: jax.random.uniform(jax.random.fold_in(key, position)))(keys, positions)
 
 
@@ -23,11 +23,10 @@ def choose(
     temperatures: Float[Array, "slots"],
     top_ps: Float[Array, "slots"],
 ) -> tuple[Int[Array, "slots"], Float[Array, "slots"]]:
-    """Samples one token a slot.
+    """Samples one token per slot.
 
     Returns:
-      tokens: The chosen ids.
-      log_probabilities: Of the untruncated distribution at the slot's temperature (1 if greedy).
+      The ids, and their log-probabilities under the untruncated distribution at the slot's temperature (1 if greedy).
     """
     greedy = temperatures <= 0
     scaled = logits / jnp.where(greedy, 1.0, temperatures)[:, None]
@@ -52,10 +51,10 @@ def nucleus(
 
 
 def inverse_cdf(weights: Float[Array, "slots vocabulary"], uniform: Float[Array, "slots"]) -> Int[Array, "slots"]:
-    """The first index at which the cumulative weight exceeds `uniform` x the total.
+    """Returns the first index at which the cumulative weight exceeds `uniform` x the total.
 
-    In two levels, blocks of about the square root of the vocabulary and then inside one block:
-    less work than one long cumulative sum. A token of weight 0 is never chosen.
+    Works in two levels (blocks of about the square root of the vocabulary, then inside one block), which is cheaper
+    than one long cumulative sum. A token of weight 0 is never chosen.
     """
     slots, vocabulary = weights.shape
     size = max(1, 2 ** round(math.log2(vocabulary) / 2))
@@ -69,7 +68,7 @@ def inverse_cdf(weights: Float[Array, "slots vocabulary"], uniform: Float[Array,
 
 
 def _first_beyond(weights: Float[Array, "slots n"], target: Float[Array, "slots"]) -> Int[Array, "slots"]:
-    """First positive entry whose cumulative weight exceeds the target; the last positive one if rounding hides it."""
+    """Finds the first positive entry whose cumulative weight exceeds the target; the last one if rounding hides it."""
     positive: Bool[Array, "slots n"] = weights > 0
     beyond = positive & (jnp.cumsum(weights, axis=-1) > target[:, None])
     last = weights.shape[-1] - 1 - jnp.argmax(positive[:, ::-1], axis=-1)

@@ -1,12 +1,33 @@
-"""Single-turn generation for a list of prompts: the sampler at its simplest."""
+"""Single-turn generation: continues many contexts once each, over however many slots a sampler has."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from lcrag.errors import UserError
-from lcrag.policy import DecoderConfig, Tokenizer
-from lcrag.sampling.continuation import continue_contexts
-from lcrag.sampling.generation import Generation, Sampled
-from lcrag.sampling.sampler import Sampler
+from lcrag.policy import DecoderConfig, TokenIds, Tokenizer
+from lcrag.sampling.parameters import Sampled, SamplingParameters
+from lcrag.sampling.sampler import Sampler, SamplerConfig
+
+
+@runtime_checkable
+class SlotSampler(Protocol):
+    """The interface of a sampler that its callers rely on; `lcrag.sampling.Sampler` implements it."""
+
+    slots: int
+    context: int
+
+    @property
+    def running(self) -> int: ...
+
+    def append(self, entries: Mapping[int, TokenIds]) -> None: ...
+
+    def fork(self, source: int, targets: Sequence[int]) -> None: ...
+
+    def begin(self, requests: Mapping[int, SamplingParameters]) -> None: ...
+
+    def decode(self) -> dict[int, Sampled]: ...
+
+    def free(self, slots: Iterable[int]) -> None: ...
 
 
 def generate(
@@ -22,49 +43,79 @@ def generate(
     seed: int = 0,
     slots: int = 64,
 ) -> list[Sampled]:
-    """Continues every prompt; a finished slot takes the next prompt at once.
+    """Continues every prompt.
 
     Args:
       config: The decoder.
       params: Its parameters.
       tokenizer: Its tokenizer.
-      prompts: Texts, in which control tokens may be written, or token ids.
+      prompts: Texts, which may contain control tokens, or token ids.
       stop: Strings that end a generation.
-      max_tokens: Most tokens sampled per prompt.
+      max_tokens: Maximum number of sampled tokens per prompt.
       temperature: 0 is greedy.
       top_p: Nucleus mass.
-      seed: With the prompt's number, names its random stream.
-      slots: Prompts under way at once.
+      seed: With the index of the prompt, selects its random stream.
+      slots: Maximum number of prompts sampled at once.
 
     Returns:
       One result per prompt, in order.
 
     Raises:
-      UserError: an empty prompt, or one that leaves no room for a token in the model's context.
+      UserError: A prompt is empty or leaves no room for a token in the model's context.
     """
-    ids = [_opening(tokenizer, prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
+    ids = [_with_beginning(tokenizer, prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
     if not ids:
         return []
-    if (empty := next((i for i, each in enumerate(ids) if not each), None)) is not None:
-        raise UserError(f"prompt {empty} is empty: give at least one token to continue from")
-    longest = max(map(len, ids))
-    if longest >= config.max_positions:
-        raise UserError(
-            f"a prompt of {longest} tokens leaves no room in a context of {config.max_positions}: shorten it"
+    context = min(max(map(len, ids)) + max_tokens, config.max_positions)
+    settings = SamplerConfig(slots=min(slots, len(ids)), context=context)
+    requests = [
+        SamplingParameters(
+            stop=tuple(stop), max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, episode=index
         )
-    context = min(longest + max_tokens, config.max_positions)
-    sampler = Sampler(config, params, tokenizer, slots=min(slots, len(ids)), context=context)
-    stop = tuple(stop)
-
-    def request(index: int) -> Generation:
-        return Generation(
-            stop=stop, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, episode=index
-        )
-
-    return continue_contexts(sampler, [(each, request(index)) for index, each in enumerate(ids)])
+        for index in range(len(ids))
+    ]
+    contexts = list(zip(ids, requests, strict=True))
+    return continue_contexts(Sampler(config, params, tokenizer, settings), contexts)
 
 
-def _opening(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The prompt after what a context begins with, unless that is written in it already."""
+def _with_beginning(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Encodes a prompt and puts `beginning_ids` first, unless the text already contains them."""
     ids, beginning = tokenizer.encode(prompt), list(tokenizer.beginning_ids)
     return ids if ids[: len(beginning)] == beginning else beginning + ids
+
+
+def continue_contexts(sampler: SlotSampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
+    """Samples a continuation of each context; a slot that finishes takes the next context at once.
+
+    Args:
+      sampler: A sampler whose slots are all free; they are free again on return.
+      contexts: Tokens, at least one, and how to continue them.
+
+    Returns:
+      One result per context, in order.
+
+    Raises:
+      UserError: A context is empty or leaves no room for a token.
+    """
+    lengths = [len(tokens) for tokens, _ in contexts]
+    if 0 in lengths:
+        raise UserError(f"prompt {lengths.index(0)} is empty: give at least one token to continue from")
+    longest = max(lengths, default=0)
+    if longest >= sampler.context:
+        raise UserError(
+            f"a prompt of {longest} tokens leaves no room in a sampler's context of {sampler.context}: raise the"
+            " context, or shorten the prompt"
+        )
+    results: dict[int, Sampled] = {}
+    owners: dict[int, int] = {}
+    queue = list(range(len(contexts)))[::-1]
+    while queue or owners:
+        admitted = {slot: queue.pop() for slot in range(sampler.slots) if queue and slot not in owners}
+        owners |= admitted
+        if admitted:
+            sampler.append({slot: contexts[index][0] for slot, index in admitted.items()})
+            sampler.begin({slot: contexts[index][1] for slot, index in admitted.items()})
+        for slot, sampled in sampler.decode().items():
+            results[owners.pop(slot)] = sampled
+            sampler.free([slot])
+    return [results[index] for index in range(len(contexts))]

@@ -1,7 +1,8 @@
-"""The host's side of the slots: batches requests into the compiled shapes and keeps what was sampled."""
+"""The host side of the slots: batches requests into the compiled shapes and collects what was sampled."""
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import jax
@@ -11,6 +12,7 @@ from jax.sharding import Mesh
 from lcrag.errors import UserError
 from lcrag.policy import (
     DecoderConfig,
+    TokenIds,
     Tokenizer,
     compute_parameters,
     gathered,
@@ -19,23 +21,63 @@ from lcrag.policy import (
     param_shardings,
     replicated,
 )
-from lcrag.policy.tokenizer import TokenIds
-from lcrag.sampling.generation import FINISH_REASONS, Generation, Sampled
-from lcrag.sampling.programs import CompiledFunctions, slot_shardings
-from lcrag.sampling.slots import CONTINUES, Begin, Report, empty_slots
+from lcrag.sampling.parameters import FINISH_REASONS, Sampled, SamplingParameters, SlotParameters
+from lcrag.sampling.slots import CONTINUES, CompiledFunctions, DecodeReport, empty_slots, slot_shardings
 from lcrag.sampling.stop import StopTable, text_until_stop
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """Settings of a `Sampler`: the number and size of its slots, and the shapes that it compiles.
+
+    Attributes:
+      slots: Number of contexts held at once.
+      context: Maximum length of a context, in tokens.
+      block: Maximum number of tokens sampled per slot in one `decode`.
+      wanted: A block ends early once this share of the slots has finished in it.
+      windows: Cache lengths to compile, in addition to `context`.
+      append_rows: Numbers of slots to compile `append` for, over all devices; empty: 8, and all slots. Memory for a
+        chunk grows with rows x tokens x context.
+      append_tokens: Chunk lengths to compile `append` for.
+      gather_parameters: Whether every device along the mesh axis "fsdp" holds all parameters. Otherwise each decode
+        step gathers them, which takes longer than reading them; set it wherever they fit.
+
+    Raises:
+      UserError: A size is not positive.
+    """
+
+    slots: int = 64
+    context: int = 512
+    block: int = 32
+    wanted: float = 0.25
+    windows: Sequence[int] = ()
+    append_rows: Sequence[int] = ()
+    append_tokens: Sequence[int] = (32, 128)
+    gather_parameters: bool = False
+
+    def __post_init__(self):
+        if self.slots < 1 or self.block < 1 or self.context < 2:
+            raise UserError(
+                f"a sampler with slots={self.slots}, block={self.block}, context={self.context} cannot run: all must"
+                " be positive, and context at least 2"
+            )
+
+    @property
+    def largest_append(self) -> tuple[int, int]:
+        """The most slots and the most tokens of one `append`."""
+        return min(self.slots, max(self.append_rows or (self.slots,))), max(self.append_tokens)
 
 
 @dataclasses.dataclass
 class SamplerStatistics:
-    """Counters since the sampler was made.
+    """Counters since the sampler was created.
 
     Attributes:
-      sampled_tokens: Tokens that the policy sampled.
+      sampled_tokens: Tokens sampled by the policy.
       appended_tokens: Environment tokens that were prefilled.
       decode_steps: Steps of the decode loop.
-      slot_steps: Steps times slots: what the device could have sampled.
-      compiled_shapes: Programs compiled so far.
+      slot_steps: Decode steps x slots: the number of tokens that could have been sampled.
+      compiled_shapes: Compiled functions so far.
     """
 
     sampled_tokens: int = 0
@@ -51,35 +93,26 @@ class SamplerStatistics:
 
 
 @dataclasses.dataclass
-class _Growing:
-    """A generation under way."""
+class _Unfinished:
+    """A running generation."""
 
-    request: Generation
+    request: SamplingParameters
     tokens: list[np.ndarray] = dataclasses.field(default_factory=list)
     log_probabilities: list[np.ndarray] = dataclasses.field(default_factory=list)
 
 
 class Sampler:
-    """Many contexts at once over a fixed number of device slots, each kept across turns.
+    """Samples many contexts at once in a fixed number of device slots; contexts persist across turns.
 
     Args:
       config: The decoder.
       params: Its parameters.
-      tokenizer: Gives the bytes of tokens and the end-of-sequence ids.
-      slots: Contexts held at once.
-      context: Longest context, in tokens.
-      block: Most tokens sampled between two looks by the host.
-      wanted: Leave a block early once this share of the slots has finished in it.
-      windows: Cache lengths that are compiled; the context itself is always one.
-      append_rows: Row counts that are compiled for `append`, over all devices, each of which extends its own slots;
-        empty: 8, and all slots at once. Memory for a chunk grows with rows x tokens x context.
-      append_tokens: Chunk lengths that are compiled for `append`.
+      tokenizer: Provides the bytes of tokens and the end-of-sequence ids.
+      settings: Sizes and compiled shapes.
       mesh: Devices; one device if None.
-      gather_parameters: Hold the parameters whole along the mesh axis "fsdp". Else each step of decoding gathers them
-        anew, which takes longer than reading them; set it wherever they fit.
 
     Raises:
-      UserError: no slots, or an impossible size.
+      UserError: The context exceeds the model's positions, or the slots do not divide over the mesh.
     """
 
     def __init__(
@@ -87,97 +120,80 @@ class Sampler:
         config: DecoderConfig,
         params,
         tokenizer: Tokenizer,
-        *,
-        slots: int = 64,
-        context: int = 512,
-        block: int = 32,
-        wanted: float = 0.25,
-        windows: Sequence[int] = (),
-        append_rows: Sequence[int] = (),
-        append_tokens: Sequence[int] = (32, 128),
+        settings: SamplerConfig | None = None,
         mesh: Mesh | None = None,
-        gather_parameters: bool = False,
     ):
-        if slots < 1 or block < 1 or context < 2:
-            raise UserError(
-                f"a sampler with slots={slots}, block={block}, context={context} cannot run: all must be positive"
-            )
+        settings, mesh = settings or SamplerConfig(), mesh or make_mesh(devices=jax.devices()[:1])
+        slots, context = settings.slots, settings.context
         if context > config.max_positions:
             raise UserError(
                 f"context={context} exceeds the {config.max_positions} positions that the model was made for"
             )
-        mesh = mesh or make_mesh(devices=jax.devices()[:1])
         self._shares = mesh.shape["data"] * mesh.shape["fsdp"]
         self._share = slots // self._shares
         if slots % self._shares:
             raise UserError(f"slots={slots} cannot be spread over the mesh {dict(mesh.shape)}: make it a multiple")
-        self.slots, self.context = slots, context
-        self._config, self._tokenizer, self._mesh, self._block = config, tokenizer, mesh, block
-        self._gather_parameters = gather_parameters
-        self._wanted = max(1, round(wanted * slots))
-        self._windows = sorted({min(each, context) for each in windows} | {context})
-        self._append_rows = sorted({-(-min(each, slots) // self._shares) for each in append_rows or (8, slots)})
-        self._append_tokens = sorted(set(append_tokens))
-        self._programs = CompiledFunctions(config, mesh, block)
+        self.slots, self.context, self.statistics = slots, context, SamplerStatistics()
+        self._config, self._tokenizer, self._mesh = config, tokenizer, mesh
+        self._block, self._gather_parameters = settings.block, settings.gather_parameters
+        self._windows = sorted({min(each, context) for each in settings.windows} | {context})
+        rows = settings.append_rows or (8, slots)
+        self._append_rows = sorted({-(-min(each, slots) // self._shares) for each in rows})
+        self._append_tokens = sorted(set(settings.append_tokens))
+        self._compiled = CompiledFunctions(config, mesh, settings.block)
         create = functools.partial(empty_slots, config, slots, context, mesh)
         self._state = jax.jit(create, out_shardings=slot_shardings(mesh))()
         self._params = self._placed_params(params)
-        self._stops, self._stop_sets, self._device_table = StopTable(self._token_bytes()), 0, None
+        # models often have a few more embedding rows than their tokenizer has tokens
+        unused = config.vocabulary_size - len(tokenizer.token_bytes)
+        self._stops, self._stop_sets = StopTable([*tokenizer.token_bytes, *[b""] * unused]), 0
+        self._device_table = None
         self._lengths = np.zeros(slots, np.int32)
-        self._growing: dict[int, _Growing] = {}
-        self._waiting: dict[int, Generation] = {}
-        self._put_constants()
-        self.statistics = SamplerStatistics()
-
-    def _token_bytes(self) -> list[bytes]:
-        """Bytes of every row of the embedding; models often have a few more rows than their tokenizer has tokens."""
-        known = self._tokenizer.token_bytes
-        return [*known, *[b""] * (self._config.vocabulary_size - len(known))]
-
-    def _put_constants(self) -> None:
-        self._eos = self._put(np.asarray(self._tokenizer.eos_ids, np.int32))
-        self._wanted_count = self._put(np.int32(self._wanted))
+        self._unfinished: dict[int, _Unfinished] = {}
+        self._waiting: dict[int, SamplingParameters] = {}
+        self._eos = self._put(np.asarray(tokenizer.eos_ids, np.int32))
+        self._wanted = self._put(np.int32(max(1, round(settings.wanted * slots))))
 
     def _placed_params(self, params):
-        """The sampler's own parameters: the ones given where these serve, else one copy in the compute dtype."""
+        """Places parameters as the sampler reads them: those given where possible, else a copy in the compute dtype."""
         shardings = param_shardings(self._config, self._mesh)
         own = compute_parameters(self._config, jax.device_put(params, shardings))
         return jax.device_put(own, gathered(shardings)) if self._gather_parameters else own
 
-    def _put(self, array: np.ndarray | np.generic, *axes: str):
-        """The one way from host to device: small control arrays, placed explicitly."""
+    def _put(self, arrays, *axes: str):
+        """Copies small control arrays from host to device, the only such transfer."""
         sharding = logical_sharding(self._mesh, *axes) if axes else replicated(self._mesh)
-        return jax.device_put(array, sharding)
+        return jax.device_put(arrays, sharding)
 
     @property
     def running(self) -> int:
-        """How many slots are sampling."""
-        return len(self._growing) + len(self._waiting)
+        """Number of slots that are sampling."""
+        return len(self._unfinished) + len(self._waiting)
 
     def length(self, slot: int) -> int:
-        """Tokens in a slot's context."""
+        """Number of tokens in a slot's context."""
         return int(self._lengths[slot])
 
     def set_params(self, params) -> None:
-        """Samples with new parameters from now on; contexts and their caches are forgotten."""
-        self._params = None  # so that the old copy's memory is free for the new one
+        """Samples with new parameters from now on; all contexts are dropped."""
+        self._params = None  # frees the old copy's memory first
         self._params = self._placed_params(params)
         self.free(range(self.slots))
 
     def free(self, slots: Iterable[int]) -> None:
-        """Forgets some contexts, generations under way included; their slots can be filled anew."""
+        """Drops the contexts of some slots and their running generations."""
         for slot in slots:
             self._lengths[slot] = 0
-            self._growing.pop(slot, None)
+            self._unfinished.pop(slot, None)
             self._waiting.pop(slot, None)
 
     def append(self, entries: Mapping[int, TokenIds]) -> None:
-        """Puts environment tokens at the end of some contexts; `length + new tokens` must fit the context."""
+        """Appends environment tokens to some contexts; the new lengths must fit the context."""
         largest = self._append_tokens[-1]
         pieces = {slot: [ids[i : i + largest] for i in range(0, len(ids), largest)] for slot, ids in entries.items()}
         for index in range(max(map(len, pieces.values()), default=0)):
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
-            for size in self._append_tokens:  # long and short ones apart, so that padding stays small
+            for size in self._append_tokens:  # long and short pieces separately, to keep padding small
                 slots = [slot for slot, ids in now.items() if _bucket(self._append_tokens, len(ids)) == size]
                 shares = self._by_share(slots)
                 most = max(map(len, shares))
@@ -186,7 +202,7 @@ class Sampler:
                     self._append({slot: now[slot] for share in shares for slot in share[first : first + rows]})
 
     def _by_share(self, slots: Iterable[int]) -> list[list[int]]:
-        """The slots that each share of the devices holds."""
+        """Groups slots by the share of the devices that holds them."""
         shares: list[list[int]] = [[] for _ in range(self._shares)]
         for slot in slots:
             shares[slot // self._share].append(slot)
@@ -208,48 +224,44 @@ class Sampler:
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
             arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts))
-            self._state = self._programs.append(window, self._params, self._state, *arrays)
+            self._state = self._compiled.append(window, self._params, self._state, *arrays)
 
     def fork(self, source: int, targets: Sequence[int]) -> None:
-        """Copies one slot's context to free slots: a shared prompt is prefilled once."""
+        """Copies one slot's context to free slots, so that a shared prompt is prefilled once."""
         numbers = np.full(self.slots, self.slots, np.int32)
         numbers[: len(targets)] = targets
         self._lengths[list(targets)] = self._lengths[source]
         window = _bucket(self._windows, self.length(source))
         with jax.transfer_guard("disallow"):
             arrays = self._put(np.int32(source)), self._put(numbers)
-            self._state = self._programs.fork(window, self._state, *arrays)
+            self._state = self._compiled.fork(window, self._state, *arrays)
 
-    def begin(self, requests: Mapping[int, Generation]) -> None:
-        """Lets some slots sample from the next `decode` on."""
+    def begin(self, requests: Mapping[int, SamplingParameters]) -> None:
+        """Starts sampling in some slots with the next `decode`."""
         self._waiting.update(requests)
 
     def _begin(self) -> None:
         if not self._waiting:
             return
-        arrays = {name: np.zeros(self.slots, dtype) for name, dtype in _BEGIN_DTYPES.items()}
+        starting, parameters = np.zeros(self.slots, bool), SlotParameters.empty(self.slots)
         for slot, request in self._waiting.items():
-            arrays["starting"][slot] = True
-            arrays["automaton"][slot] = self._stops.start(request.stop)
-            arrays["limits"][slot] = min(self.length(slot) + request.max_tokens, self.context)
-            arrays["temperatures"][slot] = request.temperature
-            arrays["top_ps"][slot] = request.top_p
-            arrays["seeds"][slot], arrays["episodes"][slot] = request.seed, request.episode
-            self._growing[slot] = _Growing(request)
+            starting[slot] = True
+            limit = min(self.length(slot) + request.max_tokens, self.context)
+            parameters.set(slot, request, stop=self._stops.start(request.stop), limit=limit)
+            self._unfinished[slot] = _Unfinished(request)
         self._waiting = {}
-        placed = Begin(**{name: self._put(array, "slots") for name, array in arrays.items()})
-        self._state = self._programs.begin(self._state, placed)
+        self._state = self._compiled.begin(self._state, *self._put((starting, parameters), "slots"))
 
     def decode(self) -> dict[int, Sampled]:
-        """One block of tokens for every running slot; returns the generations that finished in it."""
+        """Samples one block of tokens in every running slot; returns the generations that finished in it."""
         if not self.running:
             return {}
         with jax.transfer_guard("disallow"):
             self._begin()
-            longest = int(self._lengths[list(self._growing)].max())
+            longest = int(self._lengths[list(self._unfinished)].max())
             window = _bucket(self._windows, min(longest + self._block, self.context))
-            arguments = self._params, self._state, self._table(), self._eos, self._wanted_count
-            self._state, report = self._programs.decode(window, *arguments)
+            arguments = self._params, self._state, self._table(), self._eos, self._wanted
+            self._state, report = self._compiled.decode(window, *arguments)
             return self._collect(jax.device_get(report))
 
     def _table(self):
@@ -258,64 +270,47 @@ class Sampler:
             self._stop_sets = self._stops.sets
         return self._device_table
 
-    def _collect(self, report: Report) -> dict[int, Sampled]:
+    def _collect(self, report: DecodeReport) -> dict[int, Sampled]:
         finished = {}
-        for slot in sorted(self._growing):
-            growing, count = self._growing[slot], int(report.counts[slot])
-            growing.tokens.append(report.tokens[slot, :count])
-            growing.log_probabilities.append(report.log_probabilities[slot, :count])
+        for slot in sorted(self._unfinished):
+            unfinished, count = self._unfinished[slot], int(report.counts[slot])
+            unfinished.tokens.append(report.tokens[slot, :count])
+            unfinished.log_probabilities.append(report.log_probabilities[slot, :count])
             self._lengths[slot] += count
             self.statistics.sampled_tokens += count
             if report.reasons[slot] != CONTINUES:
-                finished[slot] = self._finish(self._growing.pop(slot), int(report.reasons[slot]))
+                finished[slot] = self._finish(self._unfinished.pop(slot), int(report.reasons[slot]))
         self.statistics.decode_steps += int(report.steps)
         self.statistics.slot_steps += int(report.steps) * self.slots
-        self.statistics.compiled_shapes = self._programs.count
+        self.statistics.compiled_shapes = self._compiled.count
         return finished
 
-    def _finish(self, growing: _Growing, reason: int) -> Sampled:
-        tokens = np.concatenate(growing.tokens)
+    def _finish(self, unfinished: _Unfinished, reason: int) -> Sampled:
+        tokens = np.concatenate(unfinished.tokens)
         name = FINISH_REASONS[reason - 1]
         content = self._tokenizer.decode_bytes(tokens[:-1] if name == "eos" else tokens)
-        stop = growing.request.stop if name == "stop" else ()
-        return Sampled(tokens, np.concatenate(growing.log_probabilities), text_until_stop(content, stop), name)
+        stop = unfinished.request.stop if name == "stop" else ()
+        return Sampled(tokens, np.concatenate(unfinished.log_probabilities), text_until_stop(content, stop), name)
 
     def warm_up(self, stops: Iterable[tuple[str, ...]] = ()) -> int:
-        """Compiles every shape that a run can need, on throw-away content; returns how many there are."""
+        """Compiles every shape that a run can need, on throw-away content; returns their number."""
         for stop in stops:
             self._stops.start(stop)
         pad = self._tokenizer.pad_id
         for window in self._windows:
-            for rows in self._append_rows:
-                for time in self._append_tokens:
-                    length = max(1, min(time, window - 1))
-                    self._append_at(window, dict.fromkeys(range(min(rows, self.slots)), [pad] * length))
+            for rows, time in itertools.product(self._append_rows, self._append_tokens):
+                length = max(1, min(time, window - 1))
+                self._lengths[:] = window - length  # so that this window is chosen
+                self._append(dict.fromkeys(range(min(rows, self.slots)), [pad] * length))
             self._lengths[:] = max(1, window - self._block - 1)
             self.fork(0, [])
-            self.begin({0: Generation(max_tokens=1)})
+            self.begin({0: SamplingParameters(max_tokens=1)})
             self.decode()
         self.free(range(self.slots))
-        self.statistics = SamplerStatistics(compiled_shapes=self._programs.count)
-        return self._programs.count
-
-    def _append_at(self, window: int, entries: Mapping[int, TokenIds]) -> None:
-        """Appends with the lengths that make this window be chosen."""
-        length = len(next(iter(entries.values())))
-        self._lengths[:] = window - length
-        self._append(entries)
-
-
-_BEGIN_DTYPES = {
-    "starting": bool,
-    "automaton": np.uint8,
-    "limits": np.int32,
-    "temperatures": np.float32,
-    "top_ps": np.float32,
-    "seeds": np.uint32,
-    "episodes": np.uint32,
-}
+        self.statistics = SamplerStatistics(compiled_shapes=self._compiled.count)
+        return self._compiled.count
 
 
 def _bucket(sizes: Sequence[int], needed: int) -> int:
-    """The smallest compiled size that holds what is needed."""
+    """Returns the smallest compiled size that is at least `needed`."""
     return next(size for size in sizes if size >= needed)

@@ -1,23 +1,35 @@
-"""The slots: one pytree of fixed shape, and the pure functions that change it. Device code only.
+"""The slots: one pytree of fixed shape, the pure functions that change it, and their compilation.
 
-Invariant: a slot's last token is `pending`; the cache holds the keys and values of all tokens
-before it. Appending and decoding both begin by feeding the pending token. Positions beyond a
-slot's length hold rubbish that is overwritten before anything attends to it.
+Invariant: a slot's last token is `pending`; the cache holds the keys and values of all tokens before it. Appending and
+decoding both start by feeding the pending token. Positions beyond a slot's length hold arbitrary values, which are
+overwritten before anything attends to them.
 """
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.stages import Lowered
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
-from lcrag.policy import DecoderConfig, KeyValueCache, empty_cache, forward, unembed
+from lcrag.policy import (
+    DecoderConfig,
+    KeyValueCache,
+    empty_cache,
+    forward,
+    logical_sharding,
+    replicated,
+    unembed,
+)
 from lcrag.sampling.choice import choose, streams, uniforms
+from lcrag.sampling.parameters import SlotParameters
 from lcrag.sampling.stop import FOUND
 
-CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last three as in FINISH_REASONS
-CHECK_EVERY = 4  # steps between looks at how many slots want the host
+CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last three in the order of FINISH_REASONS
+CHECK_EVERY = 4  # decode steps between checks whether enough slots have finished
 
 
 class Slots(NamedTuple):
@@ -28,47 +40,25 @@ class Slots(NamedTuple):
       pending: Last token of each context, not yet in the cache.
       lengths: Tokens in each context, the pending one included.
       running: Whether the slot is sampling.
-      automaton: State of the stop automaton.
-      limits: Length at which sampling ends.
-      temperatures: Sampling temperatures.
-      top_ps: Nucleus masses.
-      seeds: With `episodes`, the random stream.
-      episodes: See `seeds`.
+      parameters: How each slot samples.
     """
 
     cache: KeyValueCache
     pending: Int[Array, "slots"]
     lengths: Int[Array, "slots"]
     running: Bool[Array, "slots"]
-    automaton: UInt[Array, "slots"]
-    limits: Int[Array, "slots"]
-    temperatures: Float[Array, "slots"]
-    top_ps: Float[Array, "slots"]
-    seeds: UInt[Array, "slots"]
-    episodes: UInt[Array, "slots"]
+    parameters: SlotParameters
 
 
-class Begin(NamedTuple):
-    """New sampling parameters of the slots marked in `starting`; the rest are left as they are."""
-
-    starting: Bool[Array, "slots"]
-    automaton: UInt[Array, "slots"]
-    limits: Int[Array, "slots"]
-    temperatures: Float[Array, "slots"]
-    top_ps: Float[Array, "slots"]
-    seeds: UInt[Array, "slots"]
-    episodes: UInt[Array, "slots"]
-
-
-class Report(NamedTuple):
-    """What one block of decoding tells the host.
+class DecodeReport(NamedTuple):
+    """The result of one block of decoding.
 
     Attributes:
       tokens: Sampled tokens, left-aligned.
-      log_probabilities: Theirs.
-      counts: How many of them each slot sampled.
+      log_probabilities: Of these tokens.
+      counts: Tokens sampled in each slot.
       reasons: CONTINUES, STOPPED, ENDED or FULL.
-      steps: Steps that the block took.
+      steps: Decode steps of the block.
     """
 
     tokens: Int[Array, "slots block"]
@@ -79,23 +69,21 @@ class Report(NamedTuple):
 
 
 def empty_slots(config: DecoderConfig, slots: int, context: int, mesh: Mesh | None = None) -> Slots:
-    """Slots without contexts; the mesh says how often the cache repeats key-value heads (see `empty_cache`)."""
-
-    def zeros(dtype):
-        return jnp.zeros(slots, dtype)
-
+    """Returns slots without contexts; see `empty_cache` for the mesh."""
     return Slots(
         cache=empty_cache(config, slots, context, mesh),
-        pending=zeros(jnp.int32),
-        lengths=zeros(jnp.int32),
-        running=zeros(bool),
-        automaton=zeros(jnp.uint8),
-        limits=zeros(jnp.int32),
-        temperatures=zeros(jnp.float32),
-        top_ps=zeros(jnp.float32),
-        seeds=zeros(jnp.uint32),
-        episodes=zeros(jnp.uint32),
+        pending=jnp.zeros(slots, jnp.int32),
+        lengths=jnp.zeros(slots, jnp.int32),
+        running=jnp.zeros(slots, bool),
+        parameters=jax.tree.map(jnp.asarray, SlotParameters.empty(slots)),
     )
+
+
+def slot_shardings(mesh: Mesh) -> Slots:
+    """Spreads slots over the mesh's batch axes and key-value heads over its tensor axis."""
+    row = logical_sharding(mesh, "slots")
+    cache = logical_sharding(mesh, "layers", "slots", "heads", None, None)
+    return Slots(KeyValueCache(cache, cache), row, row, row, SlotParameters(*[row] * len(SlotParameters._fields)))
 
 
 def append(
@@ -108,19 +96,20 @@ def append(
     tokens: Int[Array, "shares rows chunk"],
     counts: Int[Array, "shares rows"],
 ) -> Slots:
-    """Puts environment tokens at the end of some slots' contexts (chunked prefill), which then do not sample.
+    """Appends environment tokens to the contexts of some slots (chunked prefill) and stops these slots.
 
-    The slots are shared out evenly in order, and each share extends its own: on a mesh no cache leaves its device.
+    Slots are divided into equal consecutive shares and each share extends its own, so that on a mesh no cache leaves
+    its device.
 
     Args:
       config: The decoder.
-      window: Cache positions that are read; every row's new length must fit.
+      window: Number of cache positions read; every row's new length must fit.
       params: The decoder's parameters.
       slots: All slots.
-      rows: The slots to extend, counted from the first of their share; the size of a share is padding.
-      lengths: Their present lengths; 0 begins a context afresh.
+      rows: The slots to extend, counted from the first of their share; the size of a share marks padding.
+      lengths: Their current lengths; 0 starts a new context.
       tokens: New tokens, right-padded.
-      counts: How many of them each row has.
+      counts: Number of new tokens of each row.
     """
     chunk = tokens.shape[-1]
     pending = _rows_of(slots.pending[None], rows)[0]
@@ -141,14 +130,14 @@ def append(
 
 
 def _rows_of(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares rows"]) -> Array:
-    """Some slots of every share, share after share: [layers, shares x rows, ...]."""
+    """Selects slots of every share, in order: [layers, shares x rows, ...]."""
     shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
     taken = jax.vmap(lambda mine, rows: mine[:, rows], in_axes=(1, 0), out_axes=1)(shared, rows)
     return taken.reshape(x.shape[0], -1, *x.shape[2:])
 
 
 def _with_rows(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares rows"], new: Array) -> Array:
-    """The inverse of `_rows_of`: `new` in the places of these slots; where it has fewer positions, the first ones."""
+    """The inverse of `_rows_of`: writes `new` into these slots, into their first positions if it has fewer."""
     shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
     parts = new.reshape(x.shape[0], *rows.shape, *new.shape[2:])
 
@@ -159,7 +148,7 @@ def _with_rows(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares 
 
 
 def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, "targets"]) -> Slots:
-    """Copies one slot's context to others, which then do not sample; the number of slots as a target is padding."""
+    """Copies one slot's context to others and stops these; a target equal to the number of slots is padding."""
 
     def copied(x):
         original = jax.lax.dynamic_slice_in_dim(x, source, 1, axis=1)[:, :, :, :window]
@@ -173,14 +162,10 @@ def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, 
     )
 
 
-def begin(slots: Slots, new: Begin) -> Slots:
-    """Lets the marked slots sample from the next block on."""
-
-    def merged(name: str):
-        return jnp.where(new.starting, getattr(new, name), getattr(slots, name))
-
-    names = ("automaton", "limits", "temperatures", "top_ps", "seeds", "episodes")
-    return slots._replace(running=slots.running | new.starting, **{name: merged(name) for name in names})
+def begin(slots: Slots, starting: Bool[Array, "slots"], new: SlotParameters) -> Slots:
+    """Starts sampling in the marked slots with their new parameters; the others keep theirs."""
+    parameters = jax.tree.map(lambda new, old: jnp.where(starting, new, old), new, slots.parameters)
+    return slots._replace(running=slots.running | starting, parameters=parameters)
 
 
 def decode(
@@ -192,15 +177,15 @@ def decode(
     table: UInt[Array, "states vocabulary"],
     eos_ids: Int[Array, "eos"],
     wanted: Int[Array, ""],
-) -> tuple[Slots, Report]:
+) -> tuple[Slots, DecodeReport]:
     """Samples up to `block` tokens in every running slot.
 
-    It leaves early only when `wanted` slots have finished in this block (or none is running), and looks
-    at that count every few steps: leaving at the first stop would waste the block, and the count is a collective.
+    Ends early once `wanted` slots have finished in this block or none is running. It checks only every `CHECK_EVERY`
+    steps, because the count is a collective; ending at the first finished slot would waste the block.
     """
-    count = slots.pending.shape[0]
-    keys = streams(slots.seeds, slots.episodes)
-    report = Report(
+    count, parameters = slots.pending.shape[0], slots.parameters
+    keys = streams(parameters.seed, parameters.episode)
+    report = DecodeReport(
         tokens=jnp.zeros((count, block), jnp.int32),
         log_probabilities=jnp.zeros((count, block), jnp.float32),
         counts=jnp.zeros(count, jnp.int32),
@@ -218,11 +203,11 @@ def decode(
 
     def step(carry):
         slots, report = carry
-        places = jnp.maximum(slots.lengths - 1, 0)  # an empty slot must not divide by zero in its softmax
+        places = jnp.maximum(slots.lengths - 1, 0)  # an empty slot must attend to something, or its softmax is 0 / 0
         hidden, cache = forward(config, params, slots.pending[:, None], places[:, None], slots.cache)
         uniform = uniforms(keys, slots.lengths)
         chosen, log_probabilities = choose(
-            unembed(config, params, hidden[:, 0]), uniform, slots.temperatures, slots.top_ps
+            unembed(config, params, hidden[:, 0]), uniform, parameters.temperature, parameters.top_p
         )
         return _advance(slots._replace(cache=cache), report, chosen, log_probabilities, table, eos_ids)
 
@@ -231,12 +216,14 @@ def decode(
     return seen._replace(cache=cache), report
 
 
-def _advance(slots: Slots, report: Report, chosen, log_probabilities, table, eos_ids) -> tuple[Slots, Report]:
-    """Records one step's tokens in the running slots and finds those that end with it."""
-    running, lengths = slots.running, slots.lengths + slots.running
-    automaton = jnp.where(running, table[slots.automaton.astype(jnp.int32), chosen], slots.automaton)
+def _advance(
+    slots: Slots, report: DecodeReport, chosen, log_probabilities, table, eos_ids
+) -> tuple[Slots, DecodeReport]:
+    """Records one step's tokens in the running slots and stops the slots that finish with it."""
+    running, lengths, parameters = slots.running, slots.lengths + slots.running, slots.parameters
+    automaton = jnp.where(running, table[parameters.stop.astype(jnp.int32), chosen], parameters.stop)
     reasons = jnp.select(
-        [jnp.any(chosen[:, None] == eos_ids, axis=1), automaton == FOUND, lengths >= slots.limits],
+        [jnp.any(chosen[:, None] == eos_ids, axis=1), automaton == FOUND, lengths >= parameters.limit],
         [ENDED, STOPPED, FULL],
         CONTINUES,
     )
@@ -251,7 +238,53 @@ def _advance(slots: Slots, report: Report, chosen, log_probabilities, table, eos
     slots = slots._replace(
         pending=jnp.where(running, chosen, slots.pending),
         lengths=lengths,
-        automaton=automaton,
         running=running & (reasons == CONTINUES),
+        parameters=parameters._replace(stop=automaton),
     )
     return slots, report
+
+
+class CompiledFunctions:
+    """`append`, `fork`, `begin` and `decode`, compiled ahead of time once per static shape."""
+
+    def __init__(self, config: DecoderConfig, mesh: Mesh, block: int):
+        self._config, self._block = config, block
+        self._shardings, self._everywhere = slot_shardings(mesh), replicated(mesh)
+        self._compiled: dict[tuple, Any] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of compiled shapes."""
+        return len(self._compiled)
+
+    def append(self, window: int, *arguments) -> Slots:
+        lower = functools.partial(self.lower_append, window)
+        return self._run(("append", window, arguments[-2].shape), lower, arguments)
+
+    def fork(self, window: int, *arguments) -> Slots:
+        lower = functools.partial(self._lower, functools.partial(fork, window), donated=0)
+        return self._run(("fork", window), lower, arguments)
+
+    def begin(self, *arguments) -> Slots:
+        return self._run(("begin",), functools.partial(self._lower, begin, donated=0), arguments)
+
+    def decode(self, window: int, *arguments) -> tuple[Slots, DecodeReport]:
+        lower = functools.partial(self.lower_decode, window)
+        return self._run(("decode", window, arguments[2].shape), lower, arguments)
+
+    def lower_append(self, window: int, *arguments) -> Lowered:
+        """Traces `append` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
+        return self._lower(functools.partial(append, self._config, window), *arguments, donated=1)
+
+    def lower_decode(self, window: int, *arguments) -> Lowered:
+        """Traces `decode` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
+        function = functools.partial(decode, self._config, window, self._block)
+        return self._lower(function, *arguments, donated=1, outputs=(self._shardings, self._everywhere))
+
+    def _lower(self, function: Callable, *arguments, donated: int, outputs=None) -> Lowered:
+        return jax.jit(function, donate_argnums=donated, out_shardings=outputs or self._shardings).lower(*arguments)
+
+    def _run(self, key: tuple, lower: Callable[..., Lowered], arguments: tuple):
+        if key not in self._compiled:
+            self._compiled[key] = lower(*arguments).compile()
+        return self._compiled[key](*arguments)

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from lcrag.policy import Tokenizer
-from lcrag.sampling import Generation, Sampled, SamplerStatistics
-from lcrag.sampling.generation import FinishReason
+from lcrag.sampling import FinishReason, Sampled, SamplerStatistics, SamplingParameters
 
-Script = Callable[[str, Generation], str]
+Script = Callable[[str, SamplingParameters], str]
 
 
 class ScriptedSampler:
@@ -60,7 +59,7 @@ class ScriptedSampler:
             assert target not in self._contexts, f"slot {target} is not free"
             self._contexts[target] = list(self._contexts[source])
 
-    def begin(self, requests: Mapping[int, Generation]) -> None:
+    def begin(self, requests: Mapping[int, SamplingParameters]) -> None:
         for slot, request in requests.items():
             assert slot not in self._left and self.length(slot) < self.context
             written = self._script(self._tokenizer.decode(self._contexts[slot]), request)
@@ -92,7 +91,7 @@ class ScriptedSampler:
         self._contexts.setdefault(slot, []).extend(tokens)
         assert 0 <= slot < self.slots and len(self._contexts[slot]) <= self.context
 
-    def _sampled(self, tokens: list[int], request: Generation, limit: int) -> Sampled:
+    def _sampled(self, tokens: list[int], request: SamplingParameters, limit: int) -> Sampled:
         """Cuts at the first stop string, end-of-sequence or limit, as a device would."""
         eos, count, text = self._tokenizer.eos_ids[0], 0, ""
         reason: FinishReason = "length"
@@ -108,6 +107,6 @@ class ScriptedSampler:
                 break
         return self._result(tokens[:count], text, reason, request)
 
-    def _result(self, tokens: list[int], text: str, reason: FinishReason, request: Generation) -> Sampled:
+    def _result(self, tokens: list[int], text: str, reason: FinishReason, request: SamplingParameters) -> Sampled:
         noise = np.random.default_rng((request.seed, request.episode)).random(len(tokens), np.float32)
         return Sampled(np.asarray(tokens, np.int32), -noise, text, reason)

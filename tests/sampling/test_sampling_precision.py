@@ -7,7 +7,7 @@ import pytest
 
 from lcrag.policy import abstract_parameters, hidden_states, make_mesh, unembed
 from lcrag.policy.precision import compute_parameters
-from lcrag.sampling import Generation, Sampler
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 from lcrag.testing import tiny_config, tiny_tokenizer
 
 NARROW = tiny_config(compute_dtype="bfloat16")
@@ -23,7 +23,7 @@ def random_parameters(seed: int):
 
 def sampled(sampler: Sampler) -> list:
     sampler.append(ENTRIES)
-    sampler.begin({slot: Generation(max_tokens=8, episode=slot) for slot in ENTRIES})
+    sampler.begin({slot: SamplingParameters(max_tokens=8, episode=slot) for slot in ENTRIES})
     done: dict = {}
     while sampler.running:
         done |= sampler.decode()
@@ -56,15 +56,15 @@ def test_parameters_that_serve_as_they_are_are_not_copied(config):
 def test_new_masters_replace_the_samplers_copy():
     """A sampler samples from the masters it was last given, on one device and on several."""
     first, second = random_parameters(0), random_parameters(1)
-    options = {"slots": 2, "context": 32, "block": 4, "append_tokens": (8,)}
-    sampler = Sampler(NARROW, first, tiny_tokenizer(), **options)
+    options = SamplerConfig(slots=2, context=32, block=4, append_tokens=(8,))
+    sampler = Sampler(NARROW, first, tiny_tokenizer(), options)
     before = sampled(sampler)
     sampler.set_params(second)
     after = sampled(sampler)
     assert before != after
-    assert after == sampled(Sampler(NARROW, second, tiny_tokenizer(), **options))
+    assert after == sampled(Sampler(NARROW, second, tiny_tokenizer(), options))
     sampler.set_params(compute_parameters(NARROW, first))
     assert sampled(sampler) == before
     mesh = make_mesh(data=2, fsdp=1, tensor=1, devices=jax.devices()[:2])
-    spread = sampled(Sampler(NARROW, first, tiny_tokenizer(), mesh=mesh, **options))
+    spread = sampled(Sampler(NARROW, first, tiny_tokenizer(), options, mesh))
     assert [tokens for tokens, _ in spread] == [tokens for tokens, _ in before]

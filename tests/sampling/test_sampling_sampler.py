@@ -6,7 +6,7 @@ import pytest
 
 from lcrag.errors import UserError
 from lcrag.policy import initialise, logits, make_mesh
-from lcrag.sampling import Generation, Sampler, generate
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, generate
 from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
 STOP = ("</search>", "e", "円")
@@ -18,7 +18,7 @@ def model():
     return config, initialise(config, jax.random.key(0))
 
 
-def make(model, **options):
+def make(model, mesh=None, **options):
     defaults = {
         "slots": 4,
         "context": 128,
@@ -27,7 +27,7 @@ def make(model, **options):
         "append_rows": (2,),
         "append_tokens": (16, 32),
     }
-    return Sampler(*model, tiny_tokenizer(), **(defaults | options))
+    return Sampler(*model, tiny_tokenizer(), SamplerConfig(**(defaults | options)), mesh)
 
 
 def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5) -> dict[int, dict]:
@@ -42,7 +42,7 @@ def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5)
             _extend(records[owner[slot]], ids, False, np.zeros(len(ids)))
         sampler.begin(
             {
-                slot: Generation(stop=STOP, max_tokens=11, temperature=1.3, seed=seed, episode=episode)
+                slot: SamplingParameters(stop=STOP, max_tokens=11, temperature=1.3, seed=seed, episode=episode)
                 for slot, episode in owner.items()
             }
         )
@@ -112,23 +112,23 @@ def test_a_generation_that_was_given_up_does_not_go_on_in_its_slot(model, how):
     ids = tiny_tokenizer().encode(SENTENCES[0])
     fresh, sampler = make(model), make(model)
     fresh.append({0: ids})
-    fresh.begin({0: Generation(max_tokens=12, episode=7)})
+    fresh.begin({0: SamplingParameters(max_tokens=12, episode=7)})
     expected = finished(fresh)[0]
     sampler.append(dict.fromkeys(range(3), ids))
-    sampler.begin({slot: Generation(max_tokens=60, episode=slot) for slot in range(3)})
+    sampler.begin({slot: SamplingParameters(max_tokens=60, episode=slot) for slot in range(3)})
     sampler.decode()
     sampler.free(range(3))
     sampler.append({0: ids, 1: ids} if how == "append" else {0: ids})
     if how == "fork":
         sampler.fork(0, [1])
     for slot in (0, 1):  # while the first one samples, the second one waits
-        sampler.begin({slot: Generation(max_tokens=12, episode=7)})
+        sampler.begin({slot: SamplingParameters(max_tokens=12, episode=7)})
         assert finished(sampler)[slot].tokens.tolist() == expected.tokens.tolist()
 
 
 def test_a_forked_prompt_equals_separate_prefills(model):
     ids = tiny_tokenizer().encode(SENTENCES[0])
-    requests = {slot: Generation(max_tokens=12, episode=slot) for slot in range(3)}
+    requests = {slot: SamplingParameters(max_tokens=12, episode=slot) for slot in range(3)}
     forked, separate = make(model), make(model)
     forked.append({0: ids})
     forked.fork(0, [1, 2])
@@ -156,7 +156,7 @@ def test_limits_and_the_end_of_the_context(model):
     sampler = make(model, context=32, windows=())
     ids = tiny_tokenizer().encode(SENTENCES[2])[:28]
     sampler.append({1: ids, 2: ids[:5]})
-    sampler.begin({1: Generation(max_tokens=100), 2: Generation(max_tokens=6)})
+    sampler.begin({1: SamplingParameters(max_tokens=100), 2: SamplingParameters(max_tokens=6)})
     assert {slot: (len(each.tokens), each.finish_reason) for slot, each in finished(sampler).items()} == {
         1: (4, "length"),
         2: (6, "length"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prepared_data import prepared
 
 from lcrag.policy import load_tokenizer
-from lcrag.sampling.stop import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table, vocabulary_bytes
+from lcrag.sampling.stop import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.tokenizer_families import FAMILIES
 
@@ -97,15 +97,15 @@ def test_sets_share_one_table_and_keep_their_places():
 
 
 def test_empty_tokens_do_not_move_the_automaton():
-    table = token_table(("ab",), vocabulary_bytes([b"", b"a", b"b"]))
+    table = token_table(("ab",), tuple([b"", b"a", b"b"]))
     np.testing.assert_array_equal(table, [[0, 1, 0], [1, 1, -1], [2, 1, 0]])
 
 
 def test_a_table_is_made_once_for_equal_vocabularies():
     tokens = [b"x", b"yz", b""]
-    first = token_table(("z",), vocabulary_bytes(tokens))
-    assert token_table(("z",), vocabulary_bytes(list(tokens))) is first
-    assert token_table(("z",), vocabulary_bytes([b"xy", b"z", b""])) is not first  # the same bytes, cut elsewhere
+    first = token_table(("z",), tuple(tokens))
+    assert token_table(("z",), tuple(list(tokens))) is first
+    assert token_table(("z",), tuple([b"xy", b"z", b""])) is not first  # the same bytes, cut elsewhere
     with pytest.raises(ValueError, match="read-only"):
         first[0, 0] = 1
 

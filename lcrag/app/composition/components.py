@@ -1,6 +1,5 @@
 """The parts of an experiment, each built from a few gin bindings."""
 
-import inspect
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -211,12 +210,6 @@ def cache_folder() -> pathlib.Path:
 def make_sampler(policy: Policy) -> Sampler:
     """The sampler, as configured, with the policy's parameters."""
     return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), policy.mesh)
-
-
-def sampler_arguments() -> dict[str, Any]:
-    """Returns the configured arguments of the sampler, for commands that only need its shapes."""
-    parameters = inspect.signature(Sampler).parameters
-    return {name: each.default for name, each in parameters.items()} | gin.get_bindings("Sampler")
 
 
 def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:

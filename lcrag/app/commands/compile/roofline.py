@@ -50,9 +50,8 @@ def _learning(plan: Plan, unembedded: int) -> Cost:
 
 
 def _append(plan: Plan) -> Cost:
-    sizes = plan.sampler
-    tokens = sizes.append_rows * sizes.append_tokens
-    flops = forward_flops(plan.config, tokens, attended=sizes.context, unembedded=0)
+    rows, tokens = plan.sampler.largest_append
+    flops = forward_flops(plan.config, rows * tokens, attended=plan.sampler.context, unembedded=0)
     return Cost(unit="chunk", flops=flops / plan.mesh.size)
 
 
