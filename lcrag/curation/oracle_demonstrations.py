@@ -17,8 +17,8 @@ from lcrag.atlas.world import World
 from lcrag.curation.playing import play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Translator, Turn
-from lcrag.episodes.batched_search import Search
 from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.host_services import Search
 from lcrag.episodes.requests import Found, FoundPassage
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer

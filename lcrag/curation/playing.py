@@ -1,53 +1,53 @@
-"""Episode programs played with a teacher in the policy's place, so that rows look as episodes do."""
+"""Plays episode programs with a text writer in the policy's place, and judges the trajectories.
 
-import dataclasses
+The records have the form of the policy's own episodes.
+"""
+
 import functools
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
 from lcrag.data.questions import Question
 from lcrag.episodes import (
+    Complete,
     EpisodeRecord,
     Generate,
     Program,
     Retries,
     RetrievalFailure,
     Retrieve,
+    Search,
     Translate,
     TranslationFailure,
     Translator,
     Turn,
 )
-from lcrag.episodes.batched_search import Search, answer_batch
 from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.exchange import Exchange
-from lcrag.episodes.live import RunningEpisode
+from lcrag.episodes.host_services import answer_batch, answer_translations
 from lcrag.episodes.requests import Found
-from lcrag.episodes.transcript import Transcript
-from lcrag.episodes.translation import answer_translations
+from lcrag.episodes.running_episode import PendingRequest, RunningEpisode
 from lcrag.errors import UserError
+from lcrag.rewards import ANSWER_TERMS
 from lcrag.sampling import Sampled
 
-# (question, the turns so far beginning with the prompt, what is asked) -> what the policy should write next, with its
-# stop string
-Teacher: TypeAlias = Callable[[Question, Sequence[Turn], Generate], str]
+# (question, the turns so far beginning with the prompt, the request) -> the policy's next text, with its stop string
+TextWriter: TypeAlias = Callable[[Question, Sequence[Turn], Generate], str]
 # (number of the program, what its search found) -> what it is shown
 Edit: TypeAlias = Callable[[int, Found], Found]
 USUAL_RETRIES = Retries()
-Asked = TypeVar("Asked", Retrieve, Translate)
 
 
 def unedited(number: int, found: Found) -> Found:
-    """Shows what was found."""
+    """Returns what was found."""
     return found
 
 
 def play(
-    cast: Sequence[tuple[Question, Program]],
-    teacher: Teacher,
+    programs: Sequence[tuple[Question, Program]],
+    writer: TextWriter,
     search: Search,
     tokenizer: ContextTokenizer,
     *,
@@ -58,118 +58,139 @@ def play(
     concurrency: int = 1,
     translator: Translator | None = None,
 ) -> list[EpisodeRecord]:
-    """Plays programs to their end, all side by side: the searches and translations that they wait for go out as one
-    batch each.
+    """Plays programs to their end in lockstep; their searches and translations are batched.
 
     Args:
-      cast: Each question with its fresh program.
-      teacher: Writes what the policy should.
+      programs: Each question with its fresh program.
+      writer: Writes the policy's texts.
       search: Answers (query, language) pairs.
-      tokenizer: Writes texts into contexts.
+      tokenizer: Encodes texts into contexts.
       context: Tokens that a context holds.
-      answer_room: Tokens kept free behind every observation.
-      edit: Changes what a search found before its program is shown it.
-      retries: How a failing search or translation is tried again.
-      concurrency: Programs that the teacher writes for at a time; more than one where it waits for a model elsewhere.
-      translator: Makes translations; None: there is none.
+      answer_room: Tokens kept free after every observation.
+      edit: Changes what a search found before its program sees it.
+      retries: How a failing search or translation is retried.
+      concurrency: Programs that are written for at a time; above 1 for writers that wait for a remote model.
+      translator: Makes translations; None: a program that requests one is refused.
 
     Returns:
       The records, in order; their log-probabilities are 0.
 
     Raises:
-      UserError: a prompt does not fit the context, a search or a translation failed, there is no translator for one, or
-        a program asks for what no teacher writes.
+      UserError: a prompt does not fit the context, a search or a translation failed, or a program requests a completion
+        or, without a translator, a translation.
     """
     episodes = [
         RunningEpisode(question, program, number, tokenizer, context, answer_room)
-        for number, (question, program) in enumerate(cast)
+        for number, (question, program) in enumerate(programs)
     ]
     for episode in episodes:
         episode.start()
-    write = functools.partial(_write, teacher=teacher, tokenizer=tokenizer)
+    write = functools.partial(_write, writer=writer, tokenizer=tokenizer)
     playing = episodes
     while playing := [episode for episode in playing if episode.outcome is None]:
-        _each(write, playing, concurrency)
-        searches: list[_Errand[Retrieve]] = []
-        translations: list[_Errand[Translate]] = []
-        for episode in playing:
-            for exchange, part, request in episode.take_errands():
-                if isinstance(request, Retrieve):
-                    searches.append(_Errand(episode, exchange, part, request))
-                else:
-                    translations.append(_Errand(episode, exchange, part, request))
+        if concurrency == 1:
+            for episode in playing:
+                write(episode)
+        else:
+            with futures.ThreadPoolExecutor(concurrency) as workers:
+                list(workers.map(write, playing))
+        pending = [each for episode in playing for each in episode.take_pending()]
+        searches = [(each, each.request) for each in pending if isinstance(each.request, Retrieve)]
+        translations = [(each, each.request) for each in pending if isinstance(each.request, Translate)]
+        _refuse_completions(pending)
         _search(searches, search, edit, retries)
         _translate(translations, translator, retries)
     return [episode.record(policy_version=0) for episode in episodes]
 
 
-def _each(write: Callable[[RunningEpisode], None], playing: Sequence[RunningEpisode], concurrency: int) -> None:
-    if concurrency == 1:
-        for episode in playing:
-            write(episode)
-        return
-    with futures.ThreadPoolExecutor(concurrency) as workers:
-        list(workers.map(write, playing))
-
-
-def _write(episode: RunningEpisode, teacher: Teacher, tokenizer: ContextTokenizer) -> None:
-    """Lets the teacher write as long as the program asks for nothing else."""
+def _write(episode: RunningEpisode, writer: TextWriter, tokenizer: ContextTokenizer) -> None:
+    """Writes the policy's texts until the program waits for something else."""
     while (request := episode.take_generation()) is not None:
-        turns = [Turn("environment", _opening(episode.transcript)), *episode.transcript.turns]
-        text = teacher(episode.question, turns, request)
+        transcript = episode.transcript
+        # The chat template around the prompt is the policy's, not the writer's.
+        prompt = "\n\n".join(filter(None, (transcript.system, "".join(transcript.opening))))
+        text = writer(episode.question, [Turn("environment", prompt), *transcript.turns], request)
         tokens = np.asarray(tokenizer.encode(text), np.int32)
         episode.sampled(Sampled(tokens, np.zeros(len(tokens), np.float32), text, "stop"))
-    if episode.take_asides():
-        raise UserError(
-            f"the program of {episode.name} completes prompts beside its dialogue, and no teacher writes those: make"
-            " demonstrations of another program"
-        )
 
 
-def _opening(transcript: Transcript) -> str:
-    """What the environment said first; the chat template around it is that of the policy, not of the teacher."""
-    return "\n\n".join(filter(None, (transcript.system, "".join(transcript.opening))))
+def _refuse_completions(pending: Sequence[PendingRequest]) -> None:
+    for each in pending:
+        if isinstance(each.request, Complete):
+            raise UserError(
+                f"the program of {each.episode.name} completes prompts outside its dialogue, which teachers do not"
+                " write: make demonstrations of another program"
+            )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Errand(Generic[Asked]):
-    """A search or translation, who asked for it, and as which part of what."""
-
-    episode: RunningEpisode
-    exchange: Exchange
-    part: int
-    request: Asked
-
-
-def _search(asked: Sequence[_Errand[Retrieve]], search: Search, edit: Edit, retries: Retries) -> None:
-    answers = answer_batch(search, [each.request for each in asked], retries)
-    for each, answer in zip(asked, answers, strict=True):
-        shown = edit(each.episode.number, _found(answer, each.episode, each.request))
-        each.episode.returned(each.exchange, each.part, shown)
+def _search(searches: Sequence[tuple[PendingRequest, Retrieve]], search: Search, edit: Edit, retries: Retries) -> None:
+    answers = answer_batch(search, [request for _, request in searches], retries)
+    for (each, request), answer in zip(searches, answers, strict=True):
+        if isinstance(answer, RetrievalFailure):
+            raise UserError(
+                f"the search of {each.episode.name} for {request.queries[0]!r} failed ({answer.reason}): a"
+                " demonstration needs its passages, so fix the search and start again"
+            )
+        each.answer(edit(each.episode.number, answer))
 
 
-def _translate(asked: Sequence[_Errand[Translate]], translator: Translator | None, retries: Retries) -> None:
-    if not asked:
+def _translate(
+    translations: Sequence[tuple[PendingRequest, Translate]], translator: Translator | None, retries: Retries
+) -> None:
+    if not translations:
         return
     if translator is None:
         raise UserError(
-            f"the program of {asked[0].episode.name} translates, but its demonstrator has no translator: give it one,"
-            " as in oracle_demonstrations.translator = @LookUpTranslator()"
+            f"the program of {translations[0][0].episode.name} translates, but its demonstrator has no translator: set"
+            " oracle_demonstrations.translator = @LookUpTranslator() or another one"
         )
-    answers = answer_translations(translator, [each.request for each in asked], retries)
-    for each, answer in zip(asked, answers, strict=True):
+    answers = answer_translations(translator, [request for _, request in translations], retries)
+    for (each, request), answer in zip(translations, answers, strict=True):
         if isinstance(answer, TranslationFailure):
             raise UserError(
-                f"the translation of {each.request.text!r} for {each.episode.name} failed ({answer.reason}): a"
-                " demonstration needs it, so mend the translator and begin again"
+                f"the translation of {request.text!r} for {each.episode.name} failed ({answer.reason}): a"
+                " demonstration needs it, so fix the translator and start again"
             )
-        each.episode.returned(each.exchange, each.part, answer)
+        each.answer(answer)
 
 
-def _found(answer: Found | RetrievalFailure, episode: RunningEpisode, request: Retrieve) -> Found:
-    if isinstance(answer, RetrievalFailure):
-        raise UserError(
-            f"the search of {episode.name} for {request.queries[0]!r} failed ({answer.reason}): a demonstration needs"
-            " its passages, so mend the search and begin again"
-        )
-    return answer
+KEPT = "kept"
+CONTEXT_FULL, NO_ANSWER, WRONG = "the context was full", "no answer", "a wrong answer"
+INVALID, TOO_MANY, EMPTY = "an invalid action", "a query too many", "an empty query"
+VERDICTS = (KEPT, WRONG, NO_ANSWER, CONTEXT_FULL, INVALID, TOO_MANY, EMPTY)
+
+
+def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
+    """Returns whether each episode's answer is a golden one.
+
+    Args:
+      records: Finished episodes.
+      answer: Name of the answer reward that compares them; an answer is right if its reward is 1.
+
+    Raises:
+      UserError: there is no such answer reward.
+    """
+    if answer not in ANSWER_TERMS:
+        raise UserError(f"no answer reward is called {answer!r}: choose one of {', '.join(ANSWER_TERMS)}")
+    scores = ANSWER_TERMS[answer](
+        [each.outcome.answer for each in records], [each.question.answers for each in records]
+    )
+    return [score >= 1.0 for score in scores.tolist()]
+
+
+def verdict(record: EpisodeRecord, correct: bool) -> str:
+    """Returns `KEPT`, or the first reason why an episode is not imitated.
+
+    A demonstration has a right answer and also follows the program's format.
+    """
+    if not record.finished:
+        return CONTEXT_FULL
+    if record.outcome.answer is None:
+        return NO_ANSWER
+    if not correct:
+        return WRONG
+    if record.outcome.invalid_actions:
+        return INVALID
+    if record.outcome.counts.get("dropped_queries"):
+        return TOO_MANY
+    return EMPTY if record.outcome.counts.get("empty_queries") else KEPT

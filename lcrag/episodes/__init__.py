@@ -1,11 +1,13 @@
 """Episodes: methods written as programs, and the runner that drives many of them over the sampler's slots.
 
-Public: the requests a program yields and the `Outcome` it returns, `hierarchical_search` with its routes and
-prompts, the baselines, and `Runner`, which turns programs into `EpisodeRecord`s.
+Public: the requests that a program yields and the `Outcome` that it returns; parsing of what the policy wrote
+(`parse_action`, `answer_in`, `neutralise`); prompts and routes that programs share; what shows passages to the policy
+(`information`); the services that a runner calls (`Translator`, `Completer`); and `Runner`, which turns programs into
+`EpisodeRecord`s.
 """
 
-from lcrag.episodes.completion import Completer, SamplerCompleter
 from lcrag.episodes.context_text import Chat
+from lcrag.episodes.host_services import Completer, Retries, Search, Translated, Translator
 from lcrag.episodes.observation import STYLES, Information, information
 from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
 from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, episode_json
@@ -23,54 +25,52 @@ from lcrag.episodes.requests import (
     Translate,
     TranslationFailure,
 )
-from lcrag.episodes.retrying import Retries
-from lcrag.episodes.rollout import RolloutStatistics
 from lcrag.episodes.routing import Route, all_at_once, available_first, english_only, local_first, native_only
-from lcrag.episodes.runner import Runner
+from lcrag.episodes.runner import RolloutStatistics, Runner, completion_of
 from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action
-from lcrag.episodes.translation import Translated, Translator
 
 __all__ = [
+    "Chat",
+    "Completer",
+    "Retries",
+    "Search",
+    "Translated",
+    "Translator",
+    "STYLES",
+    "Information",
+    "information",
     "PROMPTS",
     "RETHINK",
-    "STYLES",
-    "Answer",
-    "Chat",
+    "opening_prompt",
+    "EpisodeRecord",
+    "SideCompletion",
+    "Turn",
+    "episode_json",
     "Complete",
-    "Completer",
     "Completion",
     "ContextFull",
-    "EpisodeRecord",
     "Generate",
-    "Information",
-    "Invalid",
     "Observe",
     "Outcome",
     "Program",
     "Request",
     "RetrievalFailure",
     "Retrieve",
-    "Retries",
-    "RolloutStatistics",
-    "Route",
-    "Runner",
-    "SamplerCompleter",
-    "SearchAction",
-    "SideCompletion",
     "Translate",
-    "Translated",
     "TranslationFailure",
-    "Translator",
-    "Turn",
+    "Route",
     "all_at_once",
-    "answer_in",
     "available_first",
     "english_only",
-    "episode_json",
-    "information",
     "local_first",
     "native_only",
+    "RolloutStatistics",
+    "Runner",
+    "completion_of",
+    "Answer",
+    "Invalid",
+    "SearchAction",
+    "answer_in",
     "neutralise",
-    "opening_prompt",
     "parse_action",
 ]

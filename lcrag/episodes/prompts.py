@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import UserError
+from lcrag.errors import choose
 
 RETHINK = "My action is not correct. Let me rethink."
 
@@ -20,26 +20,36 @@ _SEARCH_R1 = (
 
 
 def answer_language(question: Question) -> str:
-    """The language the answer is wanted in: the question's own, or in pivot coupling the native one.
+    """Returns the language the answer is wanted in: the question's own, or in pivot coupling the native one.
 
-    A pivot version of a question is asked in another language and names the wanted one in
-    `extra["answer_language"]`.
+    A pivot version of a question is asked in another language and names the wanted one in `extra["answer_language"]`.
     """
     return question.extra.get("answer_language", question.language)
 
 
 def search_r1(question: Question) -> str:
-    """Search-R1 (Jin et al., 2025), table 1, with the wanted language as LcRL names it.
+    """Returns the prompt of Search-R1 (Jin et al., 2025, table 1), with the wanted language as LcRL names it.
 
     Raises:
-      UserError: a language that `lcrag.data.languages` does not know.
+      UserError: `lcrag.data.languages` does not know the language.
     """
     wanted = language_of(answer_language(question))
     return _SEARCH_R1.format(wanted=wanted.name, example=wanted.example, question=neutralise(question.text))
 
 
+def user_message(question: Question) -> str:
+    """Returns the question as a chat message; if the answer is not wanted in English, it names the language.
+
+    Raises:
+      UserError: `lcrag.data.languages` does not know the language.
+    """
+    wanted = answer_language(question)
+    note = "" if wanted == "en" else f" The answer must be in {language_of(wanted).name}."
+    return f"{neutralise(question.text)}{note}\n"
+
+
 def atlas(question: Question) -> str:
-    """The tiny policy's prompt: the question on a line; the wanted language's code behind it where it is another."""
+    """Returns the tiny policy's prompt: the question, and the code of the wanted language if it is another one."""
     wanted = answer_language(question)
     mark = "" if wanted == question.language else f" [{wanted}]"
     return f"{neutralise(question.text)}{mark}\n"
@@ -54,6 +64,4 @@ def opening_prompt(name: str, question: Question, prompts: Mapping[str, Callable
     Raises:
       UserError: `prompts` has none of this name.
     """
-    if name not in prompts:
-        raise UserError(f"there is no prompt {name!r}: choose one of {', '.join(prompts)}")
-    return prompts[name](question)
+    return choose(prompts, name, "prompt")(question)

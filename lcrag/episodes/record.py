@@ -1,4 +1,4 @@
-"""What an episode leaves behind: one truth per token, and its form as a line of JSON."""
+"""What an episode leaves: its transcript while it runs, its record, and the record as a line of JSON."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,14 +8,16 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
 from lcrag.data.questions import Question
+from lcrag.episodes.context_text import PlacedText
 from lcrag.episodes.requests import Outcome
+from lcrag.sampling import Sampled
 
 PROMPT_TURN = -1
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A stretch of the dialogue by one side."""
+    """A piece of the dialogue by one side."""
 
     by: Literal["policy", "environment"]
     text: str
@@ -23,13 +25,13 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class SideCompletion:
-    """What was completed beside the dialogue.
+    """A completion outside the dialogue.
 
     Attributes:
-      model: Who completed it; None: the policy.
-      prompt: What it was asked, in the chat template if one was used.
-      text: What it wrote.
-      tokens: How many it sampled.
+      model: Name of the model that completed; None: the policy.
+      prompt: The prompt, in the chat template if one was used.
+      text: The completion.
+      tokens: Number of sampled tokens.
     """
 
     model: str | None
@@ -40,29 +42,29 @@ class SideCompletion:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodeRecord:
-    """One finished episode; its arrays are equally long, a place for each token of the context.
+    """One finished episode; its arrays have one element per token of the context.
 
     Attributes:
-      question: What was asked.
-      prompt: The environment's opening text, before the policy's first token, in the chat template if one was used.
-      turns: What followed it.
+      question: The question.
+      prompt: The environment's text before the policy's first token, in the chat template if one was used.
+      turns: The turns after the prompt.
       tokens: Ids as they stood in the context; sampled ids were never decoded and encoded again.
-      by_policy: Whether the policy sampled the token (end-of-sequence and what its last token holds
-        beyond the stop string included).
+      by_policy: Whether the policy sampled the token (includes end-of-sequence and what the last token holds
+        beyond the stop string).
       log_probabilities: Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
       turn: Index into `turns`; -1 in the prompt.
       policy_version: Version of the parameters that sampled it.
-      outcome: What the program came to.
-      counts: searches (queries asked), retrieval_rounds (times that the program waited for some), retrieval_failures
+      outcome: What the program returned.
+      counts: searches (queries), retrieval_rounds (times that the program waited for searches), retrieval_failures
         (requests that failed after every retry), generations, policy_tokens, length_stops (generations that ended
         without a stop), context_full (1 if the context had no room for the next observation or generation),
-        completions and completion_tokens (beside the dialogue, by the policy or another model; not among the
-        generations and the policy_tokens), and what the program counted.
-      finished: Whether the program ran to its own end; False: the context was full.
-      episode: The number that names its random stream.
-      completions: What was completed beside the dialogue, in the order asked; never trained on.
+        completions and completion_tokens (outside the dialogue, by any model; not among generations and
+        policy_tokens), and what the program counted.
+      finished: Whether the program ended by itself; False: the context was full.
+      episode: Number that names the episode's random stream.
+      completions: Completions outside the dialogue, in the order requested; never trained on.
       opening: The texts of the prompt as the program wrote them, without a chat template.
-      system: The program's instructions, which stand in the prompt too.
+      system: The program's instructions, which the prompt contains too.
     """
 
     question: Question
@@ -84,23 +86,23 @@ class EpisodeRecord:
     def __post_init__(self):
         lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
         if len(lengths) != 1:
-            raise ValueError(f"the arrays of an episode must be equally long, not {sorted(lengths)}")
+            raise ValueError(f"the arrays of an episode must have equal lengths, not {sorted(lengths)}")
 
 
 def episode_json(
     record: EpisodeRecord, *, group: str | int | None = None, rewards: Mapping[str, SupportsFloat] | None = None
 ) -> dict[str, Any]:
-    """The episode as one object of `episodes/step_<n>.jsonl`.
+    """Returns the episode as one object of `episodes/step_<n>.jsonl`.
 
     Args:
       record: The episode.
-      group: Names the group whose baseline it shares; by default the question across languages.
+      group: Name of the group whose baseline it shares; by default the question across languages.
       rewards: Its reward by term.
     """
     outcome = dataclasses.asdict(record.outcome)
     opening = {"opening": list(record.opening)} if "".join(record.opening) not in ("", record.prompt) else {}
     system = {"system": record.system} if record.system else {}
-    beside = {"completions": [dataclasses.asdict(each) for each in record.completions]} if record.completions else {}
+    completions = [dataclasses.asdict(each) for each in record.completions]
     return {
         "question_id": record.question.id,
         "dataset": record.question.dataset,
@@ -111,9 +113,55 @@ def episode_json(
         **system,
         **opening,
         "turns": [dataclasses.asdict(turn) for turn in record.turns],
-        **beside,
+        **({"completions": completions} if completions else {}),
         "answer": record.outcome.answer,
         "outcome": outcome | {"finished": record.finished, "counts": dict(record.counts)},
         "rewards": {name: float(value) for name, value in (rewards or {}).items()},
         "policy_version": record.policy_version,
     }
+
+
+class Transcript:
+    """Collects the texts and tokens of a running episode."""
+
+    def __init__(self):
+        self.prompt = ""
+        self.opening: list[str] = []
+        self.system: str | None = None
+        self.turns: list[Turn] = []
+        self.length = 0
+        self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []
+
+    def observe(self, placed: PlacedText) -> None:
+        """Adds environment text; before the policy's first turn it belongs to the prompt."""
+        if self.turns:
+            self.turns.append(Turn("environment", placed.text))
+        else:
+            self.prompt += placed.text
+            self.opening.append(placed.written)
+            self.system = self.system or placed.system
+        self._add(np.asarray(placed.tokens, np.int32), None, len(self.turns) - 1 if self.turns else PROMPT_TURN)
+
+    def generate(self, sampled: Sampled) -> None:
+        """Adds a turn that the policy sampled."""
+        self.turns.append(Turn("policy", sampled.text))
+        self._add(np.asarray(sampled.tokens, np.int32), sampled.log_probabilities, len(self.turns) - 1)
+
+    def _add(self, tokens: np.ndarray, log_probabilities: np.ndarray | None, turn: int) -> None:
+        self._pieces.append((tokens, log_probabilities, turn))
+        self.length += len(tokens)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
+        pieces = self._pieces
+        scored = [(np.zeros(len(tokens)) if scores is None else scores) for tokens, scores, _ in pieces]
+        return {
+            "tokens": _joined([tokens for tokens, _, _ in pieces], np.int32),
+            "by_policy": _joined([np.full(len(tokens), scores is not None) for tokens, scores, _ in pieces], np.bool_),
+            "log_probabilities": _joined(scored, np.float32),
+            "turn": _joined([np.full(len(tokens), turn) for tokens, _, turn in pieces], np.int32),
+        }
+
+
+def _joined(pieces: list[np.ndarray], dtype) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *pieces], dtype=dtype, casting="unsafe")

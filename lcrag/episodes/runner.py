@@ -1,26 +1,62 @@
-"""Runs episode programs: composes slots, search and tokenizer, and turns what happened into records."""
+"""Runs episode programs over a sampler's slots, and returns their records.
 
+One pass of the loop: free slots take waiting completions and episodes (a shared opening is prefilled once and forked);
+everything observed is appended in one call; generations begin; waiting searches, translations and requests to other
+models leave in one batch each on a host thread; the device decodes a block; programs continue with the answers. What
+an episode samples depends on its own context and number only, never on its slot, its neighbours, or how long a search
+takes. This holds up to rounding, which varies with the shapes in which slots are served together; if each pass also
+waits for its searches, the shapes repeat too, bit for bit.
+"""
+
+import codecs
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from typing import Any, TypeAlias
 
 from lcrag.data.questions import Question
-from lcrag.episodes.batched_search import Search, answer_batch
-from lcrag.episodes.completion import Completer
 from lcrag.episodes.context_text import Chat, ContextTokenizer
-from lcrag.episodes.exchange import Stream
-from lcrag.episodes.host_worker import HostWorker
-from lcrag.episodes.live import RunningEpisode
+from lcrag.episodes.host_services import (
+    Completer,
+    HostWorker,
+    Retries,
+    Search,
+    Translator,
+    answer_batch,
+    answer_translations,
+)
 from lcrag.episodes.record import EpisodeRecord
-from lcrag.episodes.requests import TRANSLATION, Complete, Generate, Program
-from lcrag.episodes.retrying import Retries
-from lcrag.episodes.rollout import Progress, Rollout, RolloutStatistics, Serving, no_translator
-from lcrag.episodes.translation import Translator, answer_translations
+from lcrag.episodes.requests import TRANSLATION, Complete, Completion, Generate, Program, Retrieve, Translate
+from lcrag.episodes.running_episode import PendingRequest, RunningEpisode, Stream
+from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer
-from lcrag.sampling.continuation import SlotSampler
-from lcrag.sampling.generation import Generation
+from lcrag.sampling import Sampled, SamplingParameters, SlotSampler
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+@dataclasses.dataclass
+class RolloutStatistics:
+    """Statistics of one run.
+
+    Attributes:
+      seconds: Wall time.
+      retrieval_wait_seconds: Part of it in which the device only waited for a search, a translation or another model.
+      retrieval_batches: Batched search calls.
+      prefills: Openings that were prefilled.
+      forks: Openings that were copied from a prefilled one.
+      evictions: Episodes that gave their slot to a completion.
+    """
+
+    seconds: float = 0.0
+    retrieval_wait_seconds: float = 0.0
+    retrieval_batches: int = 0
+    prefills: int = 0
+    forks: int = 0
+    evictions: int = 0
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -29,22 +65,21 @@ class Runner:
 
     Attributes:
       sampler: The device slots.
-      tokenizer: Encodes what the environment writes; the sampler's own.
+      tokenizer: The sampler's tokenizer; encodes what the environment writes.
       search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
         another thread.
-      max_tokens: Of a generation or completion that names no limit itself.
-      temperature: Of a generation that names none itself.
-      top_p: Of a generation that names none itself.
+      max_tokens: Limit of a generation or completion that names none itself.
+      temperature: Temperature of a generation or completion that names none itself.
+      top_p: Nucleus mass of a generation or completion that names none itself.
       seed: With an episode's number, names its random stream.
       chat: How the opening prompt is put to a model whose tokenizer has a chat template.
-      answer_room: Tokens of the context kept free behind every observation.
-      wait_for_searches: Hold the device back where a search, a translation or another model takes longer than the
-        block decoded meanwhile, so that a run can be repeated bit for bit; without it the device goes on, and results
-        differ by rounding.
-      retries: How a failing search or translation is tried again.
-      translator: Makes the translations that programs ask for, called on a thread of its own; None: there is none, and
-        a program that offers the policy translation is refused.
-      completers: Models other than the policy that a program may ask by name, each called on a thread of its own.
+      answer_room: Tokens of the context kept free after every observation.
+      wait_for_searches: Wait for searches, translations and other models at the end of each pass: a run can then be
+        repeated bit for bit. Without it the device goes on decoding, and results differ by rounding.
+      retries: How a failing search or translation is retried.
+      translator: Makes the translations that programs request, on its own thread; None: a program that offers the
+        policy translation is refused.
+      completers: Models other than the policy that a program may name, each called on its own thread.
       statistics: Of the latest run.
 
     Raises:
@@ -90,33 +125,34 @@ class Runner:
           The records, in the order of `programs`.
 
         Raises:
-          UserError: a prompt does not fit the context or offers a tool that is not there (before anything is sampled),
-            or a search or a model was asked for that does not exist.
+          UserError: a prompt does not fit the context or offers a tool that the runner lacks (before anything is
+            sampled), or a program requested a search or a model that does not exist.
         """
         started = time.monotonic()
         self.statistics = RolloutStatistics()
         episodes = self._start(programs)
-        serving = self._serving()
+        self._workers, self._scheduler = self._make_workers(), SlotScheduler(self.sampler.slots)
+        self._finished, self._total, self._progress = 0, len(episodes), progress
         try:
-            Rollout(serving, episodes, self.statistics, progress).run()
+            self._serve(episodes)
         finally:
-            for worker in serving.workers:
+            for worker in self._workers.values():
                 worker.close()
             self.sampler.free(range(self.sampler.slots))
-            self.statistics.retrieval_batches = serving.searches.batches
+            self.statistics.retrieval_batches = self._workers[Retrieve].batches
             self.statistics.seconds = time.monotonic() - started
         return [episode.record(policy_version) for episode in episodes]
 
     def check(self, programs: Sequence[tuple[Question, Program, int]]) -> None:
-        """Runs programs up to the first thing they wait for, and no further.
+        """Runs programs up to the first request that they wait for, and no further.
 
         Raises:
-          UserError: a prompt does not fit the context, or offers a tool that is not there.
+          UserError: a prompt does not fit the context, or offers a tool that the runner lacks.
         """
         self._start(programs)
 
     def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[RunningEpisode]:
-        """All programs start before anything is sampled, so that a bad prompt costs nothing."""
+        """Starts all programs; nothing is sampled before, so a bad prompt costs nothing."""
         tokenizer = ContextTokenizer(self.tokenizer, self.chat)
         episodes = [
             RunningEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
@@ -125,24 +161,94 @@ class Runner:
         for episode in episodes:
             episode.start()
             if TRANSLATION in episode.offered and self.translator is None:
-                raise no_translator(episode)
+                raise _missing_translator(episode)
         return episodes
 
-    def _serving(self) -> Serving:
+    def _make_workers(self) -> dict[type | str, HostWorker[PendingRequest]]:
+        """Returns a worker for each type of request or, where a model is named, for each name."""
         search = functools.partial(answer_batch, self.search, retries=self.retries)
-        translate = self.translator and functools.partial(answer_translations, self.translator, retries=self.retries)
-        return Serving(
-            sampler=self.sampler,
-            tokenizer=self.tokenizer,
-            settings=self._settings,
-            searches=HostWorker("retrieval", search),
-            translations=HostWorker("translation", translate) if translate else None,
-            models={name: HostWorker(name, completer) for name, completer in self.completers.items()},
-            wait=self.wait_for_searches,
-        )
+        workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search)}
+        if self.translator is not None:
+            translate = functools.partial(answer_translations, self.translator, retries=self.retries)
+            workers[Translate] = HostWorker("translation", translate)
+        return workers | {name: HostWorker(name, completer) for name, completer in self.completers.items()}
 
-    def _settings(self, request: Generate | Complete, stream: Stream) -> Generation:
-        return Generation(
+    def _serve(self, episodes: Sequence[RunningEpisode]) -> None:
+        """Serves started episodes, in this order, to their end."""
+        for episode in episodes:
+            self._dispatch(episode)
+        while self._finished < self._total:
+            self._make_room()
+            self._begin_generations(self._scheduler.admit())
+            for worker in self._workers.values():
+                worker.start()
+            if self.sampler.running:
+                self._decode()
+            self._wait(idle=not self.sampler.running and self._scheduler.stuck)
+            for worker in self._workers.values():
+                for pending, answer in worker.collect():
+                    self._answer(pending, answer)
+
+    def _dispatch(self, episode: RunningEpisode) -> None:
+        """Passes on what an episode requests now."""
+        for pending in episode.take_pending():
+            self._submit(pending)
+        if episode.outcome is not None:
+            self._finish(episode)
+        elif (generate := episode.take_generation()) is not None:
+            self._scheduler.ask(episode, generate)
+
+    def _submit(self, pending: PendingRequest) -> None:
+        request = pending.request
+        if not isinstance(request, Complete):
+            if type(request) not in self._workers:
+                raise _missing_translator(pending.episode)
+            self._workers[type(request)].ask(pending, request)
+        elif request.model is None:
+            self._scheduler.ask(CompletionContext(pending, self.sampler.context), request)
+        elif request.model in self._workers:
+            prompt = pending.opening.text
+            self._workers[request.model].ask(pending, (prompt, self._generation(request, pending.stream)))
+        else:
+            raise UserError(
+                f"the program of {pending.episode.name} asks the model {request.model!r}, but the runner has"
+                f" {', '.join(self.completers) or 'none'} besides the policy: add it to Runner.completers"
+            )
+
+    def _finish(self, episode: RunningEpisode) -> None:
+        self._scheduler.drop(episode)
+        if episode.slot is not None:
+            self.sampler.free([self._scheduler.leave(episode)])
+        self._finished += 1
+        if self._progress is not None:
+            self._progress(self._finished, self._total)
+
+    def _make_room(self) -> None:
+        if slots := self._scheduler.make_room():
+            self.statistics.evictions += len(slots)
+            self.sampler.free(slots)
+
+    def _begin_generations(self, forks: Mapping[int, Sequence[int]]) -> None:
+        owners, ready = self._scheduler.owners, self._scheduler.ready
+        if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
+            self.sampler.append(unsent)
+        for source, targets in forks.items():
+            self.statistics.prefills += 1
+            self.statistics.forks += len(targets)
+            if targets:
+                self.sampler.fork(source, targets)
+        if ready:
+            generations = {slot: self._generation(request, owners[slot].stream) for slot, request in ready.items()}
+            self.sampler.begin(
+                {
+                    slot: dataclasses.replace(each, max_tokens=min(each.max_tokens, owners[slot].room_tokens))
+                    for slot, each in generations.items()
+                }
+            )
+            ready.clear()
+
+    def _generation(self, request: Generate | Complete, stream: Stream) -> SamplingParameters:
+        return SamplingParameters(
             stop=request.stop,
             max_tokens=self.max_tokens if request.max_tokens is None else request.max_tokens,
             temperature=self.temperature if request.temperature is None else request.temperature,
@@ -150,3 +256,59 @@ class Runner:
             seed=stream.seed(self.seed),
             episode=stream.episode,
         )
+
+    def _decode(self) -> None:
+        for slot, sampled in self.sampler.decode().items():
+            owner = self._scheduler.owners[slot]
+            if isinstance(owner, CompletionContext):
+                self.sampler.free([self._scheduler.leave(owner)])
+                self._answer(owner.pending, completion_of(sampled, self.tokenizer))
+            else:
+                owner.sampled(sampled)
+                self._dispatch(owner)
+
+    def _wait(self, *, idle: bool) -> None:
+        """Waits for every running batch of the workers, or, where the run does not wait and is idle, for the first."""
+        running = [worker.future for worker in self._workers.values() if worker.future is not None]
+        if running and (idle or self.wait_for_searches):
+            started = time.monotonic()
+            futures.wait(
+                running, return_when=futures.ALL_COMPLETED if self.wait_for_searches else futures.FIRST_COMPLETED
+            )
+            self.statistics.retrieval_wait_seconds += time.monotonic() - started
+
+    def _answer(self, pending: PendingRequest, answer: Any) -> None:
+        """Answers a request, unless its episode has ended because its context was full."""
+        if pending.episode.outcome is None:
+            pending.answer(answer)
+            self._dispatch(pending.episode)
+
+
+def _missing_translator(episode: RunningEpisode) -> UserError:
+    return UserError(
+        f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
+        " Runner.translator, with a file of gin/translator for example"
+    )
+
+
+def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:
+    """Returns a finished generation as programs see it."""
+    ids = sampled.tokens.tolist()
+    return Completion(
+        text=sampled.text,
+        finish_reason=sampled.finish_reason,
+        tokens=len(ids),
+        pieces=_pieces(ids, tokenizer, ends=sampled.finish_reason == "eos"),
+        log_probabilities=tuple(sampled.log_probabilities.tolist()),
+    )
+
+
+def _pieces(ids: Sequence[int], tokenizer: Tokenizer, *, ends: bool) -> tuple[str, ...]:
+    """Returns the text of each token; a character spread over several belongs to the last; end-of-sequence is empty."""
+    written = ids[:-1] if ends else ids
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    pieces = [
+        decoder.decode(tokenizer.decode_bytes([token]), final=place == len(written) - 1)
+        for place, token in enumerate(written)
+    ]
+    return (*pieces, "") if ends else tuple(pieces)

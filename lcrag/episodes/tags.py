@@ -72,6 +72,7 @@ def _bracketed(match: re.Match[str]) -> str:
         return f"[{content}]"
     return "[" if match["left"] else "]"
 
+
 @dataclasses.dataclass(frozen=True)
 class SearchAction:
     """The policy asks for passages about `query`."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lcrag.episodes import Translated
-from lcrag.models.endpoint import LOCAL, EndpointCompleter
+from lcrag.models.completers import LOCAL, EndpointCompleter
 from lcrag.models.model_translator import ModelTranslator
 
 

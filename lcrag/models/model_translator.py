@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 
 from lcrag.data.languages import LANGUAGES
-from lcrag.episodes.completion import Completer
+from lcrag.episodes.host_services import Completer, Translated
 from lcrag.episodes.requests import TranslationFailure
-from lcrag.episodes.translation import Translated
 from lcrag.errors import UserError
-from lcrag.sampling.generation import Generation
+from lcrag.sampling import SamplingParameters
 
 _PROMPT = (
     "Translate the text{source} to {target}. Keep numbers, dates, mathematical notation and the letters of options"
@@ -59,8 +58,8 @@ class ModelTranslator:
             missing = [place for place in missing if isinstance(answers[place], TranslationFailure)]
         return answers
 
-    def _generation(self, attempt: int, place: int) -> Generation:
-        return Generation(
+    def _generation(self, attempt: int, place: int) -> SamplingParameters:
+        return SamplingParameters(
             stop=_STOP,
             max_tokens=self._max_tokens,
             temperature=self._temperature if attempt else 0.0,

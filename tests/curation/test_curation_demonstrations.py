@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from lcrag.curation.endpoint_teacher import EndpointTeacher, messages, with_stop
-from lcrag.curation.playing import play
-from lcrag.curation.verdicts import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, right, verdict
+from lcrag.curation.playing import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, play, right, verdict
+from lcrag.curation.text_writers import EndpointTeacher, messages, with_stop
 from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
@@ -14,17 +13,19 @@ from lcrag.data.rows import BadRows
 from lcrag.episodes import Chat, Generate, Turn, episode_json
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.program import rag_r1
-from lcrag.methods.rag_r1.segmentation import (
+from lcrag.methods.rag_r1.curation import (
     INFORMATION_ANSWER,
     INFORMATION_SEARCH,
     KINDS,
     QUESTION_ANSWER,
     QUESTION_SEARCH,
+    Selected,
     segments,
+    select,
+    split,
 )
-from lcrag.methods.rag_r1.selection import Selected, question_row, select, split
-from lcrag.models.endpoint import ChatEndpoint
+from lcrag.methods.rag_r1.program import rag_r1
+from lcrag.models.completers import ChatEndpoint
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
 
@@ -139,7 +140,7 @@ def test_the_split_keeps_versions_of_a_question_together(tmp_path):
     assert len(validation) == 4 and len(train) == 76
     assert not {each.question.id for each in train} & {each.question.id for each in validation}
     path = tmp_path / "train.jsonl"
-    path.write_text("".join(json.dumps(question_row(each)) + "\n" for each in train))
+    path.write_text("".join(json.dumps(each.row()) + "\n" for each in train))
     read = jsonl_questions([path], dataset="d", bad_rows=BadRows())
     assert [(each.id, each.language, each.answers) for each in read] == [
         (each.question.id, each.question.language, each.question.answers) for each in train

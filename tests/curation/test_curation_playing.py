@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from lcrag.curation.golden_answers import GoldenAnswers, misread
 from lcrag.curation.playing import play
+from lcrag.curation.text_writers import GoldenAnswers, misread
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.episodes.context_text import ContextTokenizer

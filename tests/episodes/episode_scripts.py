@@ -7,7 +7,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Runner
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.retrieval.passages import Hit
-from lcrag.sampling import Generation
+from lcrag.sampling import SamplingParameters
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
@@ -26,7 +26,7 @@ def search(queries: list[str], languages: list[str], passages: int) -> list[list
     return [[hit(query, language)] * passages for query, language in zip(queries, languages, strict=True)]
 
 
-def fickle(context: str, generation: Generation) -> str:
+def fickle(context: str, generation: SamplingParameters) -> str:
     """Searches, answers, rambles or stops, as the episode's own random stream says."""
     choose = random.Random(f"{generation.seed} {generation.episode} {context}")
     return choose.choice(

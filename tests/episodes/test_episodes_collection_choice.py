@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.episodes import collection_choice as choices
+from lcrag.episodes import routing as choices
 
 
 def asked(language, name="q"):

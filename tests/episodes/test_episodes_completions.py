@@ -18,7 +18,6 @@ from lcrag.episodes import (
     Outcome,
     Retrieve,
     Runner,
-    SamplerCompleter,
     SideCompletion,
     episode_json,
     information,
@@ -26,8 +25,9 @@ from lcrag.episodes import (
 from lcrag.errors import UserError
 from lcrag.methods.baselines.d_rag import d_rag
 from lcrag.methods.baselines.rag import rag
+from lcrag.models.completers import SamplerCompleter
 from lcrag.policy import initialise, log_probabilities
-from lcrag.sampling import Sampler
+from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
@@ -190,7 +190,7 @@ def test_log_probabilities_are_those_of_the_model():
     """What FLARE reads as confidence, against a plain forward pass."""
     tokenizer, config = tiny_tokenizer(), tiny_config()
     params = initialise(config, jax.random.key(0))
-    sampler = Sampler(config, params, tokenizer, slots=2, context=64, block=8, append_tokens=(32,))
+    sampler = Sampler(config, params, tokenizer, SamplerConfig(slots=2, context=64, block=8, append_tokens=(32,)))
     answers, sampled = [], []
     decode = sampler.decode
     sampler.decode = lambda: (finished := decode(), sampled.extend(finished.values()))[0]
@@ -328,7 +328,12 @@ def test_another_model_is_asked_in_batches():
 def test_a_model_on_this_machine_has_its_own_architecture_and_tokenizer():
     tokenizer = tiny_tokenizer()
     config = tiny_config(family="llama", layers=1, width=16)
-    own = Sampler(config, initialise(config, jax.random.key(1)), tokenizer, slots=3, context=64, append_tokens=(32,))
+    own = Sampler(
+        config,
+        initialise(config, jax.random.key(1)),
+        tokenizer,
+        SamplerConfig(slots=3, context=64, append_tokens=(32,)),
+    )
     reader = SamplerCompleter(own, tokenizer, Chat())
     one, two = (
         runner(noisy, slots=slots, completers={"reader": reader}, max_tokens=6).run(asked_models(7)) for slots in (2, 7)

@@ -7,7 +7,7 @@ import pytest
 from episode_scripts import fickle, lcrl_programs, runner
 
 from lcrag.episodes import EpisodeRecord, Outcome, episode_json
-from lcrag.episodes.admission import Admission, plan_admissions
+from lcrag.episodes.slot_scheduler import Admission, plan_admissions
 
 
 def test_the_line_of_json():

@@ -8,7 +8,7 @@ from episode_scripts import lcrl_programs, search, slow
 
 from lcrag.episodes import Generate, Observe, Outcome, Retrieve, Runner, information
 from lcrag.policy import initialise, log_probabilities
-from lcrag.sampling import Sampler
+from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 
 
@@ -19,7 +19,9 @@ def params():
 
 def rollout(params, *, slots: int, search=search):
     tokenizer = tiny_tokenizer()
-    sampler = Sampler(tiny_config(), params, tokenizer, slots=slots, context=192, block=8, append_tokens=(64,))
+    sampler = Sampler(
+        tiny_config(), params, tokenizer, SamplerConfig(slots=slots, context=192, block=8, append_tokens=(64,))
+    )
     runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, max_tokens=12, seed=3)
     return runner.run([(asked, read_twice(asked), number) for asked, _, number in lcrl_programs(10)])
 

@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 import lcrag
 from lcrag.errors import UserError
 from lcrag.methods.r_search.evidence_reader import EvidenceReader
-from lcrag.models.endpoint import ChatEndpoint, EndpointCompleter
-from lcrag.sampling import Generation
+from lcrag.models.completers import ChatEndpoint, EndpointCompleter
+from lcrag.sampling import SamplingParameters
 from lcrag.testing.local_server import served
 
 
@@ -82,7 +82,10 @@ def endpoint(server):
     return f"{url}/{len(models) - 1}/v1", models[-1]
 
 
-ASKED = [(f"prompt {number}", Generation(max_tokens=7, temperature=0.1, seed=3, episode=number)) for number in range(9)]
+ASKED = [
+    (f"prompt {number}", SamplingParameters(max_tokens=7, temperature=0.1, seed=3, episode=number))
+    for number in range(9)
+]
 
 
 def test_a_batch_is_completed_in_order_and_not_all_at_once(endpoint):
@@ -93,7 +96,7 @@ def test_a_batch_is_completed_in_order_and_not_all_at_once(endpoint):
     assert 1 < model.most <= 3
     assert {(body["temperature"], body["max_tokens"]) for body in model.asked} == {(0.1, 7)}
     assert len({body["seed"] for body in model.asked}) == len(ASKED)
-    stopped = EndpointCompleter("good", url)([("ab", Generation(max_tokens=7, stop=("</answer>",)))])
+    stopped = EndpointCompleter("good", url)([("ab", SamplingParameters(max_tokens=7, stop=("</answer>",)))])
     assert (stopped[0].text, stopped[0].finish_reason) == ("ba</answer>", "stop")
 
 

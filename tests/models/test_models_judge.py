@@ -4,7 +4,7 @@ import pytest
 
 from lcrag.episodes.requests import Completion
 from lcrag.errors import UserError
-from lcrag.models.judge import CompletionJudge
+from lcrag.models.completers import CompletionJudge
 
 
 def test_the_first_attempt_is_greedy_and_later_ones_differ():

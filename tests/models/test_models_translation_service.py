@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from lcrag.episodes import Retries, Translate, TranslationFailure
-from lcrag.episodes.translation import answer_translations
+from lcrag.episodes.host_services import answer_translations
 from lcrag.errors import UserError
 from lcrag.models.remote_translator import RemoteTranslator
 from lcrag.models.translation_service import TranslationEndpoint, TranslationLimits

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lcrag.episodes.batched_search import Retries, answer_batch
+from lcrag.episodes.host_services import Retries, answer_batch
 from lcrag.episodes.requests import RetrievalFailure, Retrieve
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections

@@ -23,12 +23,12 @@ from lcrag.app.runs.same_run import first_difference
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Runner
-from lcrag.episodes.noting import NotedSearch, noting_searches
+from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, place_tables, read_rows, to_rich, write_rows
 from lcrag.evaluation import evaluate as evaluate_answers
-from lcrag.evaluation.tables import METRIC_NAMES
-from lcrag.methods.globalrag.plan_diversity import diversity_rows
+from lcrag.evaluation.metrics import METRIC_NAMES
+from lcrag.methods.globalrag.analysis import diversity_rows
 from lcrag.methods.translate_r1.tool_rates import CALLS
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
@@ -148,8 +148,8 @@ class Evaluation:
             self.run(folder, label, runner, program, dataclasses.replace(policy, name=reference), **options)
 
     def _ask(self, runner: Runner, program: ProgramOf, title: str, console: Console) -> list[Answered]:
-        noted: list[list[NotedSearch]] = [[] for _ in self.questions]
-        programs = [(q, noting_searches(program(q), noted[n]), n) for n, q in enumerate(self.questions)]
+        noted: list[list[LoggedSearch]] = [[] for _ in self.questions]
+        programs = [(q, log_searches(program(q), noted[n]), n) for n, q in enumerate(self.questions)]
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(title, total=len(programs))
             records = runner.run(programs, progress=lambda done, _: progress.update(task, completed=done))
@@ -169,7 +169,7 @@ def _inference_times(rows: Sequence[Row], seconds: float) -> list[Row]:
     return [dataclasses.replace(row, metric=metric, value=seconds, standard_error=math.nan) for row in whole]
 
 
-def _answered(record: EpisodeRecord, searches: Sequence[NotedSearch], reward: float | None) -> Answered:
+def _answered(record: EpisodeRecord, searches: Sequence[LoggedSearch], reward: float | None) -> Answered:
     question, extra = record.question, record.question.extra
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:
@@ -200,7 +200,7 @@ def _answered(record: EpisodeRecord, searches: Sequence[NotedSearch], reward: fl
     )
 
 
-def _passages(searches: Sequence[NotedSearch]) -> Iterator[str]:
+def _passages(searches: Sequence[LoggedSearch]) -> Iterator[str]:
     return (f"{passage.title} {passage.text}" for search in searches for passage in search.passages)
 
 

@@ -9,7 +9,7 @@ from lcrag.data import constructed, global_mmlu, mgsm, tiers
 from lcrag.data.files import dataset_folder
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.models.judge import CompletionJudge
+from lcrag.models.completers import CompletionJudge
 from lcrag.models.lookup import LookUpTranslator
 
 gin.external_configurable(CompletionJudge, module="lcrag.episodes")

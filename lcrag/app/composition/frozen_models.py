@@ -9,9 +9,9 @@ from jax.sharding import Mesh
 
 from lcrag.app.composition.components import resolved_folder
 from lcrag.app.composition.computation import DEFAULT_COMPUTATION, Computation
-from lcrag.episodes import Chat, Completer, Completion, SamplerCompleter
+from lcrag.episodes import Chat, Completer, Completion
 from lcrag.methods.r_search.evidence_reader import EvidenceReader
-from lcrag.models.endpoint import EndpointCompleter
+from lcrag.models.completers import EndpointCompleter, SamplerCompleter
 from lcrag.policy import load_hugging_face, load_tokenizer, read_config
 from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters

@@ -14,8 +14,8 @@ from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
-from lcrag.episodes.collection_choice import CollectionChoice, every_collection
 from lcrag.episodes.prompts import answer_language
+from lcrag.episodes.routing import CollectionChoice, every_collection
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.methods.translate_r1.tool_rates import tool_rates

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes import Program, collection_choice, routing
+from lcrag.episodes import Program, routing
 from lcrag.learning import Critic, Layout, PolicyGradient, Supervised
 from lcrag.learning.optimizers import adamw
 from lcrag.methods import baselines
@@ -22,7 +22,7 @@ from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.lcrl import hierarchical_search, language_coupled
-from lcrag.methods.r_search.answer_from_evidence import answer_from_evidence
+from lcrag.methods.r_search.evidence_reader import answer_from_evidence
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.r_search.rewards import r_search_reward
 from lcrag.methods.rag_r1.program import rag_r1
@@ -118,12 +118,12 @@ for _route in (
     routing.english_only,
     routing.local_first,
     routing.native_only,
-    collection_choice.english_collection,
-    collection_choice.every_collection,
-    collection_choice.native_and_english,
-    collection_choice.native_collection,
-    collection_choice.native_english_and_high,
+    routing.english_collection,
+    routing.every_collection,
+    routing.native_and_english,
+    routing.native_collection,
+    routing.native_english_and_high,
 ):
     gin.register(_route, module="lcrag.episodes")
-for _choice in (collection_choice.chosen_collections, collection_choice.largest_collections):
+for _choice in (routing.chosen_collections, routing.largest_collections):
     configurable_settings(_choice)

@@ -14,18 +14,18 @@ from lcrag.app.composition.components import (
     resolved_folder,
 )
 from lcrag.atlas import World
-from lcrag.curation.endpoint_teacher import EndpointTeacher
 from lcrag.curation.oracle_demonstrations import AtlasTeacher
-from lcrag.curation.playing import Teacher, play
+from lcrag.curation.playing import TextWriter, play
+from lcrag.curation.text_writers import EndpointTeacher
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Generate, Program, Turn
-from lcrag.episodes.batched_search import Search
 from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.exchange import derived_seed
+from lcrag.episodes.host_services import Search
+from lcrag.episodes.running_episode import derived_seed
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.teacher import PlanTeacher
+from lcrag.methods.globalrag.oracle import PlanTeacher
 from lcrag.methods.rag_r1.oracle import ParallelOracle, training_memory
-from lcrag.models.endpoint import LOCAL, ChatEndpoint
+from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer
 from lcrag.policy.fingerprint import parameter_fingerprint
 
@@ -35,14 +35,14 @@ EpisodeJobs: TypeAlias = Sequence[
 
 
 @runtime_checkable
-class Plays(Protocol):
+class Teacher(Protocol):
     """Plays programs to their end."""
 
     @property
     def hashes(self) -> Mapping[str, str]:
         """The hash of everything it depends on that gin does not name."""
 
-    def play(self, cast: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> list[EpisodeRecord]:
+    def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> list[EpisodeRecord]:
         """The finished episodes, in order; another attempt has other random numbers."""
 
 
@@ -57,15 +57,15 @@ class WritingTeacher:
       concurrency: Programs that it writes for at a time.
     """
 
-    writer: Callable[[float], Teacher]
+    writer: Callable[[float], TextWriter]
     tokenizer: ContextTokenizer
     context: int
     concurrency: int = 1
     hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def play(self, cast: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> list[EpisodeRecord]:
+    def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> list[EpisodeRecord]:
         """The finished episodes, in order."""
-        programs = [(question, program) for question, program, _ in cast]
+        programs = [(question, program) for question, program, _ in jobs]
         writer = self.writer(temperature)
         return play(programs, writer, search, self.tokenizer, context=self.context, concurrency=self.concurrency)
 
@@ -87,12 +87,12 @@ class SamplingTeacher:
         tokenizer = self._policy.tokenizer.fingerprint()
         return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
 
-    def play(self, cast: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> list[EpisodeRecord]:
+    def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> list[EpisodeRecord]:
         """The finished episodes, in order; the same attempt samples the same."""
         parts = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
         seed = derived_seed(self._seed, attempt)
         runner = configured_runner(**parts, chat=configured_chat(), temperature=temperature, seed=seed)
-        return runner.run(cast)
+        return runner.run(jobs)
 
 
 @gin.configurable
@@ -148,7 +148,7 @@ def plan_teacher(
 def _rule_based(oracle: AtlasTeacher, tokenizer: str, context: int, world: World) -> WritingTeacher:
     """A teacher that follows rules, and so always writes the same."""
 
-    def writer(temperature: float) -> Teacher:
+    def writer(temperature: float) -> TextWriter:
         if temperature:
             raise UserError(f"the atlas's oracle does not sample at a temperature of {temperature:g}: set it to 0")
         return write
@@ -197,7 +197,7 @@ def endpoint_teacher(
 
     endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
 
-    def writer(temperature: float) -> Teacher:
+    def writer(temperature: float) -> TextWriter:
         return EndpointTeacher(endpoint, temperature=temperature, max_tokens=max_tokens)
 
     written = _context_tokenizer(tokenizer)

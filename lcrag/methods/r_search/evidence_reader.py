@@ -1,22 +1,27 @@
-"""A frozen model that answers a question from evidence alone (R-Search, section 3.2.2)."""
+"""Other models that answer from evidence: the frozen reader of a reward, and of R-Search as a tool (section 5.1)."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
-from lcrag.episodes.completion import Completer
+from lcrag.data.questions import Question
+from lcrag.episodes import Completer
+from lcrag.episodes.requests import Complete, ContextFull, Outcome, Program
+from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
-from lcrag.errors import UserError
+from lcrag.errors import choose
+from lcrag.models.completers import complete_prompts
 from lcrag.sampling import SamplingParameters
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ReaderPrompt:
     """How evidence is put to a reader.
 
     Attributes:
-      prompt: With places for {question} and {evidence}.
+      prompt: The prompt, with places for {question} and {evidence}.
       line: One line of the evidence.
-      stop: Strings that end the answer; none of them is part of it.
+      stop: Strings that end the answer and are not part of it.
     """
 
     prompt: str
@@ -24,24 +29,26 @@ class Reading:
     stop: tuple[str, ...] = ()
 
     def of(self, question: str, evidence: str) -> str:
-        """The prompt for one question; neither side can speak in tags or control tokens."""
+        """Returns the prompt for one question. Tags and control tokens in either text are neutralised."""
         lines = filter(None, (line.strip() for line in neutralise(evidence).splitlines()))
         shown = "".join(self.line.format(line=line) for line in lines)
         return self.prompt.format(question=neutralise(question), evidence=shown)
 
     def answer_in(self, text: str) -> str:
-        """The answer in what the reader wrote."""
+        """Returns the answer in a reader's completion."""
         for stop in self.stop:
             text = text.partition(stop)[0]
         return text.strip()
 
 
-READINGS = {
-    "full": Reading(
+READER_PROMPTS = {
+    # Table 5.
+    "full": ReaderPrompt(
         "Answer the question based on the given passages. Only give me the answer and do not output any other words."
         "\n\nThe following are given passages: {evidence}\nQuestion: {question}\n\nAnswer:"
     ),
-    "atlas": Reading(
+    # For the built-in policies.
+    "atlas": ReaderPrompt(
         "{question}\n" + f"{opening(INFORMATION)}\n" + "{evidence}" + f"{closing(INFORMATION)}\n{opening(ANSWER)}",
         line=" {line}\n",
         stop=(closing(ANSWER),),
@@ -50,47 +57,87 @@ READINGS = {
 
 
 class EvidenceReader:
-    """Answers many questions in one batch, each from its own evidence and nothing else.
+    """The frozen model of the evidence reward (section 3.2.2): answers many questions in one batch.
 
     Args:
       model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
-      wording: "full" (table 5 of the paper) or "atlas", which the built-in policies can read.
+      wording: "full" or "atlas".
       temperature: Of sampling.
       max_tokens: Longest answer.
       seed: Of sampling.
 
     Raises:
-      UserError: there is no such wording.
+      UserError: an unknown wording.
     """
 
     def __init__(
         self, model: Completer, wording: str = "full", temperature: float = 0.1, max_tokens: int = 512, seed: int = 0
     ):
-        if wording not in READINGS:
-            raise UserError(f"there is no wording {wording!r} of a reader: choose one of {', '.join(READINGS)}")
-        self._model, self._reading = model, READINGS[wording]
-        self._temperature, self._max_tokens, self._seed = temperature, max_tokens, seed
+        self._model, self._prompt = model, choose(READER_PROMPTS, wording, "wording of a reader")
+        self._parameters = SamplingParameters(
+            stop=self._prompt.stop, max_tokens=max_tokens, temperature=temperature, seed=seed
+        )
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """Fingerprints of what its model is made of; a model behind an endpoint does not tell."""
+        """Fingerprints of the model's files; empty for a model behind an endpoint."""
         return getattr(self._model, "hashes", {})
 
     def __call__(self, questions: Sequence[str], evidences: Sequence[str]) -> list[str]:
-        """The answers, in order; a model that fails raises, and never counts as an empty answer."""
-        if not questions:
-            return []
-        asked = [
-            (self._reading.of(question, evidence), self._generation(place))
-            for place, (question, evidence) in enumerate(zip(questions, evidences, strict=True))
-        ]
-        return [self._reading.answer_in(completion.text) for completion in self._model(asked)]
+        """Returns the answers, in order. If the model fails, its error is raised."""
+        pairs = zip(questions, evidences, strict=True)
+        prompts = {number: self._prompt.of(*pair) for number, pair in enumerate(pairs)}
+        texts = complete_prompts(self._model, prompts, self._parameters)
+        return [self._prompt.answer_in(text) for text in texts.values()]
 
-    def _generation(self, place: int) -> SamplingParameters:
-        return SamplingParameters(
-            stop=self._reading.stop,
-            max_tokens=self._max_tokens,
-            temperature=self._temperature,
-            seed=self._seed,
-            episode=place,
-        )
+
+def answer_from_evidence(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    searcher: Callable[[Question, Sequence[str]], Program] | None,
+    reader: str = "reader",
+    wording: str = "full",
+    evidence_characters: int = 8000,
+) -> Program:
+    """R-Search as a tool (section 5.1): one program searches, and another model answers from its evidence alone.
+
+    If the searcher writes no evidence, the passages it found are the evidence. The outcome's `extra` has the `evidence`
+    that the reader was shown, and the `searcher_answer`.
+
+    Args:
+      question: The question.
+      collections: Languages of the collection set.
+      searcher: The program that searches; None: the reader answers the same prompt without evidence.
+      reader: The model that answers: a name in `Runner.completers`.
+      wording: "full" or "atlas", of the reader's prompt.
+      evidence_characters: Longest evidence. Whole passages are left out, the last found first.
+
+    Raises:
+      UserError: an unknown wording.
+    """
+    prompt, found = choose(READER_PROMPTS, wording, "wording of a reader"), Outcome(answer=None)
+    log: list[LoggedSearch] = []
+    if searcher is not None:
+        with suppress(ContextFull):  # what was found until then is evidence
+            found = yield from log_searches(searcher(question, collections), log)
+    evidence = found.extra.get("evidence") or _passages(log, evidence_characters)
+    shown = evidence[:evidence_characters]
+    completion = yield Complete(prompt=prompt.of(question.text, shown), stop=prompt.stop, model=reader)
+    return Outcome(
+        answer=prompt.answer_in(completion.text) or None,
+        invalid_actions=found.invalid_actions,
+        counts=found.counts,
+        extra={"evidence": shown, "searcher_answer": found.answer},
+    )
+
+
+def _passages(log: Sequence[LoggedSearch], characters: int) -> str:
+    """Returns the passages that searches found, one a line, without duplicates, in at most so many characters."""
+    found = [" ".join(f"{each.title}: {each.text}".split()) for search in log for each in search.passages]
+    text = ""
+    for line in dict.fromkeys(found):
+        if text and len(text) + len(line) > characters:
+            break
+        text += f"{line}\n"
+    return text

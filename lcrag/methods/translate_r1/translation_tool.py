@@ -5,10 +5,10 @@ import dataclasses
 from collections.abc import Collection, Generator, Sequence
 
 from lcrag.data.languages import language_of
+from lcrag.episodes.host_services import Translated
 from lcrag.episodes.observation import Information, Style
 from lcrag.episodes.requests import Translate, TranslationFailure
 from lcrag.episodes.tags import TOOL_RESPONSE, closing, neutralise, opening
-from lcrag.episodes.translation import Translated
 from lcrag.methods.translate_r1.tool_calls import CAUSES, FAILED, OVER_LIMIT, ToolError, TranslateCall, call_in
 
 RESPONSE = Style(

@@ -19,7 +19,7 @@ from lcrag.data.global_mmlu import LANGUAGES as MMLU_LANGUAGES
 from lcrag.data.mgsm import LANGUAGES as MGSM_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.models.judge import CompletionJudge
+from lcrag.models.completers import CompletionJudge
 from lcrag.models.lookup import LookUpTranslator
 from lcrag.rewards import domain_reward
 

@@ -7,7 +7,7 @@ from lcrag.app.composition.gin_files import Macro, read_file
 from lcrag.app.composition.method import Method
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.episodes import collection_choice
+from lcrag.episodes import routing
 from lcrag.retrieval import Collections
 
 
@@ -49,7 +49,7 @@ def test_collections(count):
 @pytest.mark.parametrize("option", ["native", "english", "native_english", "native_english_high", "all"])
 def test_retrieval_options(option):
     values = values_of("quickstart.gin", f"study/retrieval_{option}.gin")
-    choice = getattr(collection_choice, values["Method.collections"].name)
+    choice = getattr(routing, values["Method.collections"].name)
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []
 

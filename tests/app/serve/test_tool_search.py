@@ -6,7 +6,7 @@ from tool_parts import scripted_tool
 
 from lcrag.data.questions import Question
 from lcrag.episodes import ContextFull, Generate, Observe, Outcome, RetrievalFailure, Retrieve
-from lcrag.episodes.noting import noting_searches
+from lcrag.episodes.search_log import log_searches
 from lcrag.errors import UserError
 
 
@@ -76,7 +76,7 @@ def test_noting_changes_nothing():
     tool = scripted_tool()
     asked = [tool.question(f"Q{number}?") for number in range(3)]
     plain = tool.runner.run([(each, tool.program(each), 0) for each in asked])
-    noted = tool.runner.run([(each, noting_searches(tool.program(each), []), 0) for each in asked])
+    noted = tool.runner.run([(each, log_searches(tool.program(each), []), 0) for each in asked])
     for one, other in zip(plain, noted, strict=True):
         assert one.turns == other.turns and one.outcome == other.outcome and one.counts == other.counts
         assert np.array_equal(one.tokens, other.tokens)

@@ -15,7 +15,7 @@ from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
-from lcrag.episodes.batched_search import Search
+from lcrag.episodes.host_services import Search
 from lcrag.learning import Layout, Trajectory
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, save_hugging_face
 

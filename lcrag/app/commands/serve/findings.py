@@ -7,7 +7,7 @@ from typing import Any
 import pydantic
 
 from lcrag.episodes import EpisodeRecord, RetrievalFailure
-from lcrag.episodes.noting import NotedSearch
+from lcrag.episodes.search_log import LoggedSearch
 from lcrag.retrieval.passages import Hit
 
 # What a program that writes evidence calls it in `Outcome.extra`.
@@ -53,7 +53,7 @@ def findings_schema() -> dict[str, Any]:
     return _ADAPTER.json_schema(mode="serialization")
 
 
-def findings_of(record: EpisodeRecord, noted: Sequence[NotedSearch]) -> Findings:
+def findings_of(record: EpisodeRecord, noted: Sequence[LoggedSearch]) -> Findings:
     """What an episode found.
 
     Args:

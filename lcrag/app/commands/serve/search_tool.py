@@ -7,7 +7,7 @@ from lcrag.app.commands.serve.findings import Findings, findings_of
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Program, Runner
-from lcrag.episodes.noting import NotedSearch, noting_searches
+from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError
 from lcrag.retrieval import SearchableCollections
 from lcrag.retrieval.service import default_among
@@ -91,9 +91,9 @@ class SearchTool:
         Raises:
           UserError: a search is impossible, such as one of a service that is away.
         """
-        notes: list[list[NotedSearch]] = [[] for _ in questions]
+        notes: list[list[LoggedSearch]] = [[] for _ in questions]
         cast = zip(questions, notes, strict=True)
-        programs = [(question, noting_searches(self.program(question), noted), 0) for question, noted in cast]
+        programs = [(question, log_searches(self.program(question), noted), 0) for question, noted in cast]
         records = self.runner.run(programs)
         return [findings_of(record, noted) for record, noted in zip(records, notes, strict=True)]
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from lcrag.episodes import Completer, Completion
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline.asking import Ask
-from lcrag.models.endpoint import LOCAL, ChatEndpoint, asked
-from lcrag.sampling import Generation
+from lcrag.models.completers import LOCAL, ChatEndpoint, user_message
+from lcrag.sampling import SamplingParameters
 
 
 class EndpointModel:
@@ -40,7 +40,7 @@ class EndpointModel:
           UserError: the endpoint stays away or refuses, or gives no text.
         """
         settings = {"temperature": ask.temperature, "max_tokens": ask.max_tokens, "seed": ask.seed}
-        say = functools.partial(self._endpoint.say, asked(ask.prompt), **settings)
+        say = functools.partial(self._endpoint.say, user_message(ask.prompt), **settings)
         return (await asyncio.get_running_loop().run_in_executor(self._threads, say)).text
 
 
@@ -92,5 +92,5 @@ class CompleterModel:
             waiting.set_result(completion)
 
 
-def _generation(ask: Ask) -> Generation:
-    return Generation(max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed)
+def _generation(ask: Ask) -> SamplingParameters:
+    return SamplingParameters(max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed)

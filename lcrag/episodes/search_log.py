@@ -1,4 +1,4 @@
-"""Any episode program with a note of what its searches found."""
+"""Logs what the searches of an episode program found."""
 
 import dataclasses
 import functools
@@ -9,27 +9,22 @@ from lcrag.episodes.requests import ContextFull, Found, FoundPassage, Program, R
 
 
 @dataclasses.dataclass(frozen=True)
-class NotedSearch:
-    """A search that an episode made, and what came of it."""
+class LoggedSearch:
+    """A search of an episode, and its answer."""
 
     request: Retrieve
     answer: Found | RetrievalFailure
 
     @property
     def passages(self) -> list[FoundPassage]:
-        """What it found: by query, then by language, best first; empty if it failed."""
+        """Its passages by query, then by language, best first; empty if it failed."""
         if isinstance(self.answer, RetrievalFailure):
             return []
         return [passage for languages in self.answer for passages in languages for passage in passages]
 
 
-def noting_searches(program: Program, noted: list[NotedSearch]) -> Program:
-    """The same program: it asks, is sent and returns the same.
-
-    Args:
-      program: Any fresh episode program.
-      noted: Every answered search is added to it, in the order asked.
-    """
+def log_searches(program: Program, log: list[LoggedSearch]) -> Program:
+    """Wraps a fresh episode program and appends every answered search to `log`, in the order requested."""
     resume: Callable[[], Request | tuple[Request, ...]] = functools.partial(next, program)
     while True:
         try:
@@ -41,10 +36,10 @@ def noting_searches(program: Program, noted: list[NotedSearch]) -> Program:
         except ContextFull as full:
             resume = functools.partial(program.throw, full)
         else:
-            noted.extend(_searches(asked, answer))
+            log.extend(_searches(asked, answer))
             resume = functools.partial(program.send, answer)
 
 
-def _searches(asked: Request | tuple[Request, ...], answer: Any) -> list[NotedSearch]:
+def _searches(asked: Request | tuple[Request, ...], answer: Any) -> list[LoggedSearch]:
     parts = zip(asked, answer, strict=True) if isinstance(asked, tuple) else [(asked, answer)]
-    return [NotedSearch(request, found) for request, found in parts if isinstance(request, Retrieve)]
+    return [LoggedSearch(request, found) for request, found in parts if isinstance(request, Retrieve)]

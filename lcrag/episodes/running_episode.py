@@ -1,18 +1,19 @@
-"""One program on its way: its generator, its transcript, and what it waits for."""
+"""A running episode: its generator, its transcript, and the requests that it waits for."""
 
 import contextlib
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
+
+import numpy as np
 
 from lcrag.data.questions import Question
 from lcrag.episodes.context_text import ContextTokenizer, PlacedText
-from lcrag.episodes.exchange import Aside, Exchange, Stream
-from lcrag.episodes.record import EpisodeRecord, SideCompletion
+from lcrag.episodes.record import EpisodeRecord, SideCompletion, Transcript
 from lcrag.episodes.requests import (
     Complete,
-    Completion,
     ContextFull,
     FittedText,
     Generate,
@@ -24,30 +25,94 @@ from lcrag.episodes.requests import (
     Retrieve,
     Translate,
 )
-from lcrag.episodes.transcript import Transcript
 from lcrag.errors import UserError
-from lcrag.sampling.generation import Sampled
+from lcrag.sampling import Sampled
 
-Errand: TypeAlias = tuple[Exchange, int, Retrieve | Translate]  # the exchange, and which part of it, to be answered
+_NO_TEXT = PlacedText("", (), "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Names the random numbers of one context.
+
+    Attributes:
+      episode: Number of the episode.
+      completion: Number of a completion within its episode, from 1; 0 is the episode's own context.
+    """
+
+    episode: int
+    completion: int = 0
+
+    def seed(self, seed: int) -> int:
+        """Returns the seed of this stream: a run's own for an episode's context, a derived one for a completion."""
+        return derived_seed(seed, self.completion) if self.completion else seed
+
+
+@functools.cache
+def derived_seed(seed: int, completion: int) -> int:
+    """Returns a 32-bit seed for the n-th completion of every episode, independent of the run's."""
+    return int(np.random.SeedSequence((seed, completion)).generate_state(1)[0])
+
+
+class _Exchange:
+    """A request, or several in parallel, and the answers received."""
+
+    def __init__(self, asked: Request | tuple[Request, ...]):
+        self._single = not isinstance(asked, tuple)
+        self.parts: tuple[Request, ...] = asked if isinstance(asked, tuple) else (asked,)
+        self.answers: dict[int, Any] = {}
+
+    @property
+    def complete(self) -> bool:
+        return len(self.answers) == len(self.parts)
+
+    @property
+    def value(self) -> Any:
+        """What the program is sent: one answer, or a tuple of them in the order requested."""
+        return self.answers[0] if self._single else tuple(self.answers[part] for part in range(len(self.parts)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PendingRequest:
+    """A search, translation or completion that an episode waits for.
+
+    Attributes:
+      request: The request.
+      episode: The episode that waits.
+      stream: Names the random numbers of a completion.
+      opening: Prompt of a completion as it stands in the context; without tokens where another model completes.
+    """
+
+    request: Retrieve | Translate | Complete
+    episode: "RunningEpisode"
+    stream: Stream
+    opening: PlacedText
+    _exchange: _Exchange
+    _part: int
+
+    def answer(self, value: Any) -> None:
+        """Passes the answer on; the program runs on if it waits for nothing else."""
+        self._exchange.answers[self._part] = value
+        self.episode.answered(value)
 
 
 class RunningEpisode:
-    """Runs a program until it waits for the policy or an errand, and writes down what happens.
+    """Runs a program until it waits for a generation or an answer, and records what happens.
 
-    Observations are fitted and kept in `unsent` until the next generation wants them in a slot. Of several parallel
-    requests, observations and generations take place in the order asked; errands (searches and translations) and
-    completions go out at once.
+    Observations are fitted and kept in `unsent` until the next generation needs them in a slot. Of several parallel
+    requests, observations and generations take place in the order requested; searches, translations and completions
+    become `PendingRequest`s at once.
 
     Attributes:
       offered: Names of the tools that the program has offered the policy.
 
     Args:
-      question: What is asked.
+      question: The question.
       program: A fresh episode program.
       number: Names the episode's random stream.
       tokenizer: Encodes what the environment writes.
-      context: Tokens a slot holds.
-      answer_room: Tokens kept free behind every observation, so that an answer can follow.
+      context: Tokens that a slot holds.
+      answer_room: Tokens kept free after every observation, for an answer.
     """
 
     def __init__(
@@ -71,13 +136,12 @@ class RunningEpisode:
         self._program, self._tokenizer = program, tokenizer
         self._context, self._answer_room = context, answer_room
         self._in_order: deque[tuple[int, Observe | Generate]] = deque()
-        self._errands: list[Errand] = []
-        self._asides: list[Aside] = []  # of the current exchange
-        self._untaken_asides: list[Aside] = []
+        self._untaken: list[PendingRequest] = []
+        self._completing: list[tuple[int, Complete, PlacedText]] = []  # completions of the current exchange
         self._completions: list[SideCompletion] = []
         self._generating = self._overfull = False
         self._finished = True
-        self._exchange = Exchange(())
+        self._exchange = _Exchange(())
 
     @property
     def name(self) -> str:
@@ -90,17 +154,17 @@ class RunningEpisode:
 
     @property
     def awaits_completion(self) -> bool:
-        """Whether it needs no slot until the policy has completed something beside it."""
-        unanswered = (aside for aside in self._asides if aside.part not in self._exchange.answers)
-        return not self._generating and any(aside.request.model is None for aside in unanswered)
+        """Whether it needs no slot until the policy has finished a completion for it."""
+        unanswered = (request for part, request, _ in self._completing if part not in self._exchange.answers)
+        return not self._generating and any(request.model is None for request in unanswered)
 
     def give_up_slot(self) -> None:
-        """Its slot is another's from now on; all it held is unsent again."""
+        """Frees its slot; the whole context becomes unsent again."""
         self.slot = None
         self.unsent = self.transcript.arrays()["tokens"].tolist()
 
     def take_generation(self) -> Generate | None:
-        """The generation the program waits for, once."""
+        """Returns the generation that the program waits for, once."""
         request = self._in_order[0][1] if self._in_order else None
         if self._generating or not isinstance(request, Generate):
             return None
@@ -108,22 +172,17 @@ class RunningEpisode:
         return request
 
     def take_unsent(self) -> list[int]:
-        """The observed tokens that are not in the slot yet."""
+        """Returns the observed tokens that are not in the slot yet, once."""
         taken, self.unsent = self.unsent, []
         return taken
 
-    def take_errands(self) -> list[Errand]:
-        """The searches and translations asked since the last call."""
-        taken, self._errands = self._errands, []
-        return taken
-
-    def take_asides(self) -> list[Aside]:
-        """The completions asked since the last call."""
-        taken, self._untaken_asides = self._untaken_asides, []
+    def take_pending(self) -> list[PendingRequest]:
+        """Returns the requests made since the last call."""
+        taken, self._untaken = self._untaken, []
         return taken
 
     def start(self) -> None:
-        """Runs the program up to the first thing it waits for.
+        """Runs the program up to the first request that it waits for.
 
         Raises:
           UserError: its prompt does not fit the context.
@@ -132,29 +191,23 @@ class RunningEpisode:
         self._run()
 
     def sampled(self, sampled: Sampled) -> None:
-        """The generation it waited for is finished."""
+        """Takes the finished generation that the program waited for."""
         self._generating = False
         part, _ = self._in_order.popleft()
         self.transcript.generate(sampled)
         self.counts["generations"] += 1
         self.counts["policy_tokens"] += len(sampled.tokens)
         self.counts["length_stops"] += sampled.finish_reason == "length"
-        self._exchange.answer(part, sampled.text)
+        self._exchange.answers[part] = sampled.text
         self._run()
 
-    def returned(self, exchange: Exchange, part: int, answer: Any) -> None:
-        """An errand is answered, or has failed."""
+    def answered(self, answer: Any) -> None:
+        """Runs on after a pending request has been answered."""
         self.counts["retrieval_failures"] += isinstance(answer, RetrievalFailure)
-        exchange.answer(part, answer)
-        self._run()
-
-    def completed(self, aside: Aside, completion: Completion) -> None:
-        """A completion it asked for is finished."""
-        aside.exchange.answer(aside.part, completion)
         self._run()
 
     def record(self, policy_version: int) -> EpisodeRecord:
-        """The episode, which has ended."""
+        """Returns the record of the finished episode."""
         assert self.outcome is not None
         return EpisodeRecord(
             question=self.question,
@@ -172,22 +225,20 @@ class RunningEpisode:
         )
 
     def _run(self) -> None:
-        """Carries out what needs no waiting, and goes on with the program as long as all is answered."""
+        """Handles observations and resumes the program while every request is answered."""
         while self.outcome is None:
             self._carry_out()
             if self.outcome is not None or not self._exchange.complete:
                 return
-            self._note_completions()
+            self._record_completions()
             self._send(functools.partial(self._program.send, self._exchange.value))
 
-    def _note_completions(self) -> None:
-        """Writes down the completions of an exchange in the order asked, in whichever order they came."""
-        for aside in self._asides:
-            completion = self._exchange.answers[aside.part]
+    def _record_completions(self) -> None:
+        """Records the completions of an exchange in the order requested, whatever the order of their answers."""
+        for part, request, opening in self._completing:
+            completion = self._exchange.answers[part]
             self.counts["completion_tokens"] += completion.tokens
-            self._completions.append(
-                SideCompletion(aside.request.model, aside.opening.text, completion.text, completion.tokens)
-            )
+            self._completions.append(SideCompletion(request.model, opening.text, completion.text, completion.tokens))
 
     def _carry_out(self) -> None:
         while (self._in_order or self._overfull) and self.outcome is None:
@@ -195,18 +246,16 @@ class RunningEpisode:
                 self._end_context()
                 continue
             part, request = self._in_order[0]
-            if isinstance(request, Generate):
-                if self.room_tokens > 0:
-                    return
-                self._end_context()
-            elif self._observe(request):
+            if isinstance(request, Generate) and self.room_tokens > 0:
+                return
+            if isinstance(request, Observe) and self._observe(request):
                 self._in_order.popleft()
-                self._exchange.answer(part, None)
+                self._exchange.answers[part] = None
             else:
                 self._end_context()
 
     def _observe(self, request: Observe) -> bool:
-        """Writes environment text if there is room for it and for an answer behind it."""
+        """Adds environment text if it leaves room for an answer; returns whether it does."""
         self.offered.update(request.tools)
         room = self.room_tokens - self._answer_room
         placed = self._placed(request.text, room, opens=not self.transcript.length, system=request.system)
@@ -217,22 +266,20 @@ class RunningEpisode:
             self.unsent.extend(placed.tokens)
             return True
         if not self.transcript.turns:
-            self._refuse_prompt(len(placed.tokens))
+            raise UserError(
+                f"the prompt of {self.name} has {self.transcript.length + len(placed.tokens)} tokens, but the context"
+                f" holds {self._context} of which {self._answer_room} are kept for an answer: raise the sampler's"
+                " context"
+            )
         return False
 
     def _placed(
         self, text: str | FittedText, room: int, *, opens: bool, system: str | None = None
     ) -> PlacedText | None:
-        """Text as it stands in a context; None if it adapts to its room and there is too little."""
+        """Returns text as it stands in a context; None if a `FittedText` does not fit the room."""
         if isinstance(text, str):
             return self._tokenizer.place(text, opens=opens, system=system)
         return self._tokenizer.fit(text, room, opens=opens, system=system)
-
-    def _refuse_prompt(self, tokens: int) -> None:
-        raise UserError(
-            f"the prompt of {self.name} has {self.transcript.length + tokens} tokens, but the context holds "
-            f"{self._context} of which {self._answer_room} are kept for an answer: raise the sampler's context"
-        )
 
     def _end_context(self) -> None:
         self.counts["context_full"] = 1
@@ -240,24 +287,27 @@ class RunningEpisode:
         self._send(functools.partial(self._program.throw, ContextFull()))
 
     def _send(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
-        """Resumes the program and takes up what it asks for next."""
+        """Resumes the program and takes up its next requests; untaken completions are dropped, other requests stay."""
         self._in_order.clear()
-        self._untaken_asides, self._overfull = [], False
+        self._untaken = [each for each in self._untaken if not isinstance(each.request, Complete)]
+        self._overfull = False
         with _named(self.name):
             try:
                 self._take_up(resume())
             except StopIteration as stop:
-                self.outcome = _outcome(stop.value)
+                if not isinstance(stop.value, Outcome):
+                    raise TypeError(f"an episode program must return an Outcome, not {stop.value!r}") from None
+                self.outcome = stop.value
             except ContextFull:
                 self.outcome = Outcome(answer=None)
 
     def _take_up(self, asked: Request | tuple[Request, ...]) -> None:
-        self._exchange, self._asides = Exchange(asked), []
+        self._exchange, self._completing = _Exchange(asked), []
         self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in self._exchange.parts)
         for part, request in enumerate(self._exchange.parts):
             if isinstance(request, Retrieve | Translate):
                 self.counts["searches"] += len(request.queries) if isinstance(request, Retrieve) else 0
-                self._errands.append((self._exchange, part, request))
+                self._untaken.append(PendingRequest(request, self, self.stream, _NO_TEXT, self._exchange, part))
             elif isinstance(request, Complete):
                 self._take_up_completion(part, request)
             elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:
@@ -274,12 +324,11 @@ class RunningEpisode:
             self._overfull = True
             return
         stream = Stream(self.number, self.counts["completions"])
-        aside = Aside(self._exchange, part, request, stream, opening)
-        self._asides.append(aside)
-        self._untaken_asides.append(aside)
+        self._completing.append((part, request, opening))
+        self._untaken.append(PendingRequest(request, self, stream, opening, self._exchange, part))
 
     def _completion_opening(self, request: Complete) -> PlacedText | None:
-        """What the completion's context begins with; None if the policy's has no room for it."""
+        """Returns the beginning of the completion's context; None if the policy's context has no room for it."""
         if request.model is not None:
             if not isinstance(request.prompt, str):
                 raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
@@ -293,7 +342,7 @@ class RunningEpisode:
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Errors of a program come with its question's name; a user's mistake is one sentence already."""
+    """Adds the question's name to errors of a program, except to a `UserError`."""
     try:
         yield
     except UserError:
@@ -301,9 +350,3 @@ def _named(name: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"in the episode program of {name}")
         raise
-
-
-def _outcome(value: Any) -> Outcome:
-    if not isinstance(value, Outcome):
-        raise TypeError(f"an episode program must return an Outcome, not {value!r}")
-    return value

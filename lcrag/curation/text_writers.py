@@ -1,0 +1,111 @@
+"""Text writers that play a program in the policy's place: a chat model behind an endpoint, and the golden answers."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Generate, Turn
+from lcrag.errors import UserError
+from lcrag.models.completers import ChatEndpoint
+
+PLACE = "{answer}"
+
+
+class EndpointTeacher:
+    """Asks a chat model for each turn: the policy is the assistant, the environment the user. Thread-safe.
+
+    Args:
+      endpoint: The model.
+      temperature: Of every turn that names none itself.
+      max_tokens: Longest turn that names no limit itself.
+    """
+
+    def __init__(self, endpoint: ChatEndpoint, *, temperature: float, max_tokens: int):
+        self._endpoint, self._temperature, self._max_tokens = endpoint, temperature, max_tokens
+
+    def __call__(self, question: Question, turns: Sequence[Turn], request: Generate) -> str:
+        """Returns the next turn, with the stop string that ended it.
+
+        Raises:
+          UserError: the endpoint stays unreachable or refuses, or returns no text.
+        """
+        reply = self._endpoint.say(
+            messages(turns),
+            temperature=self._temperature if request.temperature is None else request.temperature,
+            max_tokens=self._max_tokens if request.max_tokens is None else request.max_tokens,
+            stop=list(request.stop),
+        )
+        return with_stop(reply.text, request.stop)
+
+
+def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
+    """Returns a dialogue as a chat; adjacent turns of one side become one message."""
+    chat: list[dict[str, str]] = []
+    for turn in turns:
+        role = "assistant" if turn.by == "policy" else "user"
+        if chat and chat[-1]["role"] == role:
+            chat[-1]["content"] += turn.text
+        else:
+            chat.append({"role": role, "content": turn.text})
+    return chat
+
+
+def with_stop(text: str, stop: Sequence[str]) -> str:
+    """Adds the stop string that endpoints leave out: the closing tag of the tag opened last.
+
+    Text without an open tag is returned unchanged; text after a stop string is cut off.
+    """
+    ends = [place + len(end) for end in stop if (place := text.find(end)) >= 0]
+    if ends:
+        return text[: min(ends)]
+    opened = {end: text.rfind(end.replace("</", "<")) for end in stop if end.startswith("</")}
+    last = max(opened, key=opened.__getitem__, default="")
+    return text + last if last and opened[last] >= 0 else text
+
+
+@dataclasses.dataclass(frozen=True)
+class GoldenAnswers:
+    """Writes the first golden answer for every generation: the SFT rows of LcRL, section 4.1.
+
+    In a program that retrieves by itself this is the SFT baseline; where the policy may search it answers without.
+
+    Attributes:
+      template: The text, with `{answer}` in the answer's place; a beginning that already ends the context, where the
+        environment has opened the answer itself, is not repeated.
+    """
+
+    template: str = "<answer> {answer}</answer>"
+
+    def __post_init__(self):
+        if PLACE not in self.template:
+            raise UserError(f"the template {self.template!r} of golden answers has no place {PLACE} for the answer")
+
+    def __call__(self, question: Question, turns: Sequence[Turn], request: Generate) -> str:
+        head, _, tail = self.template.partition(PLACE)
+        if head.strip() and turns[-1].text.endswith(head.rstrip()):
+            head = head[len(head.rstrip()) :]
+        return head + golden_answer(question) + tail
+
+
+def golden_answer(question: Question) -> str:
+    """Returns the answer that a demonstration gives.
+
+    Raises:
+      UserError: the question has none.
+    """
+    if not question.answers:
+        raise UserError(
+            f"question {question.dataset}/{question.id} ({question.language}) has no golden answer to learn"
+        )
+    return question.answers[0].strip()
+
+
+def misread(record: EpisodeRecord) -> str:
+    """Returns why the program did not read the golden answer, empty if it did."""
+    golden = golden_answer(record.question)
+    if record.finished and record.outcome.answer == golden:
+        return ""
+    if not record.finished:
+        return "its passages leave no room in the context for the answer"
+    written = "".join(turn.text for turn in record.turns if turn.by == "policy")
+    return f"the program read the answer {record.outcome.answer!r} from {written!r}, not {golden!r}"
