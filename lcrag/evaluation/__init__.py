@@ -1,25 +1,32 @@
-"""Evaluation: metrics of answered questions and of searches, their errors and differences, tables and the report."""
+"""Evaluation: metrics, standard errors and paired tests, tables, figures and reports of answered questions.
+
+Public API:
+  Metrics: `Answered`, `question_metrics`, `evaluate`, `compare`, `correct_language`, `retrieval_rows`; `collapse` has
+    the indicators of policy collapse.
+  Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `mean_over_seeds`.
+  Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs.
+  Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`
+    of single runs, `paper_tables` of several systems.
+  Reports: `read_training_log`, `write_report`; `plots` draws their figures.
+"""
 
 from lcrag.evaluation.answered import Answered
-from lcrag.evaluation.comparison import Place, compare
 from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
-from lcrag.evaluation.metrics import evaluate, question_metrics
-from lcrag.evaluation.place_tables import place_tables
-from lcrag.evaluation.report import Report, write_report
+from lcrag.evaluation.metrics import METRIC_NAMES, compare, evaluate, question_metrics
+from lcrag.evaluation.report import write_report
 from lcrag.evaluation.retrieval_metrics import retrieval_rows
 from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
-from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
-from lcrag.evaluation.table import Table, to_markdown, to_rich
-from lcrag.evaluation.tables import Comparison, comparison_table, method_table
-from lcrag.evaluation.training_log import read_training_log
+from lcrag.evaluation.run_tables import comparison_table, method_table, place_tables
+from lcrag.evaluation.significance import clustered_standard_error, paired_difference
+from lcrag.evaluation.tables import Cell, Table, to_latex, to_markdown, to_rich
+from lcrag.evaluation.training_log import Curve, read_training_log
 
 __all__ = [
     "IDENTIFIER",
+    "METRIC_NAMES",
     "Answered",
-    "Comparison",
-    "PairedDifference",
-    "Place",
-    "Report",
+    "Cell",
+    "Curve",
     "Row",
     "Table",
     "clustered_standard_error",
@@ -35,6 +42,7 @@ __all__ = [
     "read_rows",
     "read_training_log",
     "retrieval_rows",
+    "to_latex",
     "to_markdown",
     "to_rich",
     "write_report",

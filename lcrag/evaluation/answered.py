@@ -1,30 +1,34 @@
-"""What evaluation reads: an answered question."""
+"""An answered question, and the parts of a data set that are reported separately."""
 
+import collections
 import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answered:
-    """One question with the answer an episode gave.
+    """One question with the answer of one episode.
 
     Attributes:
       question_id: The same in every language version of the question.
       dataset: Name of the data set.
-      language: ISO 639-1 code of the language it was to be answered in.
-      answer: The answer, None if the episode gave none.
-      golds: Golden answers and their aliases in `language`.
-      searches: How many queries the episode searched for.
-      retrieval_rounds: How often it waited for some of them.
-      subsets: Names of the parts of the data set it belongs to and that are reported apart, e.g.
-        "native_missing", "copyable", "two_hops".
-      sampled_tokens: How many tokens were sampled for it, those beside the dialogue included; None: not known.
-      answer_retrieved: Whether a passage that a search found holds a golden answer, False without a search; None: not
-        known.
-      plan: The plan that the policy made, in its canonical form; None: it made none.
-      domain: The question's domain, empty where there is one way of answering only.
-      tier: The tier of its language, empty where there are none.
-      reward: What the answer earns, without the cost of tools, in [0, 1]; None: not scored.
-      tool_calls: How often the translation tool was called; None: the program has none.
+      language: ISO 639-1 code of the language the answer should be in.
+      answer: The answer; None if the episode gave none.
+      golds: Gold answers and their aliases in `language`.
+      searches: Number of queries the episode searched for.
+      retrieval_rounds: Number of times it waited for search results.
+      subsets: Names of the reported parts of the data set that contain the question, e.g. "native_missing", "copyable",
+        "two_hops".
+      sampled_tokens: Number of sampled tokens, including completions outside the dialogue; None if unknown.
+      answer_retrieved: Whether a retrieved passage contains a gold answer, False without a search; None if unknown.
+      plan: Canonical text of the policy's plan; None without a plan.
+      domain: The question's domain; empty for data sets with one way of answering.
+      tier: The tier of its language; empty for data sets without tiers.
+      reward: Reward of the answer in [0, 1], excluding tool costs; None if not scored.
+      tool_calls: Number of calls of the translation tool; None if the program has no tool.
     """
 
     question_id: str
@@ -45,5 +49,29 @@ class Answered:
 
     @property
     def cluster(self) -> str:
-        """Names the question across its languages: versions of one question are not independent."""
+        """Identifies the question across languages: its versions are not independent observations."""
         return f"{self.dataset}/{self.question_id}"
+
+
+def slices(
+    answered: Sequence[Answered], seen_languages: Collection[str]
+) -> Iterator[tuple[str, str, Bool[np.ndarray, " questions"]]]:
+    """Yields (subset, language, questions): groups of languages, languages, then subsets; subset "" is the whole."""
+    codes = np.array([question.language for question in answered])
+    seen = np.isin(codes, list(seen_languages))
+    groups = {"all": np.ones(len(codes), bool), "seen": seen, "zero_shot": ~seen}
+    yield from (("", name, chosen) for name, chosen in groups.items() if chosen.any())
+    yield from (("", code, codes == code) for code in dict.fromkeys(codes.tolist()))
+    members: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(len(codes), bool))
+    for index, question in enumerate(answered):
+        for subset in question.subsets:
+            members[subset][index] = True
+    for subset in sorted(members):
+        for name, chosen in groups.items():
+            if (both := chosen & members[subset]).any():
+                yield subset, name, both
+
+
+def split_name(split: str, subset: str) -> str:
+    """Returns the "split" field of a subset's rows: "held_out/native_missing", or the split itself for subset ""."""
+    return f"{split}/{subset}" if subset else split

@@ -1,11 +1,10 @@
-"""Signs that a policy collapses, each a number per episode (LcRL, section 6.2: repetition, length, language)."""
+"""Per-episode indicators of policy collapse (LcRL, section 6.2): repetition, surprisal, wrong language."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.prompts import answer_language
 from lcrag.evaluation.answered import Answered
@@ -15,10 +14,10 @@ REPEATED_TOKENS = 4
 
 
 def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) -> Float[np.ndarray, " episodes"]:
-    """Share of the policy's token n-grams that it has written before in the same episode, in [0, 1).
+    """Returns the share of the policy's token n-grams that repeat an earlier one of the episode, in [0, 1).
 
-    1 - distinct / all, the seq-rep-n of Welleck et al. 2020 (arXiv:1908.04319, section 6), over n-grams that lie
-    within one stretch of the policy's own tokens; 0 for an episode without any.
+    1 - distinct / all, the seq-rep-n of Welleck et al. 2020 (arXiv:1908.04319, section 6), over n-grams within one
+    stretch of the policy's tokens; 0 for an episode without any.
     """
     return np.array([_repeated_share(record, size) for record in records], float)
 
@@ -32,32 +31,37 @@ def _repeated_share(record: EpisodeRecord, size: int) -> float:
 
 
 def surprisal(records: Sequence[EpisodeRecord]) -> Float[np.ndarray, " episodes"]:
-    """Mean of -log p over the policy's tokens, in nats: what one sample tells of its entropy; NaN without tokens."""
-    own = [-record.log_probabilities[record.by_policy] for record in records]
-    return np.array([values.mean() if len(values) else np.nan for values in own], float)
+    """Returns the mean of -log p over the policy's tokens, in nats: a one-sample entropy estimate; NaN without any."""
+    return _over_policy_tokens(records, np.mean)
 
 
 def largest_surprisal(records: Sequence[EpisodeRecord]) -> Float[np.ndarray, " episodes"]:
-    """-log p of the policy's rarest token, in nats; NaN without tokens."""
-    own = [-record.log_probabilities[record.by_policy] for record in records]
-    return np.array([values.max() if len(values) else np.nan for values in own], float)
+    """Returns -log p of the policy's least likely token, in nats; NaN without tokens."""
+    return _over_policy_tokens(records, np.max)
+
+
+def _over_policy_tokens(
+    records: Sequence[EpisodeRecord], statistic: Callable[[np.ndarray], float]
+) -> Float[np.ndarray, " episodes"]:
+    own = (-record.log_probabilities[record.by_policy] for record in records)
+    return np.array([statistic(values) if len(values) else np.nan for values in own], float)
 
 
 def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str]) -> Float[np.ndarray, " episodes"]:
-    """1 where the answer is not in the language asked for, 0 where it is, NaN where that is not scored.
+    """Returns 1 for an answer in another language than the question asks for, else 0; NaN if `correct_language` is NaN.
 
     Args:
       records: Episodes.
-      languages: All languages of the run, among which an answer's is identified (see `correct_language`).
+      languages: All languages of the run, among which an answer's is identified.
     """
-    return 1.0 - correct_language([_answered(record.question, record.outcome.answer) for record in records], languages)
-
-
-def _answered(question: Question, answer: str | None) -> Answered:
-    return Answered(
-        question_id=question.id,
-        dataset=question.dataset,
-        language=answer_language(question),
-        answer=answer,
-        golds=question.answers,
-    )
+    answered = [
+        Answered(
+            question_id=record.question.id,
+            dataset=record.question.dataset,
+            language=answer_language(record.question),
+            answer=record.outcome.answer,
+            golds=record.question.answers,
+        )
+        for record in records
+    ]
+    return 1.0 - correct_language(answered, languages)

@@ -1,19 +1,18 @@
-"""The correct-language rate: is an answer written in the language of its question?
+"""The correct-language rate: the share of answers in the language of their question.
 
-Published numbers differ by their rule more than by their models, so this is ours, in full.
+Published numbers differ by their rule more than by their models, so this is the complete rule.
 
-1. Not scored: no answer; an answer without letters (years, numbers); a code, that is, at most
-   five ASCII capitals, digits and signs (EUR, ISO 4217); a question in a language that CLDR does not
-   know, as the constructed ones.
+1. Not scored: no answer; an answer without letters (years, numbers); a code of at most five ASCII capitals, digits and
+   signs (EUR, ISO 4217); a question in a language that CLDR does not know, such as the constructed ones.
 2. Right: after normalisation it is one of the question's golds. Wrong: it is not, but it is a gold of another
-   language's version of the same question. Names are thus judged by the data, not guessed.
-3. Wrong: it is in a script that the question's language is not written in (the script of most of
-   its letters; any kana make an answer Japanese). Right: it is in one that no other language of the run is written in.
-4. Not scored: it has fewer than 12 letters, where identifiers are unreliable, or py3langid does not
-   know the question's language.
-5. Otherwise py3langid, restricted to the languages of the run written in that script, decides.
+   language's version of the same question. The data decide about names, not a classifier.
+3. Wrong: it is in a script that the question's language is not written in (the script of most of its letters; any
+   kana make an answer Japanese). Right: no other language of the run is written in its script.
+4. Not scored: it has fewer than 12 letters, where identifiers are unreliable, or py3langid does not know the
+   question's language.
+5. Otherwise py3langid decides among the languages of the run written in that script.
 
-The rate is right / (right + wrong); its `count` says how many answers were scored.
+The rate is right / (right + wrong); its `count` is the number of scored answers.
 """
 
 import collections
@@ -55,11 +54,11 @@ _SCRIPT_NAMES = {
 
 
 def correct_language(answered: Sequence[Answered], languages: Collection[str]) -> Float[np.ndarray, " questions"]:
-    """1 right, 0 wrong, NaN not scored, by the rule above.
+    """Returns 1 for right, 0 for wrong, NaN for not scored, by the rule above.
 
     Args:
       answered: Answered questions.
-      languages: All languages of the run; those of `answered` count as well.
+      languages: All languages of the run; those of `answered` are added.
     """
     languages = sorted({*languages, *(question.language for question in answered)})
     versions: dict[str, set[str]] = collections.defaultdict(set)
@@ -93,14 +92,14 @@ def _is_code(text: str) -> bool:
 
 
 def _script(letters: Iterable[str]) -> str:
-    """The script of most letters, as in Unicode's names; "KANA" if there are any."""
+    """The script of most letters by Unicode's names; "KANA" if any letter is kana."""
     names = collections.Counter(unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters)
     return "KANA" if any(name.startswith(("HIRAGANA", "KATAKANA")) for name in names) else names.most_common(1)[0][0]
 
 
 @functools.cache
 def _written_in(language: str) -> tuple[str, ...]:
-    """The scripts of a language, by CLDR's likely subtags; `UNKNOWN` for a language without them."""
+    """The scripts of a language, by CLDR's likely subtags; `UNKNOWN` without any."""
     likely = get_global("likely_subtags").get(language, "")
     code = next((part for part in likely.split("_") if len(part) == 4), "")
     return _SCRIPT_NAMES.get(code, (code.upper(),)) if code else UNKNOWN

@@ -1,17 +1,44 @@
-"""Every metric of every question, and their means with standard errors as rows of `evaluation.json`."""
+"""Metrics of every question, their means as rows of `evaluation.json`, and paired differences of two systems."""
 
-from collections.abc import Collection, Sequence
+import dataclasses
+import math
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from lcrag import rewards
-from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.answered import Answered, slices, split_name
 from lcrag.evaluation.correct_language import correct_language
-from lcrag.evaluation.efficiency import efficiency_rows
 from lcrag.evaluation.rows import Row
-from lcrag.evaluation.significance import clustered_standard_error
-from lcrag.evaluation.slices import slices, split_name
+from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
+
+METRIC_NAMES = {
+    "c3_recall": "c3 recall",
+    "c3_recall_bergen": "c3 recall (BERGEN)",
+    "flexible_exact_match": "fEM",
+    "exact_match": "EM",
+    "squad_exact_match": "EM (SQuAD)",
+    "squad_f1": "F1 (SQuAD)",
+    "squad_accuracy": "accuracy (SQuAD)",
+    "correct_language": "correct language",
+    "searches": "searches",
+    "retrieval_rounds": "retrieval rounds",
+    "seconds_per_question": "seconds a question",
+    "sampled_tokens": "sampled tokens",
+    "score_per_log_token": "score per log token",
+    "failures_without_passage": "failures without a passage",
+    "plan_diversity": "distinct plans",
+    "reward": "reward",
+    "tool_rate": "tool rate",
+    "tool_calls": "tool calls",
+    "answered": "answered",
+}
+EFFICIENCY = "score_per_log_token"
+EFFICIENCY_INPUTS = ("squad_exact_match", "squad_f1", "sampled_tokens")
+
+Place = tuple[str, str]
+"""(split, language) as in a row."""
 
 
 def question_metrics(
@@ -24,12 +51,11 @@ def question_metrics(
       languages: The languages of the run, among which the answer's language is identified.
 
     Returns:
-      `c3_recall`, `c3_recall_bergen`, `flexible_exact_match`, `exact_match` (of no answer: 0); the English benchmarks'
-      own, after SQuAD's normalisation: `squad_exact_match`, `squad_f1` (where "yes" and "no" are right as a whole only,
-      as in HotpotQA's script) and `squad_accuracy` (a gold is contained in the answer); `correct_language` (its rule:
-      `correct_language`), `searches`, `retrieval_rounds`, `sampled_tokens`, `failures_without_passage` (see
-      `failures_without_passage`), `reward` and `tool_calls` as they were noted, `tool_rate` (1 if the tool was called)
-      and `answered` (1 if there is an answer).
+      `c3_recall`, `c3_recall_bergen`, `flexible_exact_match` and `exact_match` (0 without an answer). The metrics of
+      the English benchmarks, with SQuAD's normalisation: `squad_exact_match`, `squad_f1` ("yes" and "no" count as a
+      whole only, as in HotpotQA's script) and `squad_accuracy` (the answer contains a gold). `correct_language` (see
+      there), `searches`, `retrieval_rounds`, `sampled_tokens`, `failures_without_passage` (see there), `reward`,
+      `tool_calls`, `tool_rate` (1 if the tool was called) and `answered` (1 if there is an answer).
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
     right = rewards.squad_exact_match(answers, golds)
@@ -57,17 +83,24 @@ def question_metrics(
 def failures_without_passage(
     answered: Sequence[Answered], right: Float[np.ndarray, " questions"]
 ) -> Float[np.ndarray, " questions"]:
-    """1 for a wrong answer where no retrieved passage held a golden one, 0 where one did (GlobalRAG, appendix B).
+    """Returns 1 for a failure where no retrieved passage contains a gold answer, else 0 (GlobalRAG, appendix B).
 
-    NaN for a right answer, and of a method that never searched.
-
-    Args:
-      answered: Answered questions.
-      right: Their exact match; what is below 1 is a failure.
+    A failure has an exact match below 1. NaN for right answers, and everywhere for a method that never searched.
     """
     held = np.array([question.answer_retrieved for question in answered], float)  # None becomes NaN
     searched = any(question.searches for question in answered)
     return np.where((right < 1) & searched, 1.0 - held, np.nan)
+
+
+def score_per_log_token(exact_match: float, f1: float, tokens: float) -> float:
+    """Returns ((EM + F1) / 2) / ln(tokens), GlobalRAG's equation 16 (the natural logarithm is the published code's).
+
+    Args:
+      exact_match: Mean exact match, in [0, 1].
+      f1: Mean word F1, in [0, 1].
+      tokens: Mean number of sampled tokens per question; NaN is returned for one or fewer.
+    """
+    return (exact_match + f1) / 2 / math.log(tokens) if tokens > 1 else math.nan
 
 
 def evaluate(
@@ -80,42 +113,84 @@ def evaluate(
     seen_languages: Collection[str],
     languages: Collection[str] = (),
 ) -> list[Row]:
-    """Means of every metric: by language, over all, seen and zero-shot languages, and by subset.
+    """Returns the mean of every metric by language, over all, seen and zero-shot languages, and by subset.
+
+    A standard error treats questions as drawn at random, and all language versions of a question as one cluster.
 
     Args:
       answered: Answered questions, of one or several data sets.
-      method: What produced them, e.g. "LcRL".
-      model: The policy, e.g. "atlas-tiny".
+      method: Name of the method, e.g. "LcRL".
+      model: Name of the policy, e.g. "atlas-tiny".
       split: e.g. "held_out"; a subset's rows have the split "held_out/native_missing".
-      seed: The seed of this inference run, or what tells it from others.
+      seed: The seed of this inference run, or another label that identifies it.
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages of the run.
-
-    Returns:
-      Rows in reading order, those of `efficiency_rows` behind the others. A standard error is that of a mean over
-      questions drawn at random, all language versions of a question together.
     """
+    labels = {"method": method, "model": model, "seed": seed}
     rows: list[Row] = []
     for dataset in dict.fromkeys(question.dataset for question in answered):
         own = [question for question in answered if question.dataset == dataset]
         values, clusters = question_metrics(own, languages), np.array([question.cluster for question in own])
         for subset, language, chosen in slices(own, seen_languages):
+            place = {"dataset": dataset, "split": split_name(split, subset), "language": language}
             for metric, scores in values.items():
                 scored = chosen & ~np.isnan(scores)
                 if scored.any():
                     mean, error = clustered_standard_error(scores[scored], clusters[scored])
-                    rows.append(
-                        Row(
-                            method=method,
-                            model=model,
-                            dataset=dataset,
-                            split=split_name(split, subset),
-                            language=language,
-                            metric=metric,
-                            value=mean,
-                            standard_error=error,
-                            count=int(scored.sum()),
-                            seed=seed,
-                        )
-                    )
-    return [*rows, *efficiency_rows(rows)]
+                    count = int(scored.sum())
+                    rows.append(Row(**labels, **place, metric=metric, value=mean, standard_error=error, count=count))  # type: ignore[arg-type]
+    return [*rows, *_efficiency_rows(rows)]
+
+
+def _efficiency_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yields `score_per_log_token`, without a standard error, wherever all three of its means are known."""
+    found: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for row in rows:
+        if row.metric in EFFICIENCY_INPUTS:
+            found.setdefault((row.dataset, row.split, row.language), {})[row.metric] = row
+    for own in found.values():
+        if len(own) == len(EFFICIENCY_INPUTS):
+            value = score_per_log_token(*(own[metric].value for metric in EFFICIENCY_INPUTS))
+            if not math.isnan(value):
+                first = own[EFFICIENCY_INPUTS[0]]
+                yield dataclasses.replace(first, metric=EFFICIENCY, value=value, standard_error=math.nan)
+
+
+def compare(
+    before: Sequence[Answered],
+    after: Sequence[Answered],
+    *,
+    split: str,
+    seen_languages: Collection[str],
+    languages: Collection[str] = (),
+) -> dict[tuple[Place, str], PairedDifference]:
+    """Returns after minus before for every (place, metric) with at least two questions scored on both sides.
+
+    Args:
+      before: Answers of the first system.
+      after: Answers of the second system to the same questions, in any order.
+      split: Name of the split.
+      seen_languages: Languages of the training data.
+      languages: All languages of the run.
+
+    Raises:
+      ValueError: the two systems did not answer the same questions.
+    """
+    before, after = sorted(before, key=_key), sorted(after, key=_key)
+    if [_key(question) for question in before] != [_key(question) for question in after]:
+        raise ValueError("before and after answer different questions: evaluate both on the same split and sample")
+    old_scores, new_scores = question_metrics(before, languages), question_metrics(after, languages)
+    clusters = np.array([question.cluster for question in before])
+    differences = {}
+    for subset, language, chosen in slices(before, seen_languages):
+        for metric, new in new_scores.items():
+            old = old_scores[metric]
+            both = chosen & ~np.isnan(new) & ~np.isnan(old)
+            if len(np.unique(clusters[both])) > 1:
+                place = split_name(split, subset), language
+                differences[place, metric] = paired_difference(new[both], old[both], clusters[both])
+    return differences
+
+
+def _key(question: Answered) -> tuple[str, str]:
+    return question.cluster, question.language

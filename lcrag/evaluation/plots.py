@@ -1,25 +1,35 @@
-"""Figures of a training run, drawn without a display."""
+"""Figures: the training curves of one run, those of several methods, and results along the axis of a study."""
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib.axes
 import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
+from lcrag.evaluation.metrics import METRIC_NAMES
+from lcrag.evaluation.paper_tables import NOT_SHARES, study_points
+from lcrag.evaluation.scoreboard import Scoreboard, point_name
 from lcrag.evaluation.training_log import Curve
 
 TOTAL = "reward/total"
 SEARCHES = "episode/searches"
 LOSSES = {"loss/supervised": "training", "validation/loss": "validation"}
+# LcRL's figure 6, and the searches.
+TRAINING_PANELS = {
+    TOTAL: "Training reward",
+    "episode/policy_tokens": "Response length (tokens)",
+    SEARCHES: "Searches per episode",
+}
+STUDIED_GROUPS = {"seen": "trained on", "zero_shot": "zero-shot"}
 
 INK, MUTED, GRID = "#1b1f24", "#6b7480", "#e6e8eb"
 COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599")
 PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
-
+LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 STYLE = {
     "font.size": 10,
     "axes.edgecolor": MUTED,
@@ -34,30 +44,66 @@ STYLE = {
     "ytick.color": MUTED,
 }
 
+Lines = dict[str, tuple[Curve, str]]
+"""Label -> (curve, colour)."""
+
 
 def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> None:
-    """Draws rewards, penalties and searches per episode, or the losses of fine-tuning, over the steps into a PNG.
+    """Draws the rewards, penalties and searches of a training run, or the losses of fine-tuning, into a PNG.
 
-    The thin line is every step's own value, the thick one a centred moving average over about a tenth of
-    the run. Terms that are never positive (penalties) get a panel of their own, because of their scale.
+    The thin line is every step's value, the thick one a centred moving average over about a tenth of the run. Terms
+    that are never positive (penalties) have a panel of their own, because of their scale.
 
     Raises:
       UserError: the log has neither rewards nor losses of fine-tuning.
     """
     losses = {label: name for name, label in LOSSES.items() if name in curves}
-    if TOTAL not in curves and not losses:
+    if TOTAL in curves:
+        panels = _reward_panels(curves)
+    elif losses:
+        named = zip(losses.items(), COLOURS, strict=False)
+        panels = {"Loss, nats per token": {label: (curves[name], colour) for (label, name), colour in named}}
+    else:
         raise UserError(f"the training log has neither {TOTAL!r} nor {min(LOSSES)!r}: draw the log of a training run")
-    panels = list(_panels(curves)) if TOTAL in curves else [_loss_panel(curves, losses)]
     with matplotlib.rc_context(STYLE):
-        figure = matplotlib.figure.Figure(figsize=(4.3 * len(panels), 3.6), dpi=150, layout="constrained")
+        figure, row = _panels(len(panels), height=3.6)
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
-        for axes, (name, lines) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
-            _draw(axes, name, lines)
+        for axes, (name, lines) in zip(row, panels.items(), strict=True):
+            _draw_panel(axes, name, lines)
         figure.savefig(path)
 
 
+def _reward_panels(curves: Mapping[str, Curve]) -> dict[str, Lines]:
+    terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
+    penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
+
+    def lines(names: Sequence[str], colours: Sequence[str]) -> Lines:
+        labels = (name.removeprefix("reward/").replace("_", " ") for name in names)
+        return {label: (curves[names[i]], colours[i % len(colours)]) for i, label in enumerate(labels)}
+
+    panels = {"Reward": lines([TOTAL, *(name for name in terms if name not in penalties)], COLOURS)}
+    if penalties:
+        panels["Penalty"] = lines(penalties, (PENALTY_COLOUR, *COLOURS))
+    if SEARCHES in curves:
+        panels["Searches per episode"] = {"searches": (curves[SEARCHES], SEARCHES_COLOUR)}
+    return panels
+
+
+def _draw_panel(axes: matplotlib.axes.Axes, title: str, lines: Lines) -> None:
+    for number, (label, ((steps, values), colour)) in enumerate(lines.items()):
+        first = number == 0
+        axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.3 if first else 0.15)
+        style = "-" if first else (0, (4, 2))
+        axes.plot(steps, smoothed(values), color=colour, linewidth=2.4 if first else 1.6, linestyle=style, label=label)
+    named = len(lines) > 1 or title.lower().endswith("episode")
+    _finish(axes, title if named else f"{title}: {next(iter(lines))}", "step", margin=0.02)
+    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
+    if len(lines) > 1:
+        axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
+
+
 def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
-    """Centred moving average over about a tenth of the points (at least 3), shorter at both ends."""
+    """Returns the centred moving average over about a tenth of the points (at least 3), shorter at both ends."""
     half = max(1, len(values) // 20)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
@@ -65,40 +111,103 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
     return (sums[high] - sums[low]) / (high - low)
 
 
-def _panels(curves: Mapping[str, Curve]) -> Iterator[tuple[str, dict[str, tuple[Curve, str]]]]:
-    """(title, lines by label with their colour) of every panel there is something to show in."""
-    terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
-    penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
-    shown = [TOTAL, *(name for name in terms if name not in penalties)]
-    yield "Reward", {_label(name): (curves[name], COLOURS[i % len(COLOURS)]) for i, name in enumerate(shown)}
-    if penalties:
-        colours = (PENALTY_COLOUR, *COLOURS)
-        yield "Penalty", {_label(name): (curves[name], colours[i % len(colours)]) for i, name in enumerate(penalties)}
-    if SEARCHES in curves:
-        yield "Searches per episode", {"searches": (curves[SEARCHES], SEARCHES_COLOUR)}
+def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: str | pathlib.Path) -> None:
+    """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
+
+    A line is the mean over a method's runs, each smoothed over about a tenth of the steps; the band is between the
+    least and the largest of its runs.
+
+    Args:
+      logs: Method -> the training log of each of its runs.
+      path: The file.
+    """
+    panels = [name for name in TRAINING_PANELS if any(name in log for own in logs.values() for log in own)]
+    with matplotlib.rc_context(STYLE):
+        figure, row = _panels(len(panels))
+        for name, axes in zip(panels, row, strict=True):
+            for number, (method, own) in enumerate(logs.items()):
+                curves = [log[name] for log in own if name in log]
+                if curves:
+                    steps, values = _common_steps(curves)
+                    values = np.stack([smoothed(each) for each in values])
+                    style = _line_style(number)
+                    axes.plot(steps, values.mean(axis=0), label=method, linewidth=2, **style)
+                    band = (values.min(axis=0), values.max(axis=0))
+                    axes.fill_between(steps, *band, color=style["color"], alpha=0.15, linewidth=0)
+            _finish(axes, TRAINING_PANELS[name], "step")
+            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
+        _add_legend(figure, row)
+        figure.savefig(path)
 
 
-def _loss_panel(curves: Mapping[str, Curve], losses: Mapping[str, str]) -> tuple[str, dict[str, tuple[Curve, str]]]:
-    """The one panel of a fine-tuning run."""
-    lines = zip(losses.items(), COLOURS, strict=False)
-    return "Loss, nats per token", {label: (curves[name], colour) for (label, name), colour in lines}
+def _common_steps(
+    curves: Sequence[Curve],
+) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "runs points"]]:
+    """The curves over the steps that all of them have."""
+    steps = np.array(sorted(set.intersection(*(set(own.tolist()) for own, _ in curves))), np.int64)
+    return steps, np.stack([values[np.isin(own, steps)] for own, values in curves])
 
 
-def _label(name: str) -> str:
-    return name.removeprefix("reward/").replace("_", " ")
+def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
+    """Draws a metric along a study's axis into a PNG, with a panel for each group of languages (figures 3 to 5).
+
+    Points are means over a method's runs, bars their standard errors. Trials without a point are not drawn.
+    """
+    points = study_points(board)
+    numeric = not any(isinstance(point, str) for point in points)
+    series = {group: _series(board, metric, group, points) for group in STUDIED_GROUPS}
+    series = {group: lines for group, lines in series.items() if any(lines.values())}
+    with matplotlib.rc_context(STYLE):
+        figure, row = _panels(len(series))
+        for (group, lines), axes in zip(series.items(), row, strict=True):
+            for number, (method, line) in enumerate(lines.items()):
+                x = [points[place] if numeric else place for place, _, _ in line]
+                values, errors = [value for _, value, _ in line], [error for _, _, error in line]
+                style = _line_style(number)
+                axes.errorbar(x, values, errors, marker="o", capsize=3, label=method, linewidth=2, **style)
+            unit = "" if metric in NOT_SHARES else " (%)"
+            _finish(axes, f"{METRIC_NAMES.get(metric, metric)}{unit}: {STUDIED_GROUPS[group]}", axis)
+            axes.set_xticks(points if numeric else range(len(points)), list(map(point_name, points)))
+        _add_legend(figure, row)
+        figure.savefig(path)
 
 
-def _draw(axes: matplotlib.axes.Axes, title: str, lines: Mapping[str, tuple[Curve, str]]) -> None:
-    for number, (label, ((steps, values), colour)) in enumerate(lines.items()):
-        first = number == 0
-        axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.3 if first else 0.15)
-        style = "-" if first else (0, (4, 2))
-        axes.plot(steps, smoothed(values), color=colour, linewidth=2.4 if first else 1.6, linestyle=style, label=label)
-    axes.set_title(title if len(lines) > 1 or title.lower().endswith("episode") else f"{title}: {next(iter(lines))}")
-    axes.set_xlabel("step")
+def _series(
+    board: Scoreboard, metric: str, group: str, points: Sequence[float | str]
+) -> dict[str, list[tuple[int, float, float]]]:
+    """Method -> (index of the point, value, standard error or 0), in percent for shares."""
+    scale = 1 if metric in NOT_SHARES else 100
+    models = {trial.model for trial in board.trials}
+    series: dict[str, dict[int, tuple[float, float]]] = {}
+    for trial in board.trials:
+        score = board.score(trial.system, metric, ("", group))
+        if trial.point is not None and score is not None:
+            line = series.setdefault(trial.method if len(models) == 1 else f"{trial.method}, {trial.model}", {})
+            error = 0.0 if np.isnan(score.standard_error) else score.standard_error
+            line[points.index(trial.point)] = scale * score.value, scale * error
+    return {method: [(place, *line[place]) for place in sorted(line)] for method, line in series.items()}
+
+
+def _panels(count: int, height: float = 3.8) -> tuple[matplotlib.figure.Figure, Sequence[matplotlib.axes.Axes]]:
+    figure = matplotlib.figure.Figure(figsize=(4.3 * count, height), dpi=150, layout="constrained")
+    return figure, np.atleast_1d(figure.subplots(1, count)).tolist()
+
+
+def _line_style(number: int) -> dict:
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
+
+
+def _finish(axes: matplotlib.axes.Axes, title: str, label: str, margin: float = 0.03) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(label)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
-    axes.margins(x=0.02)
-    if len(lines) > 1:
-        axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
+    axes.margins(x=margin)
+
+
+def _add_legend(figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.Axes]) -> None:
+    """Adds one legend below all panels if there is more than one line."""
+    handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(handles) > 1:
+        placed = {"loc": "outside lower center", "ncols": min(4, len(handles)), "frameon": False, "labelcolor": INK}
+        figure.legend(handles.values(), handles.keys(), **placed)

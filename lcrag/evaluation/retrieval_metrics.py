@@ -1,4 +1,4 @@
-"""How well searches find the passages that were judged relevant: recall, reciprocal rank, discounted gain.
+"""Retrieval metrics against relevance judgements: recall, reciprocal rank and nDCG.
 
 The definitions are trec_eval's, by which MIRACL (nDCG@10, recall@100) and Mr. TyDi (MRR@100, recall@100) report.
 """
@@ -16,12 +16,12 @@ from lcrag.evaluation.rows import Row
 def grades_found(
     found: Sequence[Sequence[str]], judged: Sequence[Mapping[str, int]], depth: int
 ) -> Int[np.ndarray, "queries {depth}"]:
-    """The grade of every passage found, best rank first; 0 for one that was not judged, and beyond the last.
+    """Returns the grade of every retrieved passage, best rank first; 0 for unjudged ones and after the last.
 
     Args:
-      found: For each query the ids of what was found; an id that comes twice counts where it comes first.
-      judged: For each query the grade of each judged passage.
-      depth: Ranks that are looked at.
+      found: Retrieved passage ids of each query; a repeated id counts at its first rank.
+      judged: Passage id -> grade, for each query.
+      depth: Number of ranks.
     """
     grades = np.zeros((len(found), depth), np.int64)
     for row, (ids, own) in enumerate(zip(found, judged, strict=True)):
@@ -33,18 +33,12 @@ def grades_found(
 def recall(
     grades: Int[np.ndarray, "queries depth"], relevant: Int[np.ndarray, " queries"], k: int
 ) -> Float[np.ndarray, " queries"]:
-    """The share of each query's relevant passages that is among the first `k`.
-
-    Args:
-      grades: What `grades_found` returned.
-      relevant: How many relevant passages each query has, found or not; at least one.
-      k: Ranks that count.
-    """
+    """Returns the share of each query's relevant passages (`relevant` of them, at least 1) among the first `k`."""
     return (grades[:, :k] > 0).sum(axis=1) / relevant
 
 
 def reciprocal_rank(grades: Int[np.ndarray, "queries depth"], k: int) -> Float[np.ndarray, " queries"]:
-    """One over the rank of the first relevant passage among the first `k`; 0 if there is none."""
+    """Returns one over the rank of the first relevant passage among the first `k`; 0 without one."""
     hits = grades[:, :k] > 0
     return np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
 
@@ -52,7 +46,7 @@ def reciprocal_rank(grades: Int[np.ndarray, "queries depth"], k: int) -> Float[n
 def discounted_gain(
     grades: Int[np.ndarray, "queries depth"], judged: Sequence[Mapping[str, int]], k: int
 ) -> Float[np.ndarray, " queries"]:
-    """nDCG@k with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval)."""
+    """Returns nDCG@k with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval)."""
     discounts = 1.0 / np.log2(np.arange(2, k + 2))
     ideal = grades_found([sorted(own, key=own.__getitem__, reverse=True) for own in judged], judged, k)
     return (grades[:, :k] @ discounts[: grades.shape[1]]) / (ideal @ discounts)
@@ -69,17 +63,19 @@ def retrieval_rows(
     split: str,
     cuts: Sequence[int] = (1, 3, 10, 100),
 ) -> list[Row]:
-    """The means of all metrics in each language and over all queries; those without a relevant passage are left out.
+    """Returns the means of all metrics by language and over all queries.
+
+    Queries without relevant passages are left out.
 
     Args:
-      found: For each query the ids of what was found, best first, at least as many as the largest cut asks for.
-      judged: For each query the grade of each judged passage; relevant are those above 0.
-      languages: Of the queries.
-      method: What to call the search.
-      model: The encoder.
-      dataset: Where the judgements are from.
+      found: Retrieved passage ids of each query, best first, at least as many as the largest cut.
+      judged: Passage id -> grade (0: not relevant), for each query.
+      languages: Language of each query.
+      method: Name of the method in the rows.
+      model: Name of the encoder.
+      dataset: Name of the judgements' data set.
       split: Its split.
-      cuts: Recall and reciprocal rank are taken at each; nDCG at 10.
+      cuts: Depths of recall and reciprocal rank; nDCG is at 10.
 
     Raises:
       UserError: no query has a relevant passage.
@@ -93,25 +89,23 @@ def retrieval_rows(
     values = {f"recall@{k}": recall(grades, relevant, k) for k in cuts}
     values |= {f"mrr@{k}": reciprocal_rank(grades, k) for k in cuts if k > 1}
     values["ndcg@10"] = discounted_gain(grades, own, 10)
-    spoken = np.array([languages[row] for row in asked])
-    groups = {language: spoken == language for language in dict.fromkeys(spoken.tolist())}
+    codes = np.array([languages[row] for row in asked])
+    groups = {language: codes == language for language in dict.fromkeys(codes.tolist())}
     if len(groups) > 1:
         groups["all"] = np.ones(len(asked), bool)
-    labels: dict[str, str | int] = {"method": method, "model": model, "dataset": dataset, "split": split, "seed": 0}
     return [
-        _row(metric, per_query[members], language, labels)
+        Row(
+            method=method,
+            model=model,
+            dataset=dataset,
+            split=split,
+            seed=0,
+            language=language,
+            metric=metric,
+            value=float((chosen := per_query[members]).mean()),
+            count=len(chosen),
+            standard_error=float(chosen.std(ddof=1)) / math.sqrt(len(chosen)) if len(chosen) > 1 else math.nan,
+        )
         for language, members in groups.items()
         for metric, per_query in values.items()
     ]
-
-
-def _row(metric: str, values: np.ndarray, language: str, labels: Mapping[str, str | int]) -> Row:
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Row(
-        **labels,  # type: ignore[arg-type]
-        language=language,
-        metric=metric,
-        value=float(values.mean()),
-        count=len(values),
-        standard_error=error,
-    )

@@ -1,4 +1,4 @@
-"""Rows of `evaluation.json`: one number, with everything that says what it is a number of."""
+"""Rows of `evaluation.json`: each is one metric value and its labels."""
 
 import collections
 import dataclasses
@@ -7,26 +7,30 @@ import math
 import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated
+
+import pydantic
 
 from lcrag.errors import UserError
+
+NullableError = Annotated[float, pydantic.BeforeValidator(lambda error: math.nan if error is None else error)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measured number.
+    """One metric value and its labels.
 
     Attributes:
-      method: What was run, e.g. "LcRL".
-      model: The policy.
-      dataset: The data set.
-      split: Its split; a part of one is "held_out/native_missing".
+      method: Name of the method, e.g. "LcRL".
+      model: Name of the policy.
+      dataset: Name of the data set.
+      split: Its split; a subset of one is "held_out/native_missing".
       language: An ISO 639-1 code, "all", "seen" or "zero_shot".
       metric: Name of the metric.
       value: The mean.
-      count: How many questions it is the mean of.
+      count: Number of questions that were averaged.
       seed: The seed of the inference run, or the seeds that were averaged, "0,1,2".
-      standard_error: Of the value; NaN (in JSON null) where it is unknown.
+      standard_error: Standard error of the value; NaN (null in JSON) if unknown.
     """
 
     method: str
@@ -38,19 +42,15 @@ class Row:
     value: float
     count: int
     seed: int | str
-    standard_error: float = math.nan
+    standard_error: NullableError = math.nan
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("method", "model", "dataset", "split", "language", "metric"), (str,)),
-    "value": (int, float),
-    "count": (int,),
-    "seed": (int, str),
-}
+class _File(pydantic.BaseModel, strict=True):
+    rows: list[Row]
 
 
 def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
-    """Writes `{"rows": [...]}`, one row a line, replacing the file in one step."""
+    """Writes `{"rows": [...]}`, one row a line, and replaces the file atomically."""
     path = pathlib.Path(path)
     lines = ",\n".join(json.dumps(_as_json(row), ensure_ascii=False) for row in rows)
     partial = path.with_name(path.name + ".partial")
@@ -58,29 +58,33 @@ def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
     partial.replace(path)
 
 
+def _as_json(row: Row) -> dict[str, str | int | float | None]:
+    error = row.standard_error
+    return dataclasses.asdict(row) | {"standard_error": None if math.isnan(error) else error}
+
+
 def read_rows(path: str | pathlib.Path) -> list[Row]:
-    """Reads what `write_rows` wrote.
+    """Reads a file that `write_rows` wrote.
 
     Raises:
-      UserError: there is no such file, it is not JSON, or a row lacks a field or has one of the wrong type.
+      UserError: the file is missing or not JSON, or a row lacks a field or has one of the wrong type.
     """
     path = pathlib.Path(path)
     if not path.is_file():
         raise UserError(f"no evaluation in {path}: run `lcrag evaluate` with this output folder first")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{path}{line} is not JSON: delete the file and run `lcrag evaluate` again") from error
-    if not isinstance(content, dict) or not isinstance(content.get("rows"), list):
-        raise UserError(f'{path} holds no list "rows": delete the file and run `lcrag evaluate` again')
-    return [_as_row(entry, f"{path}, row {number}") for number, entry in enumerate(content["rows"], start=1)]
+        return _File.model_validate_json(path.read_bytes()).rows
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = (f"row {part + 1}" if isinstance(part, int) else f'"{part}"' for part in first["loc"])
+        where = ", ".join([str(path), *place])
+        raise UserError(f"{where}: {first['msg']}; delete the file and run `lcrag evaluate` again") from error
 
 
 def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
     """Averages rows that differ in their seed only.
 
-    The standard error of an average is that between the seeds, s/√k; of a single seed its own.
+    The standard error of an average is the one between the seeds, s/√k; a row without another seed keeps its own.
     """
     groups = collections.defaultdict(list)
     for row in rows:
@@ -97,22 +101,3 @@ def _average(rows: Sequence[Row]) -> Row:
         count=sum(row.count for row in rows),
         seed=",".join(str(row.seed) for row in rows),
     )
-
-
-def _as_json(row: Row) -> dict[str, Any]:
-    error = row.standard_error
-    return dataclasses.asdict(row) | {"standard_error": None if math.isnan(error) else error}
-
-
-def _as_row(entry: Any, where: str) -> Row:
-    if not isinstance(entry, dict):
-        raise UserError(f"{where} is not an object: delete the file and run `lcrag evaluate` again")
-    for name, types in _TYPES.items():
-        if name not in entry:
-            raise UserError(f'{where} lacks "{name}": add it, or delete the file and run `lcrag evaluate` again')
-        if not isinstance(entry[name], types) or isinstance(entry[name], bool):
-            expected = " or ".join(kind.__name__ for kind in types)
-            raise UserError(f'{where}: "{name}" is {entry[name]!r}, give it a value of type {expected}')
-    error = entry.get("standard_error")
-    fields = {name: entry[name] for name in _TYPES}
-    return Row(**fields, standard_error=float(error) if isinstance(error, int | float) else math.nan)

@@ -1,23 +1,21 @@
-"""Several systems, each with several runs, on the same questions: their means, spreads and paired tests."""
+"""Compares systems, each with several runs, on the same questions: means, standard errors and paired tests."""
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError
 from lcrag.evaluation.answered import Answered
-from lcrag.evaluation.efficiency import EFFICIENCY, PARTS, score_per_log_token
-from lcrag.evaluation.metrics import question_metrics
+from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, question_metrics, score_per_log_token
 from lcrag.evaluation.significance import paired_t_test
 
-GROUPS = ("all", "seen", "zero_shot")
 System = tuple[str, str]
 """(model, name)."""
 Part = tuple[str, str]
-"""(subset or "", language or one of GROUPS)."""
+"""(subset or "", language or one of "all", "seen", "zero_shot")."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,15 +23,15 @@ class Trial:
     """One inference run of one system.
 
     Attributes:
-      method: What was run, e.g. "LcRL".
-      model: The policy it began with.
+      method: Name of the method, e.g. "LcRL".
+      model: The policy it started from.
       dataset: The data set.
       split: Its split.
       decoding: How answers were decoded, e.g. "sampled".
-      run: Names the training run, or the evaluation, that it belongs to; inference runs of one share it.
+      run: Name of the training run or evaluation that it belongs to, shared by its inference runs.
       seen_languages: Languages it was trained on.
       answered: Its answers.
-      point: Where it lies on the axis of a study; None: there is no study.
+      point: Its position on the axis of a study; None: no study.
     """
 
     method: str
@@ -48,24 +46,24 @@ class Trial:
 
     @property
     def system(self) -> System:
-        """What its results are averaged with: trials of one system differ in random numbers only."""
+        """Key of the trials that are averaged; they differ in random numbers only."""
         return self.model, self.method if self.point is None else f"{self.method} [{point_name(self.point)}]"
 
 
 def point_name(point: float | str) -> str:
-    """How a point of a study's axis reads."""
+    """Returns how a point of a study's axis is displayed."""
     return point if isinstance(point, str) else f"{point:g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SystemScore:
-    """How a system does.
+    """The score of a system.
 
     Attributes:
       value: Mean over its runs, each the mean over its inference runs.
       standard_error: Between training runs if there are several, else between inference runs; NaN for a single one.
-      runs: Training runs, or evaluations.
-      trials: Inference runs in all.
+      runs: Number of training runs, or evaluations.
+      trials: Number of inference runs.
     """
 
     value: float
@@ -75,36 +73,30 @@ class SystemScore:
 
 
 class Scoreboard:
-    """The scores of every trial on one data set's split in one way of decoding.
+    """The scores of every trial on one split of one data set, with one way of decoding.
 
     Args:
       trials: At least one.
       languages: All languages of the runs, among which an answer's is identified.
 
     Raises:
-      UserError: two of them answered different questions.
+      UserError: two trials answered different questions.
     """
 
     def __init__(self, trials: Sequence[Trial], languages: Collection[str] = ()):
         self.trials = tuple(trials)
-        self._places = [_places(trial) for trial in trials]
-        order = sorted(self._places[0])
-        for trial, places in zip(trials, self._places, strict=True):
-            if places.keys() != self._places[0].keys():
+        by_key = [{(each.cluster, each.language): each for each in trial.answered} for trial in trials]
+        for trial, answered in zip(trials, by_key, strict=True):
+            if answered.keys() != by_key[0].keys():
                 raise UserError(
                     f"{trials[0].run} and {trial.run} answered different questions of {trial.dataset}:"
-                    " evaluate both on the same split and sample, or report them apart"
+                    " evaluate both on the same split and sample, or report them separately"
                 )
-        self._questions = [trials[0].answered[self._places[0][key]] for key in order]
+        ordered = [[answered[key] for key in sorted(answered)] for answered in by_key]
+        self._questions = ordered[0]
         self._codes = np.array([question.language for question in self._questions])
         self._clusters = np.unique([question.cluster for question in self._questions], return_inverse=True)[1]
-        self._scores = [
-            {
-                name: values[[places[key] for key in order]]
-                for name, values in question_metrics(trial.answered, languages).items()
-            }
-            for trial, places in zip(trials, self._places, strict=True)
-        ]
+        self._scores = [question_metrics(answered, languages) for answered in ordered]
 
     @property
     def dataset(self) -> str:
@@ -112,36 +104,35 @@ class Scoreboard:
 
     @property
     def systems(self) -> list[System]:
-        """In the order in which they came."""
+        """All systems, in the order of their first trials."""
         return list(dict.fromkeys(trial.system for trial in self.trials))
-
-    def rival(self, system: System, method: str) -> System | None:
-        """The system that another method of the same model is at the same point of a study, None if it was not run."""
-        own = next((trial for trial in self.trials if trial.system == system), None)
-        if own is None:
-            return None
-        same = (t.system for t in self.trials if (t.method, t.model, t.point) == (method, own.model, own.point))
-        return next(same, None)
 
     @functools.cached_property
     def languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(trained on by every system, the others), each in the order in which they came."""
+        """(languages that every system was trained on, the others), in the order of the answers."""
         seen = set.intersection(*(set(trial.seen_languages) for trial in self.trials))
         codes = tuple(dict.fromkeys(question.language for question in self.trials[0].answered))
         return tuple(c for c in codes if c in seen), tuple(c for c in codes if c not in seen)
 
     @functools.cached_property
     def subsets(self) -> tuple[str, ...]:
-        """Parts of the data set that are reported apart."""
+        """Subsets of the data set that are reported separately."""
         return tuple(sorted({subset for question in self._questions for subset in question.subsets}))
 
     @functools.cached_property
     def _members(self) -> dict[str, Bool[np.ndarray, " questions"]]:
-        """Subset -> which questions belong to it."""
         return {name: np.array([name in question.subsets for question in self._questions]) for name in self.subsets}
 
-    def standing(self, system: System, metric: str, part: Part) -> SystemScore | None:
-        """The system's result in a part of the data, None where it has none."""
+    def rival(self, system: System, method: str) -> System | None:
+        """Returns the system of another method with the same model and point; None if it was not run."""
+        own = next((trial for trial in self.trials if trial.system == system), None)
+        if own is None:
+            return None
+        same = (t.system for t in self.trials if (t.method, t.model, t.point) == (method, own.model, own.point))
+        return next(same, None)
+
+    def score(self, system: System, metric: str, part: Part) -> SystemScore | None:
+        """Returns the system's score on a part of the data; None without one."""
         by_run: dict[str, list[float]] = {}
         for index, trial in enumerate(self.trials):
             if trial.system == system and not np.isnan(value := self._value(index, metric, part)):
@@ -155,37 +146,34 @@ class Scoreboard:
         return SystemScore(value=float(np.mean(means)), standard_error=float(error), runs=len(by_run), trials=trials)
 
     def p_value(self, system: System, other: System, metric: str, part: Part) -> float:
-        """Of the paired t-test over the questions of a part, a question's score being the mean over the trials.
+        """Returns the p-value of the paired t-test over the questions of a part.
 
-        All language versions of a question are one observation. NaN where the two were trained on different
-        languages and the part depends on that, where fewer than two questions are scored on both sides, or where the
-        metric is no question's.
+        A question's score is the mean over the trials; its language versions are one observation. NaN if the part
+        depends on the languages trained on and these differ, if fewer than two questions are scored on both sides, or
+        if the metric is not per question.
         """
         if metric not in self._scores[0]:
             return float("nan")
-        chosen = [
-            self._chosen(index, part) for index, trial in enumerate(self.trials) if trial.system in (system, other)
-        ]
-        if not all(np.array_equal(mask, chosen[0]) for mask in chosen):
+        both, *others = (self._chosen(i, part) for i, t in enumerate(self.trials) if t.system in (system, other))
+        if not all(np.array_equal(mask, both) for mask in others):
             return float("nan")
         first, second = self._question_means(system, metric), self._question_means(other, metric)
-        both = chosen[0] & ~np.isnan(first) & ~np.isnan(second)
+        both = both & ~np.isnan(first) & ~np.isnan(second)
         if len(np.unique(self._clusters[both])) < 2:
             return float("nan")
         return paired_t_test(first[both], second[both], self._clusters[both])
 
     def _question_means(self, system: System, metric: str) -> Float[np.ndarray, " questions"]:
-        own = [
-            scores[metric] for trial, scores in zip(self.trials, self._scores, strict=True) if trial.system == system
-        ]
+        trials = zip(self.trials, self._scores, strict=True)
+        own = [scores[metric] for trial, scores in trials if trial.system == system]
         scored = ~np.isnan(own)
         with np.errstate(invalid="ignore"):
             return np.where(scored, own, 0.0).sum(axis=0) / scored.sum(axis=0)
 
     def _value(self, index: int, metric: str, part: Part) -> float:
-        """Of one trial: a subset's mean over its questions, a group of languages' mean over the languages' means."""
+        """Of one trial: a subset's mean is over its questions, that of a group of languages over their means."""
         if metric == EFFICIENCY:
-            return score_per_log_token(*(self._value(index, each, part) for each in PARTS))
+            return score_per_log_token(*(self._value(index, each, part) for each in EFFICIENCY_INPUTS))
         if metric not in self._scores[index]:
             return float("nan")
         scores, chosen = self._scores[index][metric], self._chosen(index, part)
@@ -198,18 +186,13 @@ class Scoreboard:
     def _chosen(self, index: int, part: Part) -> Bool[np.ndarray, " questions"]:
         subset, language = part
         seen = np.isin(self._codes, self.trials[index].seen_languages)
-        groups: Mapping[str, np.ndarray] = {"all": np.ones(len(seen), bool), "seen": seen, "zero_shot": ~seen}
+        groups = {"all": np.ones(len(seen), bool), "seen": seen, "zero_shot": ~seen}
         chosen = groups[language] if language in groups else self._codes == language
         return chosen & self._members[subset] if subset else chosen
 
 
-def _places(trial: Trial) -> dict[tuple[str, str], int]:
-    """(question, language) -> its place among the trial's answers."""
-    return {(answered.cluster, answered.language): place for place, answered in enumerate(trial.answered)}
-
-
 def scoreboards(trials: Iterable[Trial], languages: Collection[str] = ()) -> dict[tuple[str, str, str], Scoreboard]:
-    """(data set, split, decoding) -> the scoreboard of its trials, in the order in which they came."""
+    """Returns (data set, split, decoding) -> the scoreboard of its trials."""
     groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.dataset, trial.split, trial.decoding), []).append(trial)

@@ -1,154 +1,173 @@
-"""Tables of one run: before and after by place, and several policies at one place."""
+"""A finished table, and its forms for the terminal (rich), for Markdown and for LaTeX (package booktabs)."""
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Literal
 
-from lcrag.evaluation.comparison import Place
-from lcrag.evaluation.rows import Row
-from lcrag.evaluation.significance import PairedDifference
-from lcrag.evaluation.table import Cell, Table, Tone
+import rich.box
+import rich.table
+import rich.text
 
-METRIC_NAMES = {
-    "c3_recall": "c3 recall",
-    "c3_recall_bergen": "c3 recall (BERGEN)",
-    "flexible_exact_match": "fEM",
-    "exact_match": "EM",
-    "squad_exact_match": "EM (SQuAD)",
-    "squad_f1": "F1 (SQuAD)",
-    "squad_accuracy": "accuracy (SQuAD)",
-    "correct_language": "correct language",
-    "searches": "searches",
-    "retrieval_rounds": "retrieval rounds",
-    "seconds_per_question": "seconds a question",
-    "sampled_tokens": "sampled tokens",
-    "score_per_log_token": "score per log token",
-    "failures_without_passage": "failures without a passage",
-    "plan_diversity": "distinct plans",
-    "reward": "reward",
-    "tool_rate": "tool rate",
-    "tool_calls": "tool calls",
-    "answered": "answered",
+Tone = Literal["", "better", "worse", "level"]
+Rank = Literal["", "best", "second"]
+
+_STYLES = {"": "", "better": "bold green", "worse": "bold red", "level": "dim", "best": "bold", "second": "underline"}
+_LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "±": r"$\pm$",
+    "→": r"$\rightarrow$",
+    "<": r"$<$",
+    ">": r"$>$",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
 }
-PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Attributes:
+      text: Its content.
+      tone: How a difference is coloured.
+      rank: Whether it is the best or the second best of its column.
+      mark: Sign after the text that the table's note explains.
+    """
+
+    text: str
+    tone: Tone = ""
+    rank: Rank = ""
+    mark: str = ""
+
+    @property
+    def bold(self) -> bool:
+        """Whether it is bold where there are no colours."""
+        return self.rank == "best" or self.tone in ("better", "worse")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What a before/after table is made of.
+class Table:
+    """A finished table.
 
     Attributes:
-      rows: Rows of one data set, one seed or averaged over seeds.
-      before: The method before.
-      after: The method after.
-      references: Methods shown beside them, by the first metric only.
-      differences: Paired differences; where one is missing, the errors of both sides are added as if they were
-        independent, which overstates the error of a difference on the same questions.
+      title: Its title.
+      header: Names of the columns; the first one names the rows.
+      sections: Groups of rows, separated by a line.
+      note: Explanation below the table.
+      section_titles: Title of each section; empty: no titles.
+      spans: Headings over neighbouring columns, (name, number of columns), from the second column on; LaTeX only.
     """
 
-    rows: Sequence[Row]
-    before: str
-    after: str
-    references: tuple[str, ...] = ()
-    differences: Mapping[tuple[Place, str], PairedDifference] = dataclasses.field(default_factory=dict)
+    title: str
+    header: tuple[str, ...]
+    sections: tuple[tuple[tuple[Cell, ...], ...], ...]
+    note: str = ""
+    section_titles: tuple[str, ...] = ()
+    spans: tuple[tuple[str, int], ...] = ()
+
+    def titled_sections(self) -> list[tuple[str, tuple[tuple[Cell, ...], ...]]]:
+        """Returns every section with its title, or with ""."""
+        titles = self.section_titles or ("",) * len(self.sections)
+        return list(zip(titles, self.sections, strict=True))
 
 
-def comparison_table(
-    comparison: Comparison, title: str, sections: Sequence[Sequence[Place]], metrics: Sequence[str]
-) -> Table:
-    """Before and after, by place: the first metric with its difference ± standard error and the
-    references, the other metrics as "before → after". Places without rows are left out.
-    """
-    index = _index(comparison.rows)
-    first, *others = metrics
-    header = (
-        "",
-        METRIC_NAMES.get(first, first),
-        "difference",
-        *comparison.references,
-        *(METRIC_NAMES.get(metric, metric) for metric in others),
+def to_rich(table: Table) -> rich.table.Table:
+    """Returns the table for a terminal."""
+    out = rich.table.Table(
+        title=rich.text.Text(table.title, "bold"),
+        title_justify="left",
+        caption=table.note,
+        caption_justify="left",
+        box=rich.box.SIMPLE_HEAD,
+        pad_edge=False,
     )
-
-    def line(place: Place) -> tuple[Cell, ...]:
-        references = (index.get((method, place, first)) for method in comparison.references)
-        return (
-            Cell(place_name(place)),
-            _change(comparison, index, place, first),
-            _difference(comparison, index, place, first),
-            *(Cell(value_text(row)) for row in references),
-            *(_change(comparison, index, place, metric) for metric in others),
-        )
-
-    known = [[place for place in section if _has(comparison, index, place, first)] for section in sections]
-    return Table(
-        title=title,
-        header=header,
-        sections=tuple(tuple(line(place) for place in section) for section in known if section),
-        note=f"{comparison.before} → {comparison.after}; ± is one standard error; marked where beyond two of them.",
-    )
+    for number, name in enumerate(table.header):
+        # Two-line headers keep the usual table within a hundred columns.
+        out.add_column(name if number == 0 else name.replace(" ", "\n", 1), justify="right" if number else "left")
+    for title, section in table.titled_sections():
+        if title:
+            out.add_row(rich.text.Text(title, "italic"))
+        for line in section:
+            out.add_row(
+                *(rich.text.Text(cell.text, _STYLES[cell.rank or cell.tone]).append(cell.mark) for cell in line)
+            )
+        out.add_section()
+    return out
 
 
-def method_table(
-    rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
-) -> Table:
-    """One line a method: every metric with its standard error, at one place."""
-    index = _index(rows)
-    lines = tuple(
-        (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
-        for method in methods
-    )
-    header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
-    counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
-    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    note = f"{place_name(place)}; {asked} answers a line; ± is one standard error."
-    return Table(title=title, header=header, sections=(lines,), note=note)
+def to_markdown(table: Table) -> str:
+    """Returns the table as Markdown; coloured and best cells are bold."""
+    others = len(table.header) - 1
+    lines = [f"**{table.title}**", "", _markdown_line(table.header), _markdown_line(["---", *["---:"] * others])]
+    for title, section in table.titled_sections():
+        if title:
+            lines.append(_markdown_line([f"_{title}_", *[""] * others]))
+        lines += [_markdown_line([_markdown(cell) for cell in line]) for line in section]
+    return "\n".join([*lines, "", table.note.replace("*", "\\*"), ""]) if table.note else "\n".join([*lines, ""])
 
 
-def place_name(place: Place) -> str:
-    """How a place reads: a language, a group of languages, or a subset of the split."""
-    split, language = place
-    subset = split.partition("/")[2].replace("_", " ")
-    name = PLACE_NAMES.get(language, language)
-    return name if not subset else subset if language == "all" else f"{subset}, {name}"
+def _markdown(cell: Cell) -> str:
+    text, mark = (part.replace("|", "\\|").replace("*", "\\*") for part in (cell.text, cell.mark))
+    text = f"**{text}**" if cell.bold else text
+    return (f"<u>{text}</u>" if cell.rank == "second" else text) + mark
 
 
-def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
-    return {(row.method, (row.split, row.language), row.metric): row for row in rows}
+def _markdown_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
-def _has(comparison: Comparison, index: Mapping, place: Place, metric: str) -> bool:
-    return any((method, place, metric) in index for method in (comparison.before, comparison.after))
+def to_latex(table: Table) -> str:
+    """Returns the table as a `table` environment, labelled `tab:<its title in lower case>`."""
+    columns = len(table.header)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escaped(table.title)}.}}",
+        rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.lower()).strip('-')}}}",
+        rf"\begin{{tabular}}{{l{'r' * (columns - 1)}}}",
+        r"\toprule",
+        *_latex_spans(table),
+        _latex_line([escaped(name) for name in table.header]),
+    ]
+    for title, section in table.titled_sections():
+        lines.append(r"\midrule")
+        if title:
+            lines.append(rf"\multicolumn{{{columns}}}{{l}}{{\textit{{{escaped(title)}}}}} \\")
+        lines += [_latex_line([_latex(cell) for cell in line]) for line in section]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.note:
+        lines.append(rf"\par\smallskip{{\footnotesize {escaped(table.note)}}}")
+    return "\n".join([*lines, r"\end{table}", ""])
 
 
-def _change(comparison: Comparison, index: Mapping, place: Place, metric: str) -> Cell:
-    before, after = (index.get((method, place, metric)) for method in (comparison.before, comparison.after))
-    if before is None and after is None:
-        return Cell("–")
-    return Cell(" → ".join("–" if row is None else _number(row.value) for row in (before, after)))
+def _latex_spans(table: Table) -> list[str]:
+    """The line of headings over several columns, and the rules below them."""
+    if not table.spans:
+        return []
+    ends = list(itertools.accumulate((width for _, width in table.spans), initial=1))
+    names = [rf"\multicolumn{{{width}}}{{c}}{{{escaped(name)}}}" for name, width in table.spans]
+    rules = [
+        rf"\cmidrule(lr){{{start + 1}-{end}}}"
+        for (name, _), (start, end) in zip(table.spans, itertools.pairwise(ends), strict=True)
+        if name
+    ]
+    return [_latex_line(["", *names]), " ".join(rules)]
 
 
-def _difference(comparison: Comparison, index: Mapping, place: Place, metric: str) -> Cell:
-    paired = comparison.differences.get((place, metric))
-    before, after = (index.get((method, place, metric)) for method in (comparison.before, comparison.after))
-    if paired is not None:
-        difference, error = paired.difference, paired.standard_error
-    elif before is None or after is None:
-        return Cell("–")
-    else:
-        difference, error = after.value - before.value, math.hypot(before.standard_error, after.standard_error)
-    tone: Tone = "better" if difference > 2 * error else "worse" if difference < -2 * error else "level"
-    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_error(error)}", tone)
+def _latex(cell: Cell) -> str:
+    text = escaped(cell.text)
+    text = rf"\textbf{{{text}}}" if cell.bold else rf"\underline{{{text}}}" if cell.rank == "second" else text
+    return text + (f"$^{{{cell.mark}}}$" if cell.mark else "")
 
 
-def value_text(row: Row | None) -> str:
-    """A value with its standard error: .385 ±.021; a dash where there is none."""
-    return "–" if row is None else f"{_number(row.value)}{_error(row.standard_error)}"
+def _latex_line(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
 
 
-def _number(value: float) -> str:
-    """Three digits: .385, 1.40."""
-    return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"
-
-
-def _error(error: float) -> str:
-    return "" if math.isnan(error) else f" ±{_number(error)}"
+def escaped(text: str) -> str:
+    """Escapes a text for LaTeX."""
+    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)

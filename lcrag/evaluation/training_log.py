@@ -13,13 +13,13 @@ Curve = tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]]
 
 
 def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
-    """The curve of every number that was logged: name -> (steps, values), steps increasing.
+    """Reads the curve of every logged number: name -> (steps, values), steps increasing.
 
-    A resumed run logs the steps after its checkpoint again: the later line counts. A number that was not finite is
-    null in the log, and not on the curve.
+    A resumed run logs the steps after its checkpoint again: the later line counts. Null stands for a number that was
+    not finite and is left out.
 
     Raises:
-      UserError: there is no such file, or a line is not an object with an integer "step" and numbers.
+      UserError: the file is missing, or a line is not an object with an integer "step" and numbers.
     """
     path = pathlib.Path(path)
     if not path.is_file():
@@ -44,10 +44,10 @@ def _entry(line: bytes, where: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{where} is not JSON (a run that was killed can leave half a line): delete it") from error
+        raise UserError(f"{where} is not JSON (a killed run can leave an incomplete line): delete it") from error
     if not isinstance(entry, dict) or type(entry.get("step")) is not int:
-        raise UserError(f'{where} is not an object with a whole number "step": mend or delete it')
+        raise UserError(f'{where} is not an object with an integer "step": correct or delete it')
     for name, value in entry.items():
         if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise UserError(f"{where}: {name!r} is {value!r}, not a number: mend or delete the line")
+            raise UserError(f"{where}: {name!r} is {value!r}, not a number: correct or delete the line")
     return entry

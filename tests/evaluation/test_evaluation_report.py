@@ -1,133 +1,40 @@
-"""Tables, the training log, the figure and the report."""
+"""The training log, its figure and the report of one run."""
 
 import json
 
 import numpy as np
 import pytest
-import rich.console
 
 from lcrag.errors import UserError
-from lcrag.evaluation import (
-    Comparison,
-    Report,
-    Row,
-    comparison_table,
-    method_table,
-    paired_difference,
-    read_training_log,
-    to_markdown,
-    to_rich,
-    write_report,
-)
+from lcrag.evaluation import Cell, Table, read_training_log, write_report
 from lcrag.evaluation.plots import smoothed
 
-PLACES = [[("held_out", "all"), ("held_out", "fr")], [("held_out/native_missing", "all")]]
-
-
-def row(method, value, language="all", split="held_out", metric="c3_recall", error=0.02):
-    return Row(
-        method=method, model="tiny", dataset="atlas", split=split, language=language, metric=metric,
-        value=value, count=500, seed=0, standard_error=error,
-    )  # fmt: skip
-
-
-ROWS = [
-    row("cold start", 0.3),
-    row("LcRL", 0.5),
-    row("long SFT", 0.45),
-    row("cold start", 0.3, "fr"),
-    row("LcRL", 0.31, "fr"),
-    row("cold start", 1.1, metric="searches"),
-    row("LcRL", 1.6, metric="searches"),
-]
-
-
-def comparison(**options):
-    return Comparison(rows=ROWS, before="cold start", after="LcRL", references=("long SFT",), **options)
-
-
-def test_before_after_and_reference_in_one_table():
-    table = comparison_table(comparison(), "Held out", PLACES, ["c3_recall", "searches"])
-    everything, french = table.sections[0]
-    assert [cell.text for cell in everything] == [
-        "all languages", ".300 → .500", "+.200 ±.028", ".450 ±.020", "1.10 → 1.60",
-    ]  # fmt: skip
-    assert [everything[2].tone, french[2].tone] == ["better", "level"]
-    assert len(table.sections) == 1, "a place without rows is left out"
-
-
-def test_paired_differences_are_preferred():
-    differences = {(("held_out", "all"), "c3_recall"): paired_difference([0.0, 0.1, 0.2], [1.0, 1.0, 1.0])}
-    cell = comparison_table(comparison(differences=differences), "", PLACES, ["c3_recall"]).sections[0][0][2]
-    assert (cell.text, cell.tone) == ("-.900 ±.058", "worse")
-
-
-def test_terminal_and_markdown_say_the_same():
-    table = method_table(
-        ROWS, "Methods", ["cold start", "LcRL", "none"], ["c3_recall", "searches"], ("held_out", "all")
-    )
-    console = rich.console.Console(width=120, record=True, file=open("/dev/null", "w"))
-    console.print(to_rich(table))
-    printed, markdown = console.export_text(), to_markdown(table)
-    for cell in (".500 ±.020", "1.60 ±.020", "500 answers", "–"):
-        assert cell in printed and cell in markdown
-    assert markdown.splitlines()[2:4] == ["|  | c3 recall | searches |", "| --- | ---: | ---: |"]
-
-
-def write_log(path, steps=40):
-    generator = np.random.default_rng(0)
-    rise = 0.3 + 0.4 * (1 - np.exp(-np.arange(steps) / 20))
-    with path.open("w") as file:
-        for step in range(steps):
-            reward = float(np.clip(rise[step] + 0.05 * generator.standard_normal(), 0, 1))
-            entry = {
-                "reward/total": reward,
-                "reward/c3_recall": reward + 0.004,
-                "reward/anti_consistency": -0.2 * (1 - reward),
-            }
-            file.write(json.dumps({"step": step, **entry, "episode/searches": 1 + reward, "loss/kl": 0.1}) + "\n")
+REPORT = dict(
+    title="LcRL on the atlas", summary="One run.", command="lcrag train --gin_file=a.gin", reading="It is small.",
+    versions={"commit": "abc123", "jax": "0.10.2"},
+    tables=[Table(title="Held out", header=("", "EM"), sections=(((Cell("long SFT"), Cell(".5")),),))],
+)  # fmt: skip
 
 
 def test_report_with_its_figure(tmp_path):
-    write_log(tmp_path / "metrics.jsonl")
-    curves = read_training_log(tmp_path / "metrics.jsonl")
-    report = Report(
-        title="LcRL on the atlas", summary="One run.", command="lcrag train --gin_file=a.gin", commit="abc123",
-        versions={"jax": "0.10.2"}, reading="It is small.", curves=curves,
-        tables=(comparison_table(comparison(), "Held out", PLACES, ["c3_recall"]),),
-    )  # fmt: skip
-    text = write_report(tmp_path, report).read_text()
-    for part in (
-        "# LcRL on the atlas",
-        "training.png",
-        "lcrag train",
-        "abc123",
-        "jax: 0.10.2",
-        "It is small.",
-        "long SFT",
-    ):
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step, reward in enumerate(np.linspace(0.3, 0.7, 40)):
+            terms = {"reward/total": reward, "reward/c3_recall": reward + 0.004, "reward/anti_consistency": reward - 1}
+            file.write(json.dumps({"step": step, **terms, "episode/searches": 1 + reward, "loss/kl": 0.1}) + "\n")
+    text = write_report(tmp_path, curves=read_training_log(tmp_path / "metrics.jsonl"), **REPORT).read_text()
+    for part in ("# LcRL on the atlas", "training.png", "lcrag train", "commit: abc123", "It is small.", "long SFT"):
         assert part in text
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_log_without_rewards_has_no_curve(tmp_path):
-    report = Report(
-        title="t",
-        summary="",
-        command="",
-        commit="",
-        versions={},
-        reading="",
-        tables=(),
-        curves={"loss": (np.arange(2), np.ones(2))},
-    )
+def test_a_log_without_rewards_has_no_figure(tmp_path):
     with pytest.raises(UserError, match="reward/total"):
-        write_report(tmp_path, report)
+        write_report(tmp_path, curves={"loss": (np.arange(2), np.ones(2))}, **REPORT)
 
 
 def test_a_resumed_run_counts_its_later_lines(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 5}\n\n{"step": 2, "a": 2, "b": NaN}\n')
+    path.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 5}\n\n{"step": 2, "a": 2, "b": null}\n')
     steps, values = read_training_log(path)["a"]
     assert (steps.tolist(), values.tolist()) == ([1, 2], [1, 2])
 

@@ -21,21 +21,21 @@ def test_runs_are_averaged_first_over_inferences_then_over_seeds():
         trial("a", {"en": [1, 1, 1, 1], "fi": [1, 1, 0, 0]}, run="seed 0"),  # 1 and .5
         trial("a", {"en": [0, 0, 0, 0], "fi": [0, 0, 0, 0]}, run="seed 1"),
     ]
-    standing = Scoreboard(trials).standing(("m", "a"), "exact_match", ALL)
-    assert standing.value == pytest.approx((0.375 + 0.75) / 4)
-    assert (standing.runs, standing.trials) == (2, 3)
-    assert standing.standard_error == pytest.approx(np.std([0.5625, 0], ddof=1) / np.sqrt(2))
-    alone = Scoreboard(trials[:2]).standing(("m", "a"), "exact_match", ALL)
+    score = Scoreboard(trials).score(("m", "a"), "exact_match", ALL)
+    assert score.value == pytest.approx((0.375 + 0.75) / 4)
+    assert (score.runs, score.trials) == (2, 3)
+    assert score.standard_error == pytest.approx(np.std([0.5625, 0], ddof=1) / np.sqrt(2))
+    alone = Scoreboard(trials[:2]).score(("m", "a"), "exact_match", ALL)
     assert alone.standard_error == pytest.approx(np.std([0.375, 0.75], ddof=1) / np.sqrt(2)), "between inferences"
-    assert np.isnan(Scoreboard(trials[:1]).standing(("m", "a"), "exact_match", ALL).standard_error)
-    assert Scoreboard(trials).standing(("m", "b"), "exact_match", ALL) is None
+    assert np.isnan(Scoreboard(trials[:1]).score(("m", "a"), "exact_match", ALL).standard_error)
+    assert Scoreboard(trials).score(("m", "b"), "exact_match", ALL) is None
 
 
 def test_a_mean_over_languages_is_that_of_their_means():
     board = Scoreboard([trial("a", {"en": [1, 1, 1, 1, 0], "fi": [0]})])
 
     def value(part):
-        return board.standing(("m", "a"), "exact_match", part).value
+        return board.score(("m", "a"), "exact_match", part).value
 
     assert (value(("", "en")), value(("", "fi")), value(ALL)) == pytest.approx((0.8, 0, 0.4))
     assert (value(("", "seen")), value(("", "zero_shot"))) == pytest.approx((0.8, 0))

@@ -19,9 +19,9 @@ from lcrag.app.runs.folder import RUN
 from lcrag.app.runs.metrics import METRICS as LOG
 from lcrag.errors import UserError
 from lcrag.evaluation import read_training_log, to_rich
+from lcrag.evaluation.metrics import METRIC_NAMES
 from lcrag.evaluation.paper_tables import Marking
 from lcrag.evaluation.scoreboard import Trial, scoreboards
-from lcrag.evaluation.tables import METRIC_NAMES
 from lcrag.evaluation.training_log import Curve
 
 

@@ -25,8 +25,6 @@ from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.evaluation import (
     Answered,
-    Comparison,
-    Report,
     Table,
     compare,
     comparison_table,
@@ -36,8 +34,7 @@ from lcrag.evaluation import (
     to_rich,
     write_report,
 )
-from lcrag.methods.globalrag.phase_times import phase_table
-from lcrag.methods.globalrag.plan_diversity import PlanDiversity, diversity_table, plan_diversity
+from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 REWARDED = ("reward", "tool_rate", "tool_calls")  # in place of METRICS, where answers are rewarded by their domains
@@ -67,14 +64,18 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         answers = {label: _answers(folder, label, decoding) for label in _labels(evaluation)}
         for label, answered in answers.items():
             rows += evaluate(answered, method=f"{label}, {decoding}", model="", seed=seed, **settings)
-        comparison = Comparison(
-            rows=rows,
-            before=f"{BEFORE}, {decoding}",
-            after=f"{AFTER}, {decoding}",
-            references=tuple(f"{label}, {decoding}" for label in evaluation.references),
-            differences=compare(answers[BEFORE], answers[AFTER], seed=seed, **settings),
+        found.append(
+            comparison_table(
+                rows,
+                f"Held-out questions, {decoding}",
+                groups,
+                metrics,
+                before=f"{BEFORE}, {decoding}",
+                after=f"{AFTER}, {decoding}",
+                references=[f"{label}, {decoding}" for label in evaluation.references],
+                differences=compare(answers[BEFORE], answers[AFTER], **settings),
+            )
         )
-        found.append(comparison_table(comparison, f"Held-out questions, {decoding}", groups, metrics))
     labels = [f"{label}, {decoding}" for decoding in evaluation.temperatures for label in _labels(evaluation)]
     found.append(method_table(rows, "Every policy, all languages", labels, metrics, (split, "all")))
     found.append(method_table(rows, "What answers cost, all languages", labels, COSTS, (split, "all")))
@@ -123,16 +124,17 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
         console.print(to_rich(table))
     path = write_report(
         folder,
-        Report(
-            title=title,
-            summary=f"Started {about['started']}, seed {about['seed']}.",
-            command=" ".join(about["command"]),
-            commit=about["commit"] or "not in a repository",
-            versions={**about["packages"], "devices": ", ".join(about["devices"])},
-            tables=tuple(results),
-            reading=evaluation.reading if evaluation else "Nothing was evaluated.",
-            curves=curves,
-        ),
+        title=title,
+        summary=f"Started {about['started']}, seed {about['seed']}.",
+        command=" ".join(about["command"]),
+        versions={
+            "commit": about["commit"] or "not in a repository",
+            **about["packages"],
+            "devices": ", ".join(about["devices"]),
+        },
+        tables=results,
+        reading=evaluation.reading if evaluation else "Nothing was evaluated.",
+        curves=curves,
     )
     console.print(f"The report is in {path}")
 

@@ -4,15 +4,13 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from lcrag.evaluation.latex import to_latex
 from lcrag.evaluation.paper_tables import Marking, language_table, overall_table, part_table, spread_table, study_table
+from lcrag.evaluation.plots import STUDIED_GROUPS, TRAINING_PANELS, draw_method_curves, draw_study
 from lcrag.evaluation.scoreboard import Scoreboard, Trial
-from lcrag.evaluation.study_plots import STUDIED_GROUPS, TRAINING_PANELS, draw_method_curves, draw_study
-from lcrag.evaluation.table import Table, to_markdown
+from lcrag.evaluation.tables import Table, to_latex, to_markdown
 from lcrag.evaluation.training_log import Curve
+from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
 from lcrag.methods.globalrag.cost_plots import draw_costs, draw_searches, has_costs, has_searches
-from lcrag.methods.globalrag.phase_times import phase_table
-from lcrag.methods.globalrag.plan_diversity import PlanDiversity, diversity_table, plan_diversity
 from lcrag.methods.translate_r1.tool_plots import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in
 from lcrag.methods.translate_r1.tool_tables import tool_tables
 from lcrag.methods.translate_r1.tool_use import asked_repeatedly, has_tool_use

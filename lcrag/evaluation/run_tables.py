@@ -1,0 +1,165 @@
+"""Tables of single runs: before and after by place, several policies at one place, one policy at every place."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from lcrag.evaluation.metrics import METRIC_NAMES, Place
+from lcrag.evaluation.rows import Row, mean_over_seeds
+from lcrag.evaluation.significance import PairedDifference
+from lcrag.evaluation.tables import Cell, Table, Tone
+
+PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
+SECONDS = "seconds_per_question"
+
+
+def comparison_table(
+    rows: Sequence[Row],
+    title: str,
+    sections: Sequence[Sequence[Place]],
+    metrics: Sequence[str],
+    *,
+    before: str,
+    after: str,
+    references: Sequence[str] = (),
+    differences: Mapping[tuple[Place, str], PairedDifference] | None = None,
+) -> Table:
+    """Returns a table of before and after by place.
+
+    Every metric is shown as "before → after", the first one also with the difference ± its standard error.
+
+    Args:
+      rows: Rows of one data set, of one seed or averaged over seeds.
+      title: Title of the table.
+      sections: The lines, in groups; places without rows are left out.
+      metrics: The columns.
+      before: The method before.
+      after: The method after.
+      references: Other methods to show, by the first metric only.
+      differences: Paired differences. Where one is missing, the errors of both sides are added as if they were
+        independent, which overstates the error of a difference on the same questions.
+    """
+    index = _index(rows)
+    first, *others = metrics
+
+    def sides(place: Place, metric: str) -> list[Row | None]:
+        return [index.get((method, place, metric)) for method in (before, after)]
+
+    def change(place: Place, metric: str) -> Cell:
+        texts = ["–" if row is None else _number(row.value) for row in sides(place, metric)]
+        return Cell(" → ".join(texts) if any(sides(place, metric)) else "–")
+
+    def line(place: Place) -> tuple[Cell, ...]:
+        return (
+            Cell(place_name(place)),
+            change(place, first),
+            _difference((differences or {}).get((place, first)), *sides(place, first)),
+            *(Cell(value_text(index.get((method, place, first)))) for method in references),
+            *(change(place, metric) for metric in others),
+        )
+
+    names = [METRIC_NAMES.get(metric, metric) for metric in metrics]
+    known = [[place for place in section if any(sides(place, first))] for section in sections]
+    return Table(
+        title=title,
+        header=("", names[0], "difference", *references, *names[1:]),
+        sections=tuple(tuple(line(place) for place in section) for section in known if section),
+        note=f"{before} → {after}; ± is one standard error; marked where beyond two of them.",
+    )
+
+
+def _difference(paired: PairedDifference | None, before: Row | None, after: Row | None) -> Cell:
+    if paired is not None:
+        difference, error = paired.difference, paired.standard_error
+    elif before is None or after is None:
+        return Cell("–")
+    else:
+        difference, error = after.value - before.value, math.hypot(before.standard_error, after.standard_error)
+    tone: Tone = "better" if difference > 2 * error else "worse" if difference < -2 * error else "level"
+    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_error(error)}", tone)
+
+
+def method_table(
+    rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
+) -> Table:
+    """Returns a table with one line a method: every metric with its standard error, at one place."""
+    index = _index(rows)
+    lines = tuple(
+        (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
+        for method in methods
+    )
+    header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
+    counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
+    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+    note = f"{place_name(place)}; {asked} answers a line; ± is one standard error."
+    return Table(title=title, header=header, sections=(lines,), note=note)
+
+
+def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
+    return {(row.method, (row.split, row.language), row.metric): row for row in rows}
+
+
+def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
+    """Returns a table for every method and data set, averaged over inference runs.
+
+    The lines are groups of languages, languages and subsets; a line that would repeat another one is left out.
+
+    Args:
+      rows: Rows of one split; `seconds_per_question` goes into the note.
+      metrics: The columns; a metric without rows is left out.
+    """
+    parts: dict[tuple[str, str], list[Row]] = {}
+    for row in mean_over_seeds(rows):
+        parts.setdefault((row.method, row.dataset), []).append(row)
+    return [_place_table(own, metrics) for own in parts.values()]
+
+
+def _place_table(rows: Sequence[Row], metrics: Sequence[str]) -> Table:
+    index = {((row.split, row.language), row.metric): row for row in rows}
+    shown = [metric for metric in metrics if any(row.metric == metric for row in rows)]
+    whole = rows[0].split.partition("/")[0]  # the names of all its subsets begin with it
+
+    def line(place: Place) -> tuple[Cell, ...]:
+        found = [index.get((place, metric)) for metric in shown]
+        count = max(row.count for row in found if row is not None)
+        return (Cell(place_name(place)), Cell(f"{count:,}"), *(Cell(value_text(row)) for row in found))
+
+    sections = _place_sections(dict.fromkeys((row.split, row.language) for row in rows if row.metric in shown), whole)
+    seconds = index.get(((whole, "all"), SECONDS))
+    return Table(
+        title=f"{rows[0].method}: {rows[0].dataset}, {whole}",
+        header=("", "answers", *(METRIC_NAMES[metric] for metric in shown)),
+        sections=tuple(tuple(line(place) for place in section) for section in sections),
+        note="± is one standard error." + (f" {seconds.value:.3f} seconds a question." if seconds else ""),
+    )
+
+
+def _place_sections(places: Iterable[Place], whole: str) -> list[list[Place]]:
+    places = list(places)
+    languages = [place for place in places if place[0] == whole and place[1] not in PLACE_NAMES]
+    groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
+    both = (whole, "zero_shot") in places and (whole, "seen") in places
+    subsets = [place for place in places if place[0] != whole and place[1] == "all"]
+    sections = [groups if both else groups[:1], languages if len(languages) > 1 else [], subsets]
+    return [section for section in sections if section]
+
+
+def place_name(place: Place) -> str:
+    """Returns how a place is displayed: a language, a group of languages, or a subset of the split."""
+    split, language = place
+    subset = split.partition("/")[2].replace("_", " ")
+    name = PLACE_NAMES.get(language, language)
+    return name if not subset else subset if language == "all" else f"{subset}, {name}"
+
+
+def value_text(row: Row | None) -> str:
+    """Returns a value with its standard error, ".385 ±.021"; a dash without a row."""
+    return "–" if row is None else f"{_number(row.value)}{_error(row.standard_error)}"
+
+
+def _number(value: float) -> str:
+    """Three digits: .385, 1.40."""
+    return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"
+
+
+def _error(error: float) -> str:
+    return "" if math.isnan(error) else f" ±{_number(error)}"

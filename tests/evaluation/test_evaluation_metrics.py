@@ -1,0 +1,130 @@
+"""Metrics per question, their rows, and the files of rows."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from evaluation_trials import asked
+
+from lcrag.errors import UserError
+from lcrag.evaluation import Row, compare, evaluate, mean_over_seeds, question_metrics, read_rows, write_rows
+from lcrag.evaluation.metrics import EFFICIENCY, score_per_log_token
+
+ANSWERED = [
+    asked(number, language, answer, golds, searches=searches, subsets=subsets)
+    for number, language, answer, golds, searches, subsets in [
+        (0, "en", "the Euro", ("euro",), 1, ("native_holds", "translated")),
+        (0, "de", "Euro", ("Euro",), 2, ("native_missing", "translated")),
+        (1, "en", "1999", ("1999",), 1, ("native_holds", "copyable")),
+        (1, "de", None, ("1999",), 3, ("native_missing", "copyable")),
+    ]
+]
+RUN = dict(method="LcRL", model="tiny", split="held_out", seed=0, seen_languages=("en",))
+ROW = dict(method="a", model="m", dataset="d", split="s", language="l", metric="c", value=0.2, count=10, seed=0)
+
+
+def find(rows, metric, language="all", split="held_out"):
+    return next(row for row in rows if (row.metric, row.language, row.split) == (metric, language, split))
+
+
+def test_metrics_by_hand():
+    metrics = question_metrics(ANSWERED)
+    right = ["c3_recall", "flexible_exact_match", "c3_recall_bergen", "squad_exact_match", "squad_accuracy", "squad_f1"]
+    assert {tuple(metrics[name].tolist()) for name in (*right, "answered")} == {(1, 1, 1, 0)}
+    assert metrics["exact_match"].tolist() == [0, 1, 1, 0]
+    assert metrics["searches"].tolist() == [1, 2, 1, 3]
+    assert np.isnan(metrics["correct_language"]).tolist() == [True, False, True, True]
+
+
+def test_failures_without_a_passage_by_hand():
+    held = [("Helsinki", True), ("Rome", True), ("Rome", False), (None, False)]
+
+    def failures(searches):
+        answers = [asked(n, answer=text, answer_retrieved=own, searches=searches) for n, (text, own) in enumerate(held)]
+        return question_metrics(answers)["failures_without_passage"]
+
+    np.testing.assert_array_equal(failures(1), [np.nan, 0, 1, 1])
+    assert np.isnan(failures(0)).all(), "a method that never searches"
+
+
+def test_the_score_per_log_token_is_the_papers():
+    """EM 32.9, F1 44.2 and 391.4 tokens of HotpotQA, in the code that drew figure 8."""
+    assert score_per_log_token(0.329, 0.442, 391.4) == pytest.approx(0.385_5 / np.log(391.4))
+    assert all(math.isnan(score_per_log_token(0.5, 0.5, tokens)) for tokens in (0, 1, math.nan))
+
+
+def test_rows_of_costs():
+    rows = evaluate([asked(0, sampled_tokens=100), asked(1, answer="Rome", sampled_tokens=300)], **RUN)
+    assert (find(rows, "sampled_tokens").value, find(rows, "sampled_tokens").count) == (200, 2)
+    assert find(rows, EFFICIENCY).value == pytest.approx(0.5 / np.log(200))
+    assert math.isnan(find(rows, EFFICIENCY).standard_error)
+    unknown = {row.metric for row in evaluate([asked()], **RUN)}
+    assert unknown.isdisjoint({"sampled_tokens", EFFICIENCY, "failures_without_passage"})
+
+
+def test_rows_by_language_group_and_subset():
+    rows = evaluate(ANSWERED, **RUN)
+    assert find(rows, "c3_recall").value == 0.75
+    assert find(rows, "c3_recall", "de").value == 0.5
+    assert find(rows, "c3_recall", "seen").count == find(rows, "c3_recall", "zero_shot").count == 2
+    assert find(rows, "searches", "all", "held_out/native_missing").value == 2.5
+    assert find(rows, "correct_language").count == 1
+    assert len({(row.split, row.language, row.metric) for row in rows}) == len(rows)
+
+
+def test_language_versions_of_a_question_are_one_observation():
+    """Means 1 and 1/2 of two questions: clustered error |1 - 1/2| / 2, not that of four independent answers."""
+    rows = evaluate(ANSWERED, **RUN)
+    assert find(rows, "c3_recall").standard_error == pytest.approx(0.25)
+    assert find(rows, "c3_recall", "en").standard_error == 0
+
+
+def test_differences_are_paired_by_question_and_language():
+    def answers(texts):
+        return [asked(i // 2, "en" if i % 2 else "de", text, ("euro",)) for i, text in enumerate(texts)]
+
+    before, after = answers(["euro", "", "", ""]), answers(["euro", "euro", "euro", ""])
+    differences = compare(before, after[::-1], split="test", seen_languages=("en",))
+    assert differences[("test", "all"), "c3_recall"].difference == 0.5
+    assert differences[("test", "zero_shot"), "c3_recall"].difference == 0.5
+    with pytest.raises(ValueError, match="different questions"):
+        compare(before, after[1:], split="test", seen_languages=())
+
+
+def test_rows_survive_the_file(tmp_path):
+    for rows in (evaluate(ANSWERED, **RUN), []):
+        write_rows(tmp_path / "evaluation.json", rows)
+        assert repr(read_rows(tmp_path / "evaluation.json")) == repr(rows)
+
+
+def test_mean_over_seeds_keeps_everything_else_apart():
+    seeds = [Row(**{**ROW, "value": value, "seed": seed}) for seed, value in ((0, 0.2), (1, 0.4), (2, 0.6))]
+    other = Row(**{**ROW, "method": "b"})
+    averaged, alone = mean_over_seeds([*seeds, other])
+    assert (averaged.value, averaged.count, averaged.seed) == (pytest.approx(0.4), 30, "0,1,2")
+    assert averaged.standard_error == pytest.approx(0.2 / math.sqrt(3))
+    assert alone is other
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (None, "no evaluation"),
+        ('{"rows": [', "line 1"),
+        ("[]", "an object"),
+        ("{}", '"rows"'),
+        ('{"rows": [3]}', "row 1"),
+        ('{"rows": [{"method": "a"}]}', '"model"'),
+        (json.dumps({"rows": [ROW, ROW | {"value": "high"}]}), 'row 2, "value"'),
+        (json.dumps({"rows": [ROW | {"count": True}]}), '"count"'),
+    ],
+)
+def test_a_malformed_file_is_one_sentence(tmp_path, content, named):
+    path = tmp_path / "evaluation.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError) as raised:
+        read_rows(path)
+    assert all(part in str(raised.value) for part in (named, str(path)))
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,241 @@
+"""Tables of single runs and of papers: their lines, columns, ranks and marks, and their three output formats."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+import rich.console
+from evaluation_trials import asked, trial
+
+from lcrag.evaluation import (
+    Cell,
+    Row,
+    Table,
+    comparison_table,
+    evaluate,
+    method_table,
+    paired_difference,
+    place_tables,
+    to_latex,
+    to_markdown,
+    to_rich,
+)
+from lcrag.evaluation.paper_tables import (
+    Marking,
+    language_table,
+    overall_table,
+    part_table,
+    spread_table,
+    study_points,
+    study_table,
+)
+from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.tables import escaped
+
+RIGHT, HALF, NONE = [1] * 8, [1, 0] * 4, [0] * 8
+TRIALS = [
+    trial("LcRL", {"en": RIGHT, "fi": HALF}),
+    trial("mSearch-R1", {"en": HALF, "fi": HALF}),
+    trial("RAG", {"en": NONE, "fi": NONE}),
+]
+BOARD, MARKING = Scoreboard(TRIALS), Marking(against="mSearch-R1", threshold=0.05)
+
+
+def texts(table):
+    return [[[cell.text for cell in line] for line in section] for section in table.sections]
+
+
+def cells(table):
+    return {line[0].text: [(cell.text, cell.rank, cell.mark) for cell in line[1:]] for line in table.sections[0]}
+
+
+def test_overall_is_over_the_languages_trained_on():
+    table = overall_table([BOARD], "Overall", ["exact_match", "searches"], MARKING)
+    assert table.header == ("", "EM", "searches")
+    assert table.spans == (("toy", 2),)
+    assert cells(table) == {
+        "LcRL": [("100.0", "best", "*"), ("3.50", "", "")],
+        "mSearch-R1": [("50.0", "second", ""), ("3.50", "", "")],
+        "RAG": [("0.0", "", "*"), ("3.50", "", "")],
+    }
+
+
+def test_by_language():
+    table = language_table(BOARD, "EM by language", "exact_match", MARKING)
+    assert table.header == ("", "en", "seen", "fi", "zero-shot", "all")
+    assert table.spans == (("trained on", 2), ("zero-shot", 2), ("", 1))
+    assert [text for text, _, _ in cells(table)["LcRL"]] == ["100.0", "100.0", "50.0", "50.0", "75.0"]
+    assert [rank for _, rank, _ in cells(table)["mSearch-R1"]] == ["second", "second", "best", "best", "second"]
+    assert "Zero-shot: fi." in table.note
+    assert "p < 0.05 against mSearch-R1" in table.note
+    other = Scoreboard([*TRIALS, trial("LcRL, fi", {"en": RIGHT, "fi": HALF}, seen=("fi",))])
+    assert "trained on different languages" in language_table(other, "", "exact_match", MARKING).note
+
+
+def test_by_part_and_spread():
+    table = part_table(BOARD, "EM by part", "exact_match", Marking())
+    assert table.header == ("", "all", "seen", "zero-shot", "odd")
+    assert [text for text, _, _ in cells(table)["mSearch-R1"]] == ["50.0", "50.0", "50.0", "0.0"]
+    again = Scoreboard([*TRIALS, trial("LcRL", {"en": NONE, "fi": HALF}, run="LcRL, seed 1")])
+    assert cells(spread_table(again, "", ["exact_match"]))["LcRL"] == [("2 / 2", "", ""), ("50.0 ±25.0", "", "")]
+
+
+def test_models_are_sections_with_ranks_of_their_own():
+    board = Scoreboard([*TRIALS, trial("RAG", {"en": HALF, "fi": NONE}, model="large", run="other")])
+    table = overall_table([board], "Overall", ["exact_match"], MARKING)
+    assert table.section_titles == ("m", "large")
+    assert [[line[1].rank for line in section] for section in table.sections] == [["best", "second", ""], [""]]
+    assert table.sections[1][0][1].mark == "", "there is no mSearch-R1 of that model"
+
+
+def test_a_system_without_results_has_a_dash():
+    other = Scoreboard([trial("LcRL", {"en": RIGHT, "fi": HALF}, dataset="other")])
+    table = overall_table([BOARD, other], "Overall", ["exact_match"], MARKING)
+    assert [text for text, _, _ in cells(table)["RAG"]] == ["0.0", "–"]
+
+
+def test_a_study_has_a_column_for_each_point():
+    trials = [trial("LcRL", {"en": HALF, "fi": HALF}, point=point, run=str(point)) for point in ("b", 1.0, 0.25)]
+    board = Scoreboard([*trials, trial("RAG", {"en": NONE, "fi": NONE}, point=1.0)])
+    assert study_points(board) == [0.25, 1.0, "b"]
+    table = study_table(board, "Study", "exact_match", "train.question_share", "all")
+    assert table.header == ("", "0.25", "1", "b")
+    assert texts(table) == [[["LcRL", "50.0", "50.0", "50.0"], ["RAG", "–", "0.0", "–"]]]
+
+
+METRICS = ("exact_match", "correct_language", "searches")
+RUN = dict(method="LcRL, greedy", model="tiny", split="held_out")
+
+
+def rows(questions, *, seed=0, seen=("en",)):
+    return evaluate(questions, seed=seed, seen_languages=seen, **RUN)
+
+
+def year(number, language="en", answer="1999", **fields):
+    return asked(number, language, answer, ("1999",), searches=2, **fields)
+
+
+TWO_LANGUAGES = [year(0, subsets=("two_hops",)), year(1, answer="2000"), year(0, "fi"), year(1, "fi")]
+
+
+def test_places_are_groups_languages_and_subsets():
+    found = rows(TWO_LANGUAGES)
+    whole = next(row for row in found if row.metric == "searches" and row.language == "all")
+    timed = dataclasses.replace(whole, metric="seconds_per_question", value=0.25, standard_error=math.nan)
+    [table] = place_tables([*found, timed], METRICS)
+    assert table.title == "LcRL, greedy: toy, held_out"
+    assert table.header == ("", "answers", "EM", "searches"), "no answer has an identifiable language"
+    assert table.note == "± is one standard error. 0.250 seconds a question."
+    groups, languages, subsets = texts(table)
+    assert [line[0] for line in groups] == ["all languages", "trained on", "zero-shot"]
+    assert groups[0][1:] == ["4", ".750 ±.250", "2.00 ±.000"]
+    assert [line[:2] for line in languages] == [["en", "2"], ["fi", "2"]]
+    assert subsets[0][:3] == ["two hops", "1", "1.00"], "a single question has no error"
+
+
+@pytest.mark.parametrize("seen", [(), ("en",)])
+def test_places_that_would_repeat_others_are_left_out(seen):
+    [table] = place_tables(rows([year(number) for number in range(3)], seen=seen), METRICS)
+    assert [[line[0] for line in section] for section in texts(table)] == [["all languages"]]
+
+
+def test_every_data_set_has_a_table_and_inference_runs_are_averaged():
+    questions = [year(n, answer="1999" if n > 1 else "2000", dataset=name) for name in ("nq", "pop") for n in range(4)]
+    again = [dataclasses.replace(each, answer="1999") for each in questions]
+    first, second = place_tables([*rows(questions), *rows(again, seed="0, run 2")], ["exact_match"])
+    assert [table.title.partition(": ")[2] for table in (first, second)] == ["nq, held_out", "pop, held_out"]
+    assert texts(first)[0][0][1:] == ["8", ".750 ±.250"]
+
+
+PLACES = [[("held_out", "all"), ("held_out", "fr")], [("held_out/native_missing", "all")]]
+
+
+def row(method, value, language="all", metric="c3_recall"):
+    return Row(
+        method=method, model="tiny", dataset="atlas", split="held_out", language=language, metric=metric,
+        value=value, count=500, seed=0, standard_error=0.02,
+    )  # fmt: skip
+
+
+ROWS = [
+    row("cold start", 0.3),
+    row("LcRL", 0.5),
+    row("long SFT", 0.45),
+    row("cold start", 0.3, "fr"),
+    row("LcRL", 0.31, "fr"),
+    row("cold start", 1.1, metric="searches"),
+    row("LcRL", 1.6, metric="searches"),
+]
+SIDES = {"before": "cold start", "after": "LcRL", "references": ["long SFT"]}
+
+
+def test_before_after_and_reference_in_one_table():
+    table = comparison_table(ROWS, "Held out", PLACES, ["c3_recall", "searches"], **SIDES)
+    assert texts(table) == [
+        [
+            ["all languages", ".300 → .500", "+.200 ±.028", ".450 ±.020", "1.10 → 1.60"],
+            ["fr", ".300 → .310", "+.010 ±.028", "–", "–"],
+        ]
+    ], "a place without rows is left out"
+    assert [line[2].tone for line in table.sections[0]] == ["better", "level"]
+
+
+def test_paired_differences_are_preferred():
+    differences = {(("held_out", "all"), "c3_recall"): paired_difference([0.0, 0.1, 0.2], [1.0, 1.0, 1.0])}
+    table = comparison_table(ROWS, "", PLACES, ["c3_recall"], differences=differences, **SIDES)
+    assert table.sections[0][0][2] == Cell("-.900 ±.058", "worse")
+
+
+def printed(table):
+    console = rich.console.Console(width=120, record=True, quiet=False, file=open("/dev/null", "w"))
+    console.print(to_rich(table))
+    return console.export_text()
+
+
+def test_terminal_and_markdown_have_the_same_content():
+    methods = ["cold start", "LcRL", "none"]
+    table = method_table(ROWS, "Methods", methods, ["c3_recall", "searches"], ("held_out", "all"))
+    for text in (printed(table), to_markdown(table)):
+        assert all(cell in text for cell in (".500 ±.020", "1.60 ±.020", "500 answers", "–"))
+    assert to_markdown(table).splitlines()[2:4] == ["|  | c3 recall | searches |", "| --- | ---: | ---: |"]
+
+
+def test_ranks_and_marks_in_the_terminal_and_in_markdown():
+    table = overall_table([BOARD], "Overall", ["exact_match"], MARKING)
+    markdown = to_markdown(table)
+    assert "| LcRL | **100.0**\\* |" in markdown
+    assert "| mSearch-R1 | <u>50.0</u> |" in markdown
+    assert "\\* p < 0.05 against mSearch-R1" in markdown
+    assert "100.0*" in printed(table)
+
+
+def test_latex_has_as_many_cells_in_every_line_and_escapes_what_it_must():
+    text = to_latex(language_table(BOARD, "EM by language, 100 % of {toy_set}", "exact_match", MARKING))
+    assert r"\textbf{100.0}$^{*}$" in text
+    assert r"\underline{50.0}" in text
+    assert r"\caption{EM by language, 100 \% of \{toy\_set\}.}" in text
+    assert r"\multicolumn{2}{c}{trained on} & \multicolumn{2}{c}{zero-shot} & \multicolumn{1}{c}{}" in text
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in text
+    assert text.count(r"\begin{") == text.count(r"\end{")
+    assert text.count("{") == text.count("}")
+    body = text.split(r"\midrule")[1].split(r"\bottomrule")[0]
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in body.strip().splitlines()} == {5}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a_b & 5 %", r"a\_b \& 5 \%"), ("\\^~", r"\textbackslash{}\textasciicircum{}\textasciitilde{}"), ("–", "--")],
+)
+def test_escapes(text, expected):
+    assert escaped(text) == expected
+
+
+def test_a_table_with_section_titles_and_tones():
+    sections = (((Cell("a"), Cell("+.1", "better")),), ((Cell("b"), Cell("–")),))
+    table = Table(title="T", header=("", "x"), section_titles=("one", "two"), sections=sections)
+    text = to_latex(table)
+    assert r"\multicolumn{2}{l}{\textit{two}} \\" in text
+    assert r"\textbf{+.1}" in text
+    assert text.count(r"\midrule") == 2
+    assert "| _two_ |  |" in to_markdown(table)
