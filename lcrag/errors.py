@@ -1,4 +1,9 @@
-"""The one exception for what a person got wrong: it becomes one clear line, never a traceback."""
+"""The exception for a user's mistake, which becomes one line without a traceback."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+Option = TypeVar("Option")
 
 
 class UserError(Exception):
@@ -6,3 +11,19 @@ class UserError(Exception):
 
     `lcrag` prints it as `lcrag: error: <message>` and exits with status 2.
     """
+
+
+def choose(options: Mapping[str, Option], name: str, what: str) -> Option:
+    """Returns the option of this name.
+
+    Args:
+      options: Name -> option.
+      name: The name given.
+      what: What the options are, for the message: "prompt".
+
+    Raises:
+      UserError: there is no option of this name.
+    """
+    if name not in options:
+        raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(options)}")
+    return options[name]

@@ -7,9 +7,9 @@ from lcrag.episodes import Generate, Outcome, Program, Request, Retrieve
 
 
 def drive(program: Program, texts: Iterable[str], found: Any = None) -> tuple[Outcome, list[Request]]:
-    """Plays a program: the policy writes `texts`, every search is answered with `found` (None: with nothing).
+    """Plays a program: the policy writes `texts`, every search is answered with `found` or what it returns.
 
-    Returns its outcome and its requests. Fails where the program ends before the texts do.
+    Without `found` searches find nothing. Returns the outcome and the requests; fails if the program ends early.
     """
     requests, texts, answer = [], iter(texts), None
     while True:
@@ -22,8 +22,10 @@ def drive(program: Program, texts: Iterable[str], found: Any = None) -> tuple[Ou
         match request:
             case Generate():
                 answer = next(texts)
-            case Retrieve(queries, languages):
-                answer = found or [[[] for _ in languages] for _ in queries]
+            case Retrieve(queries, languages) if found is None:
+                answer = [[[] for _ in languages] for _ in queries]
+            case Retrieve():
+                answer = found(request) if callable(found) else found
             case _:
                 answer = None
 

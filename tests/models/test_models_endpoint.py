@@ -177,5 +177,5 @@ def test_the_atlas_wording_is_a_passage_and_an_opened_answer(endpoint):
     prompt = "Where?\n<information>\n Peru: capital: Lima\n a: b\n</information>\n<answer>"
     assert model.asked[0]["messages"][-1]["content"] == prompt and answer == prompt[::-1].strip()
     assert EvidenceReader(EndpointCompleter("good", url))([], []) == []
-    with pytest.raises(UserError, match="no wording 'haiku' of a reader"):
+    with pytest.raises(UserError, match="no wording of a reader 'haiku'"):
         EvidenceReader(EndpointCompleter("good", url), "haiku")

@@ -1,13 +1,12 @@
-"""R-Search's rollout: reasoning that searches, then the evidence that was found, then the answer."""
+"""R-Search's program: the policy reasons and searches, then gives the evidence it found, then the answer."""
 
 import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
 
-from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import Framed, Style, information
-from lcrag.episodes.prompts import answer_language, atlas
+from lcrag.episodes.prompts import atlas, user_message
 from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
@@ -19,10 +18,9 @@ from lcrag.episodes.tags import (
     answer_in,
     boxes_in,
     closing,
-    neutralise,
     opening,
 )
-from lcrag.errors import UserError
+from lcrag.errors import choose
 
 _SEARCHING = (
     "You are a helpful assistant that solves the given question step by step. Begin each step by explaining your "
@@ -38,14 +36,14 @@ _ANSWERING = "Finally, give the final answer between <answer> and </answer>."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wording:
-    """How the environment of R-Search speaks.
+class _Wording:
+    """How the environment speaks.
 
     Attributes:
-      instructs: Whether there is a system message; a model that follows no instructions gets the question alone.
-      before: What comes before the passages of a search, the opening tag included.
-      documents: How the passages are written down.
-      after: What comes behind them.
+      instructs: Whether there is a system message; the built-in tiny model gets the question alone.
+      before: Text before the passages of a search, the opening tag included.
+      documents: How the passages are written.
+      after: Text after the passages, the closing tag included.
     """
 
     instructs: bool
@@ -53,31 +51,25 @@ class Wording:
     documents: Style
     after: str
 
-    def system(self, evidence: bool) -> str | None:
-        """The system message (table 1, in our words), with or without its part on evidence."""
-        return _SEARCHING + _EVIDENCE * evidence + _ANSWERING if self.instructs else None
-
-    def question(self, question: Question) -> str:
-        """The user's message. The paper's questions are English; where the answer must not be, it is said."""
+    def opening(self, question: Question, evidence: bool) -> Observe:
+        """Asks the question. The system message is table 1 in our words, with or without its part on evidence."""
         if not self.instructs:
-            return atlas(question)
-        wanted = answer_language(question)
-        note = "" if wanted == "en" else f" The answer must be in {language_of(wanted).name}."
-        return f"{neutralise(question.text)}{note}\n"
+            return Observe(atlas(question))
+        return Observe(user_message(question), system=_SEARCHING + _EVIDENCE * evidence + _ANSWERING)
 
     def observation(self, found: Found | RetrievalFailure, tokens: int) -> Framed:
-        """What a search found, cut to `tokens` tokens before the tags are put around it, so that they survive."""
+        """Shows what a search found. It is cut to `tokens` tokens before the tags are added, so that these survive."""
         return Framed(self.before, information(found, self.documents, tokens), self.after)
 
 
-WORDINGS = {
-    "full": Wording(
+_WORDINGS = {
+    "full": _Wording(
         instructs=True,
         before=f"\n\n{opening(OBSERVATION)}",
         documents=Style(before="", after="", passage=lambda number, title, text: f'(Title: "{title}") {text}\n'),
         after=f"{closing(OBSERVATION)}\n\n",
     ),
-    "atlas": Wording(
+    "atlas": _Wording(
         instructs=False,
         before=f"{opening(OBSERVATION)}\n",
         documents=Style(before="", after="", passage=lambda number, title, text: f" {title}: {text}\n"),
@@ -100,27 +92,27 @@ def r_search(
 ) -> Program:
     """The evidence program (R-Search, section 3.2.1): reason, search, give the evidence, answer.
 
-    The outcome's `extra` says what rewards need: `evidence` (None where it is not well-formed, or stands before any
-    observation), `valid_searches` and `well_formed_answer`.
+    The outcome's `extra` has what rewards need: `evidence` (None unless it is well-formed and follows an observation),
+    `valid_searches` and `well_formed_answer`.
 
     Args:
-      question: What is asked.
+      question: The question.
       collections: Languages of the collection set.
-      budget: Valid searches allowed; then the policy has one last word without a search.
+      budget: Valid searches allowed.
       passages: Passages of each searched language (the paper: 3 in training, 5 in evaluation).
       invalid_limit: Invalid actions allowed; they do not count as searches.
       route: Which collections search number b goes to.
       wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
-      observation_tokens: At most this many tokens for the passages of one search, tags aside.
+      observation_tokens: At most this many tokens for the passages of one search, without the tags.
 
     Raises:
-      UserError: there is no such wording.
+      UserError: an unknown wording.
     """
-    words, turns = _worded(wording), SearchTurns(budget, invalid_limit)
-    blind = None  # turns before the first observation
+    words = choose(_WORDINGS, wording, "wording of R-Search")
+    turns, blind = SearchTurns(budget, invalid_limit), None  # blind: turns before the first observation
     with suppress(ContextFull):
-        yield Observe(words.question(question), system=words.system(evidence))
+        yield words.opening(question, evidence)
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)
@@ -130,7 +122,7 @@ def r_search(
 
 
 def _outcome(turns: SearchTurns, blind: int | None, wanted: bool) -> Outcome:
-    """What the episode came to. Evidence counts if it is `wanted` and none was given in the first `blind` turns."""
+    """Reads what the policy wrote. Evidence counts if it is `wanted` and none was given in the first `blind` turns."""
     answers, evidences = (boxes_in(turns.texts, tag) for tag in (ANSWER, EVIDENCE))
     unfounded = len(boxes_in(turns.texts[:blind], EVIDENCE).contents)
     evidence = evidences.sole if wanted and not unfounded else None
@@ -152,9 +144,3 @@ def _outcome(turns: SearchTurns, blind: int | None, wanted: bool) -> Outcome:
             "well_formed_answer": answers.sole is not None,
         },
     )
-
-
-def _worded(wording: str) -> Wording:
-    if wording not in WORDINGS:
-        raise UserError(f"there is no wording {wording!r} of R-Search: choose one of {', '.join(WORDINGS)}")
-    return WORDINGS[wording]

@@ -1,4 +1,4 @@
-"""R-Search's rewards: the answer, the evidence it stands on, and the format (section 3.2.2, equations 3 to 6)."""
+"""R-Search's rewards for the answer, the evidence and the format (section 3.2.2, equations 3 to 6)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from lcrag.errors import UserError
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, Values, answer_term
 
-# (questions, evidences) -> the answers of a frozen model that knows nothing else. It raises where it cannot answer.
+# (questions, evidences) -> a frozen model's answers from the evidence alone; it raises if it cannot answer
 Reader: TypeAlias = Callable[[Sequence[str], Sequence[str]], Sequence[str]]
 
 
@@ -26,8 +26,8 @@ def format_rewards(
       searched: I_S, whether a search was made.
       answer_formed: I_A, whether there is exactly one answer box, and it is not empty.
       evidence_formed: I_E, whether there is exactly one evidence box, it is not empty, and an observation precedes it.
-      gamma_evidence: What the evidence's form is worth.
-      gamma_answer: What the answer's form is worth.
+      gamma_evidence: Reward of well-formed evidence.
+      gamma_answer: Reward of a well-formed answer.
     """
     return gamma_evidence * (~searched | evidence_formed) + gamma_answer * answer_formed
 
@@ -39,12 +39,12 @@ def evidence_rewards(
     evidences: Sequence[str | None],
     golds: Sequence[Sequence[str]],
 ) -> Values:
-    """How well a frozen model answers from the evidence alone (equation 4); 0 where there is none.
+    """Scores a frozen model's answers from the evidence alone (equation 4); 0 without evidence.
 
     Args:
-      reader: The frozen model; asked once, about all evidence together.
+      reader: The frozen model; it is called once, with all evidence.
       compare: Compares its answers with the golds.
-      questions: What was asked.
+      questions: The questions.
       evidences: The well-formed evidence of each episode, or None.
       golds: Golden answers and their aliases.
     """
@@ -61,11 +61,11 @@ def r_search_reward(
     """R-Search's reward (equation 6): answer + evidence + format, at most 2.4 with a search and 1.4 without.
 
     Args:
-      reader: Answers from the evidence; None is the ablation "w/o Evidence": neither an evidence reward, nor
-        `gamma_evidence` in the format reward.
+      reader: Answers from the evidence; None is the ablation "w/o Evidence", without evidence reward and
+        `gamma_evidence`.
       answer: Compares answers, the policy's and the reader's, with golds: a key of `ANSWER_TERMS`.
-      gamma_evidence: What the evidence's form is worth.
-      gamma_answer: What the answer's form is worth.
+      gamma_evidence: Reward of well-formed evidence.
+      gamma_answer: Reward of a well-formed answer.
 
     Returns:
       A reward that names "total", the answer reward, "evidence" and "format".
@@ -80,16 +80,16 @@ def r_search_reward(
     first = answer_term(answer)
 
     def form(episodes: Episodes) -> Values:
-        answers = np.array(_noted(episodes, "well_formed_answer"), bool)
+        answers = np.array(_entries(episodes, "well_formed_answer"), bool)
         if reader is None:
             return gamma_answer * answers
-        searched = np.array(_noted(episodes, "valid_searches"), int) > 0
-        evidence = np.array([each is not None for each in _noted(episodes, "evidence")], bool)
+        searched = np.array(_entries(episodes, "valid_searches"), int) > 0
+        evidence = np.array([each is not None for each in _entries(episodes, "evidence")], bool)
         return format_rewards(searched, answers, evidence, gamma_evidence, gamma_answer)
 
     def evidence(episodes: Episodes) -> Values:
         assert reader is not None
-        evidences = _noted(episodes, "evidence")
+        evidences = _entries(episodes, "evidence")
         return evidence_rewards(reader, ANSWER_TERMS[answer], episodes.questions, evidences, episodes.golds)
 
     last = Term("format", form)
@@ -98,11 +98,11 @@ def r_search_reward(
     return TermSum(terms=(first, Term("evidence", evidence), last), models={"reader": reader})
 
 
-def _noted(episodes: Episodes, name: str) -> list[Any]:
-    """What the program noted of each episode."""
+def _entries(episodes: Episodes, name: str) -> list[Any]:
+    """Returns an entry of each outcome's `extra`."""
     if not all(name in extra for extra in episodes.extra):
         raise UserError(
-            f"r_search_reward needs to know {name} of each episode, which another program does not say: bind"
+            f"r_search_reward needs {name} of each episode, which only R-Search's program gives: bind"
             " Method.program = @r_search()"
         )
     return [extra[name] for extra in episodes.extra]

@@ -1,17 +1,29 @@
-"""The queries that one search asks at once, read from what the policy wrote between the search tags.
+"""Several queries in one search (RAG-R1, section 4): how they are read, and how what they found is shown.
 
-Commas separate queries: the ASCII one and those of Chinese, Japanese and Arabic script. A comma between quotation
-marks belongs to its query, and a query that is quoted as a whole loses its marks; a mark that is never closed is an
-ordinary character. JSON is text like any other. Every comma outside quotation marks separates, one inside a number too:
-who means "1,000" quotes it. White space around a query is taken off.
+Commas separate queries: the ASCII one and those of Chinese, Japanese and Arabic script. A comma between quotation marks
+belongs to its query, and a query that is quoted as a whole loses its marks. A mark that is never closed is an ordinary
+character, JSON is text like any other, and the comma in an unquoted 1,000 separates.
+
+Queries and their documents are shown as one JSON object:
+
+    {"query": ["Swiss franc country", "France currency"], "documents": ["Doc 1: ...\\nDoc 2: ...", "Doc 1: ..."]}
+
+Each query's documents are cut before they are written as JSON, so the object is always valid. Characters of any script
+are not escaped.
 """
 
 import dataclasses
+import json
 import re
+from collections.abc import Sequence
+
+from lcrag.episodes.observation import NOTHING_FOUND, SEARCH_FAILED, Style, cut, passages_of, share_out
+from lcrag.episodes.requests import Found, RetrievalFailure, TextTokenizer
+from lcrag.episodes.tags import neutralise
 
 _COMMAS = ",，、،"
 _MARKS = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}  # opening -> what may close it
-# A quotation with its marks, or a single character: what is left of a mark that is never closed.
+# A quotation with its marks, a comma, or any other character: also a mark that is never closed.
 _QUOTED = "|".join(f"{opens}[^{opens}{closes}]*[{closes}]" for opens, closes in _MARKS.items())
 _PIECE = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<comma>[{_COMMAS}])|(?P<other>.)", re.DOTALL)
 _WHOLE = re.compile(rf"(?:{_QUOTED})\Z", re.DOTALL)
@@ -19,12 +31,12 @@ _WHOLE = re.compile(rf"(?:{_QUOTED})\Z", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParallelQueries:
-    """What one search asks.
+    """The queries of one search.
 
     Attributes:
-      asked: The queries to search for, each once, in the order written.
-      dropped: Queries beyond the most that are allowed.
-      empty: Queries with nothing in them.
+      asked: The queries to search for, without duplicates, in the order written.
+      dropped: How many queries exceed the limit.
+      empty: How many queries are empty.
     """
 
     asked: tuple[str, ...]
@@ -33,9 +45,9 @@ class ParallelQueries:
 
 
 def parallel_queries(content: str, most: int) -> ParallelQueries:
-    """The queries in the content of a search, of which the first `most` are asked.
+    """Splits the content of a search into its queries, of which the first `most` are asked.
 
-    With `most` 1 nothing separates: the content as a whole is the query, as in methods that search for one thing.
+    If `most` is 1, commas do not separate: the whole content is the query.
     """
     if most == 1:
         whole = content.strip()
@@ -48,7 +60,7 @@ def parallel_queries(content: str, most: int) -> ParallelQueries:
 
 
 def quoted(query: str) -> str:
-    """The query as it has to be written so that its commas do not separate."""
+    """Writes a query in a form whose commas do not separate."""
     return f'"{query}"' if any(comma in query for comma in _COMMAS) and '"' not in query else query
 
 
@@ -63,5 +75,80 @@ def _separated(content: str) -> list[str]:
 
 
 def _unquoted(query: str) -> str:
-    """The query without the quotation marks around the whole of it."""
+    """Removes quotation marks around the whole query."""
     return query[1:-1].strip() if _WHOLE.match(query) else query
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonInformation:
+    """Queries with their documents, shown as one block; a `FittedText` for `Observe`.
+
+    Attributes:
+      queries: The neutralised queries.
+      documents: The neutralised passages of each query, best first.
+      style: How the block is written.
+      query_tokens: At most this many tokens for the documents of one query.
+    """
+
+    queries: tuple[str, ...]
+    documents: tuple[str, ...]
+    style: Style
+    query_tokens: int
+
+    def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
+        """Returns the block in at most `room_tokens`, every document in at most `query_tokens`; None without room.
+
+        The longest documents are cut first.
+        """
+        needs = [min(self.query_tokens, len(tokenizer.encode(_escaped(each)))) for each in self.documents]
+        total = sum(needs)
+        while total >= len(self.documents):
+            block = self._block(tokenizer, share_out(total, needs))
+            excess = len(tokenizer.encode(block)) - room_tokens  # parts and whole differ by a few tokens
+            if excess <= 0:
+                return block
+            total -= excess
+        return None
+
+    def _block(self, tokenizer: TextTokenizer, shares: Sequence[int]) -> str:
+        documents = [_cut_to(each, share, tokenizer) for each, share in zip(self.documents, shares, strict=True)]
+        content = {"query": list(self.queries), "documents": documents}
+        return f"{self.style.before}{json.dumps(content, ensure_ascii=False)}\n{self.style.after}"
+
+
+def json_information(
+    queries: Sequence[str], found: Found | RetrievalFailure, style: Style, query_tokens: int
+) -> JsonInformation:
+    """Returns what queries found, as the environment shows it.
+
+    A failed search, and a query that found nothing, are reported in the documents' place.
+
+    Args:
+      queries: The queries.
+      found: The answer to their `Retrieve`: for each query, for each language, its hits, best first.
+      style: How the block and each passage are written.
+      query_tokens: At most this many tokens for the documents of one query (RAG-R1: 1,000).
+    """
+    if isinstance(found, RetrievalFailure):
+        documents = (SEARCH_FAILED.strip(),) * len(queries)
+    else:
+        documents = tuple(passages_of(languages, style).rstrip("\n") or NOTHING_FOUND.strip() for languages in found)
+    return JsonInformation(tuple(map(neutralise, queries)), documents, style, query_tokens)
+
+
+def _cut_to(document: str, tokens: int, tokenizer: TextTokenizer) -> str:
+    """Returns the beginning of a document that takes at most `tokens` tokens inside JSON."""
+    room = tokens
+    while room > 0:
+        # A cut may leave the first half of a tag: neutralise again.
+        beginning = neutralise(cut(document, room, tokenizer).rstrip("\n"))
+        excess = len(tokenizer.encode(_escaped(beginning))) - tokens
+        if excess <= 0:
+            return beginning
+        room -= excess
+    return ""
+
+
+def _escaped(text: str) -> str:
+    """Returns the text as it stands between the quotation marks of JSON."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]

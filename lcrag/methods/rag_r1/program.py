@@ -1,4 +1,4 @@
-"""RAG-R1's rollout: think, then search for up to three things at once."""
+"""RAG-R1's program: the policy thinks, then searches for up to three things at once."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -8,22 +8,12 @@ from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, known_style
 from lcrag.episodes.prompts import answer_language, atlas
-from lcrag.episodes.requests import (
-    ContextFull,
-    FittedText,
-    Found,
-    Observe,
-    Outcome,
-    Program,
-    RetrievalFailure,
-    Retrieve,
-)
+from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import UserError
-from lcrag.methods.rag_r1.json_information import json_information
-from lcrag.methods.rag_r1.parallel_queries import parallel_queries
+from lcrag.errors import UserError, choose
+from lcrag.methods.rag_r1.parallel_queries import json_information, parallel_queries
 
 _RAG_R1 = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
@@ -96,15 +86,14 @@ def rag_r1(
 ) -> Program:
     """RAG-R1's episode (sections 3.1.1 and 4): one query at a time, or several in parallel.
 
-    A search beyond the budget is not possible: after the last one, or one invalid action too many, the policy has one
-    last word. A search that asks nothing is an invalid action; a query too many is dropped and counted, an empty one
-    too. Reasoning is not checked: RAG-R1 rewards no format.
+    A search without a query is an invalid action. Empty queries, and those beyond the limit, are dropped and counted.
+    Reasoning is not checked: RAG-R1 rewards no format.
 
     Args:
       question: What is asked.
       collections: Languages of the collection set.
-      queries: Queries of one search at most. With 1 commas do not separate, and passages are shown as they are; with
-        more, queries and passages stand in a JSON object, aligned.
+      queries: Queries allowed in one search. With 1, commas do not separate and passages are shown as they are; with
+        more, queries and passages are shown in a JSON object.
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
       passages: Passages of each query in each searched language.
       invalid_limit: Invalid actions allowed; they do not count as searches.
@@ -113,9 +102,12 @@ def rag_r1(
       query_tokens: At most this many tokens for the passages of one query.
 
     Raises:
-      UserError: there is no such wording, or less than one query is allowed.
+      UserError: an unknown wording, or less than one query.
     """
-    words, turns = _worded(wording, queries), SearchTurns(budget, invalid_limit)
+    words = choose(_WORDINGS, wording, "wording")
+    if queries < 1:
+        raise UserError(f"rag_r1.queries is {queries}: allow 1 query or more in a search")
+    turns, style = SearchTurns(budget, invalid_limit), known_style(words.style)
     dropped = empty = 0
     with suppress(ContextFull):
         yield Observe((words.single if queries == 1 else words.several)(question))
@@ -127,27 +119,13 @@ def rag_r1(
                 yield turns.reject()
                 continue
             found = yield Retrieve(wanted.asked, route(turns.searches, question.language, collections), passages)
-            yield Observe(_shown(wanted.asked, found, words.style, query_tokens, several=queries > 1))
+            if queries == 1:
+                yield Observe(information(found, style, query_tokens))
+            else:
+                yield Observe(json_information(wanted.asked, found, style, query_tokens))
     counts = {
         "dropped_queries": dropped,
         "empty_queries": empty,
         "answers_without_search": int(turns.answer is not None and not turns.searches),
     }
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid, counts=counts)
-
-
-def _shown(
-    asked: tuple[str, ...], found: Found | RetrievalFailure, style: str, query_tokens: int, *, several: bool
-) -> FittedText:
-    """What a search found, in JSON where several queries are allowed."""
-    if several:
-        return json_information(asked, found, known_style(style), query_tokens)
-    return information(found, style, query_tokens)
-
-
-def _worded(wording: str, queries: int) -> _Wording:
-    if wording not in _WORDINGS:
-        raise UserError(f"there is no wording {wording!r}: choose one of {', '.join(_WORDINGS)}")
-    if queries < 1:
-        raise UserError(f"rag_r1.queries is {queries}: allow 1 query or more in a search")
-    return _WORDINGS[wording]

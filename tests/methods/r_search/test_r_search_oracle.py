@@ -77,8 +77,7 @@ def test_the_program_reads_what_the_oracle_plays():
     program = r_search(QUESTION, ("en", "fi"), wording="atlas", budget=2, route=local_first)
     tokenizer = ContextTokenizer(tiny_tokenizer(), Chat())
     [record] = play([(QUESTION, program)], teacher, search, tokenizer, context=2000)
-    assert record.outcome.answer == "EUR" and record.outcome.extra["valid_searches"] == 2
-    assert (
-        record.outcome.extra["evidence"] == "France: currency code: EUR" and record.outcome.extra["well_formed_answer"]
-    )
+    assert record.outcome.answer == "EUR"
+    evidence = "France: currency code: EUR"
+    assert record.outcome.extra == {"evidence": evidence, "valid_searches": 2, "well_formed_answer": True}
     assert not any(count for name, count in record.outcome.counts.items() if "malformed" in name)

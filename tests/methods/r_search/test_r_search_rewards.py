@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lcrag.errors import UserError
 from lcrag.methods.r_search.rewards import evidence_rewards, format_rewards, r_search_reward
 from lcrag.rewards import Episodes, mixed_f1, token_f1
-from lcrag.rewards.mixed_segmentation import segmented
+from lcrag.rewards.text import segmented
 
 FORMED = {"evidence": "Lima is the capital.", "valid_searches": 1, "well_formed_answer": True}
 

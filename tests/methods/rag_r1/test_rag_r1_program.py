@@ -6,13 +6,19 @@ import pytest
 from episode_scripts import hit, runner, search
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from program_scripts import drive
 
 from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, Generate, Information, Observe, RetrievalFailure, Retrieve
 from lcrag.episodes.observation import STYLES
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.json_information import JsonInformation, json_information
-from lcrag.methods.rag_r1.parallel_queries import ParallelQueries, parallel_queries, quoted
+from lcrag.methods.rag_r1.parallel_queries import (
+    JsonInformation,
+    ParallelQueries,
+    json_information,
+    parallel_queries,
+    quoted,
+)
 from lcrag.methods.rag_r1.program import rag_r1, several_queries_prompt, single_query_prompt
 from lcrag.testing import tiny_tokenizer
 
@@ -22,21 +28,10 @@ ANSWER = "<think>so</think><answer> A </answer>"
 TOKENIZER = tiny_tokenizer()
 
 
-def drive(texts, found=None, **arguments):
-    """Plays the policy's texts; returns the outcome and the requests."""
-    program, requests, texts, sent = rag_r1(QUESTION, COLLECTIONS, **arguments), [], iter(texts), None
-    while True:
-        try:
-            request = program.send(sent)
-        except StopIteration as stop:
-            assert next(texts, None) is None, "the program ended early"
-            return stop.value, requests
-        requests.append(request)
-        sent = None
-        if isinstance(request, Generate):
-            sent = next(texts)
-        elif isinstance(request, Retrieve):
-            sent = found or [[[hit(query, "en")]] for query in request.queries]
+def play(texts, found=None, **arguments):
+    """Plays the policy's texts; a search without `found` finds a passage of its query."""
+    program = rag_r1(QUESTION, COLLECTIONS, **arguments)
+    return drive(program, texts, found or (lambda request: [[[hit(query, "en")]] for query in request.queries]))
 
 
 def asked(requests):
@@ -101,66 +96,67 @@ def test_no_search_asks_more_than_it_may(text, most):
 
 
 def test_all_queries_of_a_search_are_one_request():
-    outcome, requests = drive(["<think>two</think><search> A age, B age </search>", ANSWER])
-    assert outcome.answer == "A" and asked(requests) == [("A age", "B age")]
+    outcome, requests = play(["<think>two</think><search> A age, B age </search>", ANSWER])
+    assert outcome.answer == "A"
     [retrieve] = [request for request in requests if isinstance(request, Retrieve)]
     assert retrieve == Retrieve(("A age", "B age"), ("en",), 3)
-    assert [request.stop for request in requests if isinstance(request, Generate)] == [("</search>", "</answer>")] * 2
     block = content(shown(requests)[0])
-    assert block["query"] == ["A age", "B age"] and len(block["documents"]) == 2
+    assert block["query"] == ["A age", "B age"]
+    assert len(block["documents"]) == 2
     assert block["documents"][0] == "Doc 1: A age Lima is the capital (en)"
 
 
 def test_a_fourth_query_is_dropped_and_counted():
-    outcome, requests = drive(["<search>a,b,c,d</search>", ANSWER])
-    assert asked(requests) == [("a", "b", "c")] and content(shown(requests)[0])["query"] == ["a", "b", "c"]
-    assert outcome.counts["dropped_queries"] == 1 and outcome.invalid_actions == 0
+    outcome, requests = play(["<search>a,b,c,d</search>", ANSWER])
+    assert asked(requests) == [("a", "b", "c")]
+    assert content(shown(requests)[0])["query"] == ["a", "b", "c"]
+    assert outcome.counts["dropped_queries"] == 1
+    assert outcome.invalid_actions == 0
 
 
 def test_empty_queries_are_dropped_and_a_search_for_nothing_is_invalid():
-    outcome, requests = drive(["<search>a, ,</search>", "<search> , </search>", "<search></search>", ANSWER])
+    outcome, requests = play(["<search>a, ,</search>", "<search> , </search>", "<search></search>", ANSWER])
     assert asked(requests) == [("a",)]
-    assert outcome.counts["empty_queries"] == 4 and outcome.invalid_actions == 2
+    assert outcome.counts["empty_queries"] == 4
+    assert outcome.invalid_actions == 2
     assert shown(requests)[1:] == [RETHINK] * 2
 
 
 def test_an_answer_without_a_search_is_an_answer_and_counted():
-    outcome, requests = drive([ANSWER])
-    assert outcome.answer == "A" and not asked(requests) and outcome.counts["answers_without_search"] == 1
-    assert drive(["<search>a</search>", ANSWER])[0].counts["answers_without_search"] == 0
+    outcome, requests = play([ANSWER])
+    assert outcome.answer == "A"
+    assert asked(requests) == []
+    assert outcome.counts["answers_without_search"] == 1
+    assert play(["<search>a</search>", ANSWER])[0].counts["answers_without_search"] == 0
 
 
-def test_malformed_tags_are_invalid_up_to_a_limit():
-    bad = ["<search>a", "a</search>", "<answer>A</search>"]
-    outcome, requests = drive([*bad, "<search>a</search>"], invalid_limit=3)
-    assert outcome.answer is None and outcome.invalid_actions == 4 and not asked(requests)
-    assert requests[-1] == Generate(stop=("</answer>",))
-
-
-@pytest.mark.parametrize("budget", [4, 5])
-def test_the_budget_counts_searches_and_not_queries(budget):
-    outcome, requests = drive(["<search>a,b,c</search>"] * budget + [ANSWER], budget=budget)
-    assert len(asked(requests)) == budget and outcome.answer == "A"
+def test_the_budget_counts_searches_and_not_queries():
+    outcome, requests = play(["<search>a,b,c</search>"] * 4 + [ANSWER], budget=4)
+    assert len(asked(requests)) == 4
+    assert outcome.answer == "A"
     assert requests[-1] == Generate(stop=("</answer>",))
 
 
 def test_one_query_at_a_time_is_shown_without_json():
-    outcome, requests = drive(["<search>A age, B age, C age, D age</search>", ANSWER], queries=1)
-    assert asked(requests) == [("A age, B age, C age, D age",)] and outcome.counts["dropped_queries"] == 0
+    outcome, requests = play(["<search>A age, B age, C age, D age</search>", ANSWER], queries=1)
+    assert asked(requests) == [("A age, B age, C age, D age",)]
+    assert outcome.counts["dropped_queries"] == 0
     block = [request.text for request in requests if isinstance(request, Observe)][1]
-    assert isinstance(block, Information) and block.budget_tokens == 1000
+    assert isinstance(block, Information)
+    assert block.budget_tokens == 1000
     assert "Doc 1: A age, B age, C age, Lima is the capital (en)\n" in shown(requests)[0]
 
 
 def test_a_search_that_failed_keeps_queries_and_documents_aligned():
-    _, requests = drive(["<search>a, b</search>", ANSWER], found=RetrievalFailure("down"))
+    _, requests = play(["<search>a, b</search>", ANSWER], found=RetrievalFailure("down"))
     block = content(shown(requests)[0])
-    assert block["query"] == ["a", "b"] and len(block["documents"]) == 2
+    assert block["query"] == ["a", "b"]
+    assert len(block["documents"]) == 2
     assert all("failed" in document for document in block["documents"])
 
 
 def test_a_query_that_found_nothing_says_so():
-    _, requests = drive(["<search>a, b</search>", ANSWER], found=[[[]], [[hit("b", "en")]]])
+    _, requests = play(["<search>a, b</search>", ANSWER], found=[[[]], [[hit("b", "en")]]])
     assert content(shown(requests)[0])["documents"][0] == "No passages were found."
 
 
@@ -201,20 +197,26 @@ def test_documents_are_cut_query_by_query():
     long, short = "word " * 400, "short"
     block = JsonInformation(("a", "b"), (long, short), STYLES["atlas"], 50).fit(TOKENIZER, 10_000)
     first, second = content(block)["documents"]
-    assert second == "short" and first and long.startswith(first)
+    assert second == "short"
+    assert first
+    assert long.startswith(first)
     assert len(TOKENIZER.encode(first)) <= 50
 
 
 def test_other_scripts_are_not_escaped():
     block = json_information(["首都"], [[[hit("ペルー", "ja", "リマ")]]], STYLES["atlas"], 200).fit(TOKENIZER, 900)
-    assert "首都" in block and "リマ" in block and "\\u" not in block
+    assert "首都" in block
+    assert "リマ" in block
+    assert "\\u" not in block
 
 
 def test_prompts_are_the_papers():
     several, single = several_queries_prompt(QUESTION), single_query_prompt(QUESTION)
     assert several.startswith("Answer the given question. You must conduct reasoning inside <think> and </think> first")
-    assert "<search> query_1,query_2 </search>" in several and "using up to three queries each time" in several
-    assert "<search> query </search>" in single and "three" not in single
+    assert "<search> query_1,query_2 </search>" in several
+    assert "using up to three queries each time" in several
+    assert "<search> query </search>" in single
+    assert "three" not in single
     for prompt in (several, single):
         assert prompt.endswith("For example, <answer> Beijing </answer>. Question: Which is older, A or B?\n")
     finnish = several_queries_prompt(Question(id="1", dataset="d", language="fi", text="Kumpi?", answers=("A",)))
@@ -227,9 +229,10 @@ def test_the_engine_counts_rounds_queries_and_what_the_program_counts():
 
     run = runner(script, context=900, search=search)
     [record] = run.run([(QUESTION, rag_r1(QUESTION, COLLECTIONS, wording="atlas", passages=1), 0)])
-    assert record.counts["searches"] == 3 and record.counts["retrieval_rounds"] == 1
-    assert record.counts["dropped_queries"] == 1 and record.counts["answers_without_search"] == 0
-    assert run.statistics.retrieval_batches == 1 and record.outcome.answer == "Lima"
+    names = ("searches", "retrieval_rounds", "dropped_queries", "answers_without_search")
+    assert [record.counts[name] for name in names] == [3, 1, 1, 0]
+    assert run.statistics.retrieval_batches == 1
+    assert record.outcome.answer == "Lima"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from episode_scripts import LANGUAGES, question, runner
 from lcrag.episodes import Completion, Generate, Observe, Outcome, Retrieve
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.methods.r_search.answer_from_evidence import answer_from_evidence
+from lcrag.methods.r_search.evidence_reader import answer_from_evidence
 
 LCRL = functools.partial(hierarchical_search, prompt="atlas", style="atlas", budget=2)
 
@@ -43,8 +43,7 @@ def run(searcher, count=1, **options):
     reader = Reader()
     options = {"searcher": searcher, "wording": "atlas"} | options
     asked = [question(number) for number in range(count)]
-    programs = [(each, answer_from_evidence(each, LANGUAGES, **options), each_number)
-                for each_number, each in enumerate(asked)]  # fmt: skip
+    programs = [(each, answer_from_evidence(each, LANGUAGES, **options), number) for number, each in enumerate(asked)]
     return runner(searching, completers={"reader": reader}).run(programs), reader.prompts
 
 
@@ -54,14 +53,16 @@ def test_passages_are_the_evidence_of_a_program_that_writes_none():
     assert prompt == f"Capital of Peru?\n<information>\n {passage}\n</information>\n<answer>"
     assert record.outcome.answer == "5"
     assert record.outcome.extra == {"evidence": f"{passage}\n", "searcher_answer": "Quito"}
-    assert record.completions[0].model == "reader" and record.counts["searches"] == 1
+    assert record.completions[0].model == "reader"
+    assert record.counts["searches"] == 1
 
 
 def test_what_the_searcher_wrote_goes_before_its_passages():
     [record], [prompt] = run(evidence_writer)
     shown = " Lima is the capital.\n [answer]Cusco[/answer]\n"
     assert prompt == f"Capital of Peru?\n<information>\n{shown}</information>\n<answer>"
-    assert record.outcome.invalid_actions == 1 and record.outcome.extra["searcher_answer"] == "Lima"
+    assert record.outcome.invalid_actions == 1
+    assert record.outcome.extra["searcher_answer"] == "Lima"
     [without], [prompt] = run(functools.partial(evidence_writer, evidence=None))
     assert "q: Lima is the capital (en)" in prompt
 
@@ -69,12 +70,14 @@ def test_what_the_searcher_wrote_goes_before_its_passages():
 def test_nobody_searches():
     [record], [prompt] = run(None)
     assert prompt == "Capital of Peru?\n<information>\n</information>\n<answer>"
-    assert record.counts["searches"] == 0 and record.outcome.extra == {"evidence": "", "searcher_answer": None}
+    assert record.counts["searches"] == 0
+    assert record.outcome.extra == {"evidence": "", "searcher_answer": None}
 
 
 def test_readers_are_asked_together():
     records, prompts = run(LCRL, count=4)
-    assert len(prompts) == 4 and [record.outcome.answer for record in records] == ["5"] * 4
+    assert len(prompts) == 4
+    assert [record.outcome.answer for record in records] == ["5"] * 4
 
 
 def test_evidence_is_cut():
@@ -82,7 +85,7 @@ def test_evidence_is_cut():
     assert f" {'x' * 40}\n" in prompt
     long = functools.partial(LCRL, passages=1, route=lambda *_: LANGUAGES)
     _, [prompt] = run(long, evidence_characters=80)
-    assert "(ar)" in prompt and "(en)" in prompt and "(fr)" not in prompt, "the last passages are left out whole"
+    assert ["(ar)" in prompt, "(en)" in prompt, "(fr)" in prompt] == [True, True, False]  # the last are left out whole
 
 
 def test_a_searcher_whose_context_is_full_leaves_what_it_found():
@@ -94,10 +97,11 @@ def test_a_searcher_whose_context_is_full_leaves_what_it_found():
             yield Observe("on and on " * 50)
 
     [record], [prompt] = run(endless)
-    assert "q: Lima is the capital (en)" in prompt and record.outcome.answer == "5"
+    assert "q: Lima is the capital (en)" in prompt
+    assert record.outcome.answer == "5"
     assert record.outcome.extra["searcher_answer"] is None
 
 
 def test_an_unknown_wording():
-    with pytest.raises(UserError, match="no wording 'grand' of a reader"):
+    with pytest.raises(UserError, match="no wording of a reader 'grand'"):
         run(LCRL, wording="grand")
