@@ -3,12 +3,11 @@
 {"id": "1", "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa"]}
 {"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"difficulty": 1}}
 
-Rows with the same id are versions of one question, and make a coupled group. Golden plans in `extra` are checked; see
-`lcrag.methods.globalrag.plans.golden`.
+Rows with the same id are versions of one question, and make a coupled group.
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import pydantic
@@ -17,7 +16,6 @@ from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.plans import golden_plans
 
 _KNOWN = " ".join(LANGUAGES)
 
@@ -40,6 +38,7 @@ def jsonl_questions(
     dataset: str,
     languages: Sequence[str] | None = None,
     bad_rows: BadRows,
+    check_extra: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> list[Question]:
     """The questions of some files, as they stand there: no question mark is appended, nothing is drawn.
 
@@ -48,6 +47,7 @@ def jsonl_questions(
       dataset: Name of the data set, in results.
       languages: Those to keep; None: all.
       bad_rows: What becomes of rows that cannot be used.
+      check_extra: Raises a `ValueError` for an invalid `extra`, which makes its row a bad one.
 
     Raises:
       UserError: a file is missing, or a row is not what it should be and bad rows are not skipped; or nothing is left.
@@ -61,7 +61,7 @@ def jsonl_questions(
                 bad_rows.add(path, line, "language", f"unknown language {row.language!r}, not one of {_KNOWN}")
             elif key in places:
                 bad_rows.add(path, line, "id", f"{row.id} in {row.language} is also at {places[key]}")
-            elif problem := _bad_plan(row):
+            elif problem := _problem(check_extra, row.extra):
                 bad_rows.add(path, line, "extra", problem)
             else:
                 places[key] = f"{path}, line {line}"
@@ -76,13 +76,32 @@ def jsonl_questions(
     return kept
 
 
-def _bad_plan(row: JsonlRow) -> str:
-    """What is wrong with the golden plans that a row carries; empty: nothing."""
+def _problem(check: Callable[[Mapping[str, Any]], object] | None, extra: Mapping[str, Any]) -> str:
     try:
-        golden_plans(row.extra)
+        if check is not None:
+            check(extra)
     except ValueError as error:
         return str(error)
     return ""
+
+
+def question_row(
+    question: Question, *, identity: str | None = None, extra: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the line of a question, which `jsonl_questions` reads back.
+
+    Args:
+      question: The question.
+      identity: The row's id; None: the question's.
+      extra: Entries to add to the question's `extra`.
+    """
+    return {
+        "id": question.id if identity is None else identity,
+        "language": question.language,
+        "question": question.text,
+        "answers": list(question.answers),
+        "extra": question.extra | dict(extra or {}),
+    }
 
 
 def _question(row: JsonlRow, dataset: str) -> Question:

@@ -24,6 +24,18 @@ class Row(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True, frozen=True)
 
 
+class UnusableQuestion(ValueError):
+    """Raised for a row that cannot become the question wanted.
+
+    Attributes:
+      cause: Short name of the reason, under which `BadRows` counts the row.
+    """
+
+    def __init__(self, cause: str, detail: str):
+        super().__init__(f"{cause}: {detail}")
+        self.cause = cause
+
+
 @dataclasses.dataclass(kw_only=True)
 class BadRows:
     """What becomes of rows that cannot be used.

@@ -15,10 +15,11 @@ import lcrag.app.composition.frozen_models  # noqa: F401
 import lcrag.app.composition.globalrag  # noqa: F401
 import lcrag.app.composition.registry  # noqa: F401
 import lcrag.app.composition.translators  # noqa: F401
+from lcrag.app.commands import curate as curating
 from lcrag.app.commands.build import building
 from lcrag.app.commands.build.policy import Curriculum
 from lcrag.app.commands.compile import compiling
-from lcrag.app.commands.curate import curating, demonstrating, golden_planning, selecting, translating
+from lcrag.app.commands.curate import demonstrations, golden_plans, selection, translations
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.evaluate import evaluate as evaluate_command
 from lcrag.app.commands.export import export as export_command
@@ -50,7 +51,7 @@ for _made in (
     compiling.shape_of,
     judged_queries.question_judgements,
     judged_queries.trec_judgements,
-    translating.tier_places,
+    translations.tier_places,
 ):
     _configurable(_made)
 
@@ -66,10 +67,10 @@ train = _configurable(training.train)
 search_tool = _configurable(tool.search_tool)
 compare_runs = _configurable(comparing.compare_runs)
 CURATIONS = {
-    "demonstrations": _configurable(demonstrating.demonstrations),
-    "selection": _configurable(selecting.selection),
-    "translations": _configurable(translating.translations),
-    "golden_plans": _configurable(golden_planning.golden_plans),
+    "demonstrations": _configurable(demonstrations.demonstrations),
+    "selection": _configurable(selection.selection),
+    "translations": _configurable(translations.translations),
+    "golden_plans": _configurable(golden_plans.golden_plans),
 }
 
 

@@ -16,6 +16,7 @@ from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.data.shares import limited
+from lcrag.methods.globalrag.golden_plans import golden_plans
 from lcrag.models import EndpointTranslator
 from lcrag.retrieval import Collections
 
@@ -158,4 +159,6 @@ def jsonl_questions(
       languages: Those to keep; None: all.
     """
     with counted_bad_rows() as bad_rows:
-        return jsonl.jsonl_questions(files, dataset=dataset, languages=languages, bad_rows=bad_rows)
+        return jsonl.jsonl_questions(
+            files, dataset=dataset, languages=languages, bad_rows=bad_rows, check_extra=golden_plans
+        )

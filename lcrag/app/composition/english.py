@@ -14,6 +14,7 @@ from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.golden_plans import with_decomposition
 from lcrag.retrieval import Collections, Passage
 
 
@@ -45,7 +46,9 @@ def english_questions(
     chosen = question_set(dataset)
     found = dataset_folder(dataset, folder, binding="english_questions.folder")
     with counted_bad_rows() as bad_rows:
-        asked = chosen.read(chosen.file(found, split, file), bad_rows, golden_plans=golden_plans)
+        asked = chosen.read(
+            chosen.file(found, split, file), bad_rows, add_plan=with_decomposition if golden_plans else None
+        )
     return questions_of(first_questions(asked, limit, seed))
 
 

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from lcrag.app.composition.components import configured_encoder, resolved_folder
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.golden_plans import with_own_plan
 from lcrag.methods.globalrag.oracle import PlanOracle
-from lcrag.methods.globalrag.planned_questions import with_own_plan
 from lcrag.retrieval import Encoder
-from lcrag.retrieval.bert_config import read_config
+from lcrag.retrieval.bert import read_config
 
 gin.external_configurable(PlanOracle, module="lcrag.data")
 
@@ -60,7 +60,7 @@ def question_encoder(folder: str) -> QuestionEncoder:
 
 @gin.configurable
 def with_own_plans(questions: Sequence[Question]) -> list[Question]:
-    """Questions of which those without a golden plan are their own; see `lcrag.methods.globalrag.planned_questions`.
+    """Questions of which those without a golden plan are their own; see `lcrag.methods.globalrag.golden_plans`.
 
     Args:
       questions: Of one hop, or with golden plans.

@@ -6,7 +6,7 @@ Where the test answers are not public, "test" is the development set, as in the 
 import dataclasses
 import gzip
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lcrag.data.english.asked import Asked, Reader
 from lcrag.data.english.flashrag import read_flashrag, read_kilt, read_searcher
@@ -16,10 +16,9 @@ from lcrag.data.english.open_domain import read_bamboogle, read_dpr, read_nq, re
 from lcrag.data.english.wikihop import read_wikihop
 from lcrag.data.files import data_file
 from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows
+from lcrag.data.rows import BadRows, UnusableQuestion
 from lcrag.data.seeded_order import seeded_order
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.planned_questions import Unplanned, with_decomposition
 from lcrag.retrieval.passages import Passage
 
 _BEGINNING_BYTES = 1 << 17
@@ -62,20 +61,22 @@ class QuestionSet:
             raise UserError(f"there is no split {split!r} of {self.name}: use one of {', '.join(self.files)}")
         return data_file(folder, (name,) if name else self.files[split], self.source)
 
-    def read(self, path: pathlib.Path, bad_rows: BadRows, *, golden_plans: bool = False) -> list[Asked]:
+    def read(
+        self, path: pathlib.Path, bad_rows: BadRows, *, add_plan: Callable[[Question], Question] | None = None
+    ) -> list[Asked]:
         """What a file asks, in its order, whatever format it has.
 
         Args:
           path: The file.
           bad_rows: What becomes of rows that cannot be used.
-          golden_plans: Whether each question gets its decomposition as its golden plan; where this is none, the row is
-            a bad one, counted under its cause.
+          add_plan: Adds a golden plan made of the question's decomposition; a row for which it raises
+            `UnusableQuestion` is a bad row, counted under the error's cause.
 
         Raises:
           UserError: its format is not known, a row is not what it should be and bad rows are not skipped, or there
             should be golden plans and the set has no decompositions.
         """
-        if golden_plans and not self.decomposed:
+        if add_plan and not self.decomposed:
             raise UserError(
                 f"the rows of {self.name} hold no decomposition that could be a golden plan: make their plans with"
                 " `lcrag curate golden_plans`, or set english_questions.golden_plans to False"
@@ -89,8 +90,8 @@ class QuestionSet:
                 continue
             lines[identity] = line
             try:
-                question = with_decomposition(each.question) if golden_plans else each.question
-            except Unplanned as error:
+                question = add_plan(each.question) if add_plan else each.question
+            except UnusableQuestion as error:
                 bad_rows.add(path, line, "question_decomposition", str(error), cause=error.cause)
                 continue
             question = dataclasses.replace(question, dataset=self.name)

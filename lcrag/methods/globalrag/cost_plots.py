@@ -10,7 +10,7 @@ import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
 
-from lcrag.evaluation.efficiency import EFFICIENCY, PARTS
+from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.plots import COLOURS, GRID, INK, STYLE
 from lcrag.evaluation.scoreboard import Part, Scoreboard, System
 
@@ -20,7 +20,7 @@ _LARGEST_BUBBLE = 900.0  # points²
 
 def mean_of(board: Scoreboard, system: System, metric: str) -> float:
     """A system's mean over all languages; NaN where it has none."""
-    standing = board.standing(system, metric, WHOLE) if system in board.systems else None
+    standing = board.score(system, metric, WHOLE) if system in board.systems else None
     return np.nan if standing is None else standing.value
 
 
@@ -65,7 +65,7 @@ def draw_costs(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
         row = np.atleast_1d(figure.subplots(1, len(boards)))
         for board, axes in zip(boards, row, strict=True):
             for number, system in enumerate(systems):
-                exact, f1, tokens = (mean_of(board, system, metric) for metric in PARTS)
+                exact, f1, tokens = (mean_of(board, system, metric) for metric in EFFICIENCY_INPUTS)
                 area = _LARGEST_BUBBLE * mean_of(board, system, EFFICIENCY) / largest
                 score, label = 50 * (exact + f1), _label(system, systems)
                 axes.scatter(tokens, score, s=np.nan_to_num(area), color=_colour(number), alpha=0.75, label=label)

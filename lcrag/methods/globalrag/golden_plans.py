@@ -1,141 +1,177 @@
-"""Which trajectories of a teacher are golden, the graphs they leave, and the questions that carry these.
+"""Golden plans: reference plans with the answers to their sub-questions, as questions carry them in `extra`.
 
-The filters are GlobalRAG's (appendix D.3): a plan that is none, cyclic or out of order, a sub-question that was not
-resolved, and an answer that is not the golden one remove a trajectory; so does a question that an evaluation asks too.
+There are two forms; `previous` and `supports` are optional:
+
+  golden_plans: [{"Q1": {"query": "Who directed Jaws?", "answer": ["Steven Spielberg"], "previous": [], "supports": []},
+                  "Q2": {"query": "Where was #1 born?", "answer": ["Cincinnati"], "previous": ["Q1"], "supports": []}}]
+  plan: {"Q1": ["Who directed Jaws?", "#1"], "Q2": ["Where was #1 born?", "#2"]}, and
+  sub_answers: {"#1": ["Steven Spielberg"], "#2": ["Cincinnati"]}
+
+The first is what `lcrag curate golden_plans` writes, one or several graphs per question; the second is a single plan as
+a policy writes it. `with_own_plan` and `with_decomposition` make golden plans without a teacher.
 """
 
-import collections
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from lcrag.curation.verdicts import CONTEXT_FULL, KEPT, NO_ANSWER, WRONG
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord
-from lcrag.methods.globalrag.golden_trajectory import DISORDERED, NO_PLAN
-from lcrag.methods.globalrag.plans import FAULTS, Plan, golden_graph, plan_of
-from lcrag.methods.rag_r1.selection import key_of
-from lcrag.rewards import normalise, squad_exact_match
+from lcrag.data.rows import UnusableQuestion
+from lcrag.methods.globalrag.question_plan import DISORDERED, BadPlan, QuestionPlan, placeholder, plan_of
 
-UNRESOLVED = "an unresolved sub-question"
-BAD_PLANS = {fault: f"a bad plan: {fault.replace('_', ' ')}" for fault in (NO_PLAN, *FAULTS, DISORDERED)}
-FILTERS = (CONTEXT_FULL, *BAD_PLANS.values(), UNRESOLVED, NO_ANSWER, WRONG)  # in the order in which they act
+NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "another answer"
 
-Graph = dict[str, dict[str, Any]]
+_LIKE_A_PLACEHOLDER = re.compile(r"#(?=[0-9])")
 
-
-def without_held_out(questions: Iterable[Question], held_out: Iterable[Question]) -> list[Question]:
-    """The questions that no held-out one asks in the same words, case and punctuation aside (appendix E.1)."""
-    asked = {normalise(each.text) for each in held_out}
-    return [each for each in questions if normalise(each.text) not in asked]
-
-
-def golden_verdict(record: EpisodeRecord, correct: bool) -> str:
-    """`KEPT`, or the first of `FILTERS` that removes an episode of `golden_trajectory`."""
-    extra = record.outcome.extra
-    if not record.finished:
-        return CONTEXT_FULL
-    if extra["plan_fault"] is not None:
-        return BAD_PLANS[extra["plan_fault"]]
-    if extra["unresolved"] is not None:
-        return UNRESOLVED
-    if record.outcome.answer is None:
-        return NO_ANSWER
-    return KEPT if correct else WRONG
-
-
-def graph_of(record: EpisodeRecord) -> Graph:
-    """The golden graph of a kept episode: `{Qn: {"query", "answer", "previous", "supports"}}`.
-
-    A query names earlier answers by their placeholders. Where a sub-answer is the golden answer, its aliases are
-    answers too.
-    """
-    extra, golds = record.outcome.extra, record.question.answers
-    plan: Plan = plan_of(extra["plan"])
-    answers = {key: extra["sub_answers"][key] for key in plan.questions}
-    final = squad_exact_match(list(answers.values()), [golds] * len(answers)) == 1
-    graph = {
-        key: {
-            "query": query,
-            "answer": list(dict.fromkeys((answers[key], *(golds if is_final else ())))),
-            "previous": list(plan.dependencies[key]),
-            "supports": extra["supports"][key],
-        }
-        for (key, query), is_final in zip(plan.questions.items(), final.tolist(), strict=True)
-    }
-    golden_graph(graph)  # what is written is what the reward reads
-    return graph
+GoldenGraph: TypeAlias = dict[str, dict[str, Any]]  # {Qn: {"query", "answer", "previous", "supports"}}
 
 
 @dataclasses.dataclass(frozen=True)
-class Golden:
-    """A question with its golden graphs, no two of which have equal plans."""
+class GoldenPlan:
+    """A reference plan.
 
-    question: Question
-    graphs: tuple[Graph, ...]
+    Attributes:
+      plan: Its sub-questions.
+      answers: Key -> golden answers, aliases included.
+    """
 
-    def row(self) -> dict[str, Any]:
-        """A line that `lcrag.data.jsonl_questions` reads; its id names the data set too."""
-        return {
-            "id": self.question.coupling,
-            "language": self.question.language,
-            "question": self.question.text,
-            "answers": list(self.question.answers),
-            "extra": self.question.extra | {"golden_plans": list(self.graphs)},
-        }
+    plan: QuestionPlan
+    answers: Mapping[str, tuple[str, ...]]
 
 
-def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[Golden]:
-    """The questions with a trajectory that was kept, in the order given.
+def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
+    """Returns the golden plans that a question carries, an empty tuple if it carries none.
 
     Args:
-      questions: All of them.
-      rows: The trajectories, each with its `key`, its `verdict` and, where it is kept, its `graph`; the later ones of a
-        question add the plans that the earlier ones did not have.
+      extra: `Question.extra`.
+
+    Raises:
+      ValueError: a golden plan is invalid; the message names its place in `extra`.
     """
-    graphs: dict[str, dict[tuple[str, ...], Graph]] = collections.defaultdict(dict)
-    for row in rows:
-        if row["verdict"] == KEPT:
-            queries = tuple(node["query"] for node in row["graph"].values())
-            graphs[row["key"]].setdefault(queries, row["graph"])
-    return [Golden(each, tuple(graphs[key_of(each)].values())) for each in questions if key_of(each) in graphs]
+    if "golden_plans" in extra:
+        graphs = extra["golden_plans"]
+        if not isinstance(graphs, (list, tuple)) or not graphs:
+            raise ValueError("golden_plans: it is not a list of at least one graph")
+        return tuple(_at(f"golden_plans.{place}", graph) for place, graph in enumerate(graphs))
+    if "plan" not in extra:
+        return ()
+    try:
+        plan = plan_of(extra["plan"])
+    except BadPlan as error:
+        raise ValueError(f"plan: {error}") from error
+    given = extra.get("sub_answers")
+    answers = given if isinstance(given, Mapping) else {}
+    names = {key: placeholder(key) for key in plan.questions}
+    if unknown := set(answers) - set(names.values()):
+        raise ValueError(f"sub_answers: {min(map(str, unknown))} is the placeholder of no question")
+    return (GoldenPlan(plan, {key: _answers(f"sub_answers.{name}", answers.get(name)) for key, name in names.items()}),)
 
 
-def account(
-    asked: Sequence[Question],
-    questions: Sequence[Question],
-    rows: Sequence[Mapping[str, Any]],
-    golden: Sequence[Golden],
-) -> dict[str, Any]:
-    """What each filter removed and what was kept, in numbers.
+def golden_graph(graph: object) -> GoldenPlan:
+    """Reads the golden plan of one graph `{Qn: {"query", "answer", "previous", "supports"}}`.
+
+    Raises:
+      ValueError: the graph is invalid, or a `previous` differs from the answers that the `query` names.
+    """
+    if not isinstance(graph, Mapping) or not all(isinstance(node, Mapping) for node in graph.values()):
+        raise ValueError("it is not an object of sub-questions")
+    plan = plan_of({key: [_query(key, node), placeholder(str(key))] for key, node in graph.items()})
+    for key, node in graph.items():
+        named, given = sorted(plan.dependencies[key]), node.get("previous")
+        if given is not None and not (isinstance(given, (list, tuple)) and sorted(map(str, given)) == named):
+            raise ValueError(f"{key} has previous {given}, but its query names {named}")
+    return GoldenPlan(plan, {key: _answers(f"answer of {key}", node.get("answer")) for key, node in graph.items()})
+
+
+def graph_with_answers(
+    plan: QuestionPlan, answers: Iterable[Sequence[str]], supports: Iterable[Sequence[str]]
+) -> GoldenGraph:
+    """Builds the golden graph of a plan.
 
     Args:
-      asked: All questions.
-      questions: Those that are not held out.
-      rows: The trajectories.
-      golden: The questions that were kept.
+      plan: The plan.
+      answers: Golden answers of each sub-question, in the plan's order.
+      supports: Ids of the passages that hold the answer, likewise.
     """
-    kept = [row for row in rows if row["verdict"] == KEPT]
-    verdicts = collections.Counter(row["verdict"] for row in rows)
-    return {
-        "questions": len(asked),
-        "held_out": len(asked) - len(questions),
-        "trajectories": len(rows),
-        "removed": {name: verdicts[name] for name in FILTERS},
-        "kept": len(kept),
-        "golden": {
-            "questions": len(golden),
-            "by_dataset": _counts(each.question.dataset for each in golden),
-            "by_graphs": _counts(len(each.graphs) for each in golden),
-            "by_sub_questions": _counts(len(graph) for each in golden for graph in each.graphs),
-        },
-        "searches_of_kept": _mean([row["outcome"]["counts"]["searches"] for row in kept]),
+    graph = {
+        key: {"query": query, "answer": list(own), "previous": list(plan.dependencies[key]), "supports": list(ids)}
+        for (key, query), own, ids in zip(plan.questions.items(), answers, supports, strict=True)
     }
+    golden_graph(graph)  # checks that the reward can read it
+    return graph
 
 
-def _counts(values: Iterable[Any]) -> dict[str, int]:
-    return {str(value): count for value, count in sorted(collections.Counter(values).items())}
+def with_own_plan(question: Question) -> Question:
+    """Returns a one-hop question with itself as its only sub-question; one with a golden plan stays as it is.
+
+    A space separates `#` from a following digit, which would read as a placeholder.
+
+    Raises:
+      ValueError: the golden plan that the question carries is invalid.
+    """
+    if golden_plans(question.extra):
+        return question
+    own = {"Q1": [_LIKE_A_PLACEHOLDER.sub("# ", question.text), "#1"]}
+    extra = question.extra | {"plan": own, "sub_answers": {"#1": list(question.answers)}}
+    return dataclasses.replace(question, extra=extra)
 
 
-def _mean(values: Collection[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def with_decomposition(question: Question) -> Question:
+    """Returns a question with its data set's decomposition as its golden plan, in `extra["golden_plans"]`.
+
+    Step n becomes Qn unchanged, where `#k` stands for the answer of step k; `supports` is the step's paragraph. A step
+    whose answer is the question's gets the question's aliases too.
+
+    Args:
+      question: With `extra["decomposition"]`, a list of `{"question", "answer", "support"}`; see
+        `lcrag.data.english.asked.Asked`.
+
+    Raises:
+      UnusableQuestion: there is no decomposition, its steps are not a valid plan, a step names the answer of a later
+        one or has no answer, or the last step's answer is not the question's.
+    """
+    steps = question.extra.get("decomposition")
+    if not steps:
+        raise UnusableQuestion(NO_STEPS, "the row has no steps to make a golden plan of")
+    try:
+        plan = plan_of({f"Q{number}": [step["question"], f"#{number}"] for number, step in enumerate(steps, start=1)})
+    except BadPlan as error:
+        raise UnusableQuestion(error.fault.replace("_", " "), str(error)) from error
+    if forward := plan.forward_reference:
+        raise UnusableQuestion(DISORDERED.replace("_", " "), f"{forward[0]} names the answer of {forward[1]}")
+    supports = ([step["support"]] if step["support"] else [] for step in steps)
+    graph = graph_with_answers(plan, _step_answers(steps, question.answers), supports)
+    return dataclasses.replace(question, extra=question.extra | {"golden_plans": [graph]})
+
+
+def _step_answers(steps: Sequence[Mapping[str, Any]], golds: Sequence[str]) -> list[list[str]]:
+    own = [step["answer"].strip() for step in steps]
+    if not all(own):
+        raise UnusableQuestion(NO_ANSWER, f"step {own.index('') + 1} has no answer")
+    folded = {gold.casefold() for gold in golds}
+    if own[-1].casefold() not in folded:
+        detail = f"the last step's answer is {own[-1]!r}, the question's is {golds[0]!r}"
+        raise UnusableQuestion(ANOTHER_ANSWER, detail)
+    return [list(dict.fromkeys((each, *(golds if each.casefold() in folded else ())))) for each in own]
+
+
+def _at(place: str, graph: object) -> GoldenPlan:
+    try:
+        return golden_graph(graph)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def _query(key: object, node: Mapping[str, Any]) -> str:
+    query = node.get("query")
+    if not isinstance(query, str) or not query.strip():
+        raise ValueError(f"{key} has no query, or an empty one")
+    return query
+
+
+def _answers(place: str, value: object) -> tuple[str, ...]:
+    answers = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    if not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise ValueError(f"{place}: it is not a non-empty text or a list of such texts")
+    return answers

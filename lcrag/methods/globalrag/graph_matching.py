@@ -1,11 +1,11 @@
-"""Exact matching of small directed graphs, its cost bounded by a count of explored assignments.
+"""Exact matching of small directed graphs with a bounded number of search steps.
 
-Both searches go depth first through the assignments of one graph's nodes to the other's, best candidates first, and
-leave a branch as soon as it cannot beat the best one found. After `MOST_EXPLORED` assignments they stop with the best
-so far, which is never better than the exact one. Between two graphs of six nodes there are 18,703 steps at most, so up
-to that size the result is always exact.
+Both searches are depth-first branch and bound over the assignments of one graph's nodes to the other's, best candidates
+first. After `MOST_EXPLORED` assignments they return the best found so far, which never beats the exact result. Two
+graphs of six nodes need at most 18,703 steps, so results up to that size are always exact.
 """
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from lcrag.methods.globalrag.plans import Plan
+from lcrag.methods.globalrag.question_plan import QuestionPlan
 
 MOST_EXPLORED = 20_000
 
@@ -23,8 +23,8 @@ class Graph:
     """A directed graph without loops or pairs of opposite edges.
 
     Attributes:
-      nodes: How many; they are numbered from 0.
-      edges: (from, to) of each.
+      nodes: Number of nodes; they are numbered from 0.
+      edges: (from, to) pairs.
     """
 
     nodes: int
@@ -33,12 +33,12 @@ class Graph:
 
 @dataclasses.dataclass(frozen=True)
 class Matching:
-    """Which nodes of two graphs correspond.
+    """Corresponding nodes of two graphs.
 
     Attributes:
       pairs: (node of the first, node of the second) of each match.
-      explored: Assignments that were looked at.
-      exact: Whether the search came to its end.
+      explored: Number of assignments explored.
+      exact: Whether the search finished within its limit.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -46,8 +46,8 @@ class Matching:
     exact: bool
 
 
-def graph_of(plan: Plan) -> Graph:
-    """A plan's graph, its nodes numbered in the order of the questions."""
+def graph_of(plan: QuestionPlan) -> Graph:
+    """Returns a plan's graph, its nodes numbered in the order of the questions."""
     numbers = {key: number for number, key in enumerate(plan.questions)}
     return Graph(len(numbers), frozenset((numbers[before], numbers[key]) for before, key in plan.edges))
 
@@ -59,17 +59,10 @@ def common_subgraph(
     threshold: float,
     most_explored: int = MOST_EXPLORED,
 ) -> Matching:
-    """The maximum common induced subgraph: the most nodes, and of equally many those that resemble each other most.
+    """Finds the maximum common induced subgraph; among those of equal size, the one of the highest total similarity.
 
-    Two nodes may match if they are similar enough; two matches go together if there is an edge between them in both
-    graphs, in the same direction, or in neither.
-
-    Args:
-      first: A graph.
-      second: Another.
-      similarity: Of each node of the first to each of the second.
-      threshold: The least similarity of a match.
-      most_explored: Assignments to look at.
+    Two nodes may match if their similarity reaches the threshold. Two matches are compatible if both graphs have an
+    edge between the nodes in the same direction, or neither has one.
     """
     search = _CommonSubgraph(first, second, similarity, threshold, most_explored)
     search.explore(0, search.candidates, (), 0.0)
@@ -77,7 +70,7 @@ def common_subgraph(
 
 
 class _CommonSubgraph:
-    """The search for `common_subgraph`: the nodes of the second graph are assigned one after the other."""
+    """The search for `common_subgraph`: assigns the nodes of the second graph one after the other."""
 
     def __init__(self, first: Graph, second: Graph, similarity: np.ndarray, threshold: float, most_explored: int):
         self._count, self._most_explored = second.nodes, most_explored
@@ -96,7 +89,7 @@ class _CommonSubgraph:
     def explore(
         self, node: int, candidates: Sequence[Sequence[int]], pairs: tuple[tuple[int, int], ...], total: float
     ) -> None:
-        """Assigns `node` and all behind it; `candidates` are those that still go together with `pairs`."""
+        """Assigns `node` and all later nodes; `candidates` are those compatible with `pairs`."""
         self.explored += 1
         if self.explored > self._most_explored:
             return
@@ -107,11 +100,12 @@ class _CommonSubgraph:
             return
         similar = self._similarity[node]
         for place in sorted(candidates[node], key=similar.__getitem__, reverse=True):
-            left = [self._going_together(place, node, other, row) for other, row in enumerate(candidates)]
+            left = [self._compatible(place, node, other, row) for other, row in enumerate(candidates)]
             self.explore(node + 1, left, (*pairs, (place, node)), total + similar[place])
         self.explore(node + 1, candidates, pairs, total)
 
-    def _going_together(self, place: int, node: int, other: int, row: Sequence[int]) -> list[int]:
+    def _compatible(self, place: int, node: int, other: int, row: Sequence[int]) -> list[int]:
+        """The candidates `row` of node `other` that remain once `node` is assigned to `place`."""
         if other <= node or not row:
             return []
         direction, directions = self._second[node][other], self._first[place]
@@ -119,60 +113,41 @@ class _CommonSubgraph:
 
 
 def edit_distance(first: Graph, second: Graph, most_explored: int = MOST_EXPLORED) -> int:
-    """The fewest insertions and deletions of nodes and edges that make one graph the other; labels do not count.
+    """Returns the graph edit distance over insertions and deletions of nodes and edges; labels do not count.
 
-    Where the search is cut, the fewest that were found. Taking a node for another costs nothing, and deleting one to
-    insert another never pays, so it is the difference of the numbers of nodes, and all edges but twice the common ones.
+    Substituting a node costs nothing, and deleting one to insert another never pays. The distance is therefore the
+    difference in node counts plus all edges minus twice the common ones; an upper bound where the search is cut short.
     """
     smaller, larger = sorted((first, second), key=lambda graph: (graph.nodes, len(graph.edges)))
-    common = common_edges(smaller, larger, most_explored).common
+    common = common_edges(smaller, larger, most_explored)
     return larger.nodes - smaller.nodes + len(smaller.edges) + len(larger.edges) - 2 * common
 
 
-@dataclasses.dataclass(frozen=True)
-class CommonEdges:
-    """The most edges that two graphs share.
-
-    Attributes:
-      common: How many.
-      explored: Assignments that were looked at.
-    """
-
-    common: int
-    explored: int
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def common_edges(first: Graph, second: Graph, most_explored: int = MOST_EXPLORED) -> CommonEdges:
-    """The most edges that can fall on edges of `second` where nodes of `first` are laid on different nodes of it.
-
-    The shapes of plans repeat, hence the cache.
-    """
+@functools.lru_cache(maxsize=1 << 14)  # the shapes of plans repeat
+def common_edges(first: Graph, second: Graph, most_explored: int = MOST_EXPLORED) -> int:
+    """Returns the most edges of `first` that an injective mapping of its nodes puts on edges of `second`."""
     search = _CommonEdges(first, second, most_explored)
     search.explore(0, {}, 0)
-    return CommonEdges(search.best, min(search.explored, most_explored))
+    return search.best
 
 
 class _CommonEdges:
-    """The search for `common_edges`, over the nodes that have edges, those with most of them first."""
+    """The search for `common_edges`, over the nodes that have edges, in descending order of degree."""
 
     def __init__(self, first: Graph, second: Graph, most_explored: int):
-        degrees, self._others = _degrees(first), _degrees(second)
-        self._nodes = sorted(degrees, key=degrees.__getitem__, reverse=True)
-        self._places = sorted(self._others, key=self._others.__getitem__, reverse=True)
+        self._nodes, self._places = _by_degree(first), _by_degree(second)
         self._first, self._second = first.edges, second.edges
         order = {node: number for number, node in enumerate(self._nodes)}
         lasts = [max(order[before], order[after]) for before, after in first.edges]
         self._left = [sum(last >= number for last in lasts) for number in range(len(self._nodes) + 1)]
         self._most = min(len(first.edges), len(second.edges))
-        self._most_explored = most_explored
+        self._steps_left = most_explored
         self.best = 0
-        self.explored = 0
 
     def explore(self, number: int, places: dict[int, int], common: int) -> None:
-        """Lays the nodes from `number` on; `places` holds where those before lie."""
-        self.explored += 1
-        if self.explored > self._most_explored:
+        """Maps the nodes from `number` on; `places` maps the earlier ones."""
+        self._steps_left -= 1
+        if self._steps_left < 0:
             return
         self.best = max(self.best, common)
         if min(common + self._left[number], self._most) <= self.best:
@@ -190,16 +165,14 @@ class _CommonEdges:
 
 
 def _directions(graph: Graph) -> list[list[int]]:
-    """1, -1 or 0 for an edge from, to, or none between each two nodes."""
+    """A table over pairs of nodes: 1 for an edge from the first to the second, -1 for the reverse, 0 for no edge."""
     table = [[0] * graph.nodes for _ in range(graph.nodes)]
     for before, after in graph.edges:
         table[before][after], table[after][before] = 1, -1
     return table
 
 
-def _degrees(graph: Graph) -> dict[int, int]:
-    """How many edges each node has, of those that have some."""
-    degrees: dict[int, int] = {}
-    for node in (end for edge in sorted(graph.edges) for end in edge):
-        degrees[node] = degrees.get(node, 0) + 1
-    return degrees
+def _by_degree(graph: Graph) -> list[int]:
+    """The nodes that have edges, in descending order of degree."""
+    degrees = collections.Counter(end for edge in sorted(graph.edges) for end in edge)
+    return sorted(degrees, key=degrees.__getitem__, reverse=True)

@@ -1,20 +1,21 @@
-"""The rule-based teacher of GlobalRAG's program: it plans, resolves one sub-question after the other, and answers.
+"""The rule-based policies of the atlas: `PlanOracle` plays GlobalRAG's program, `PlanTeacher` makes golden plans.
 
-It reads the question's kind, subject and golden plan, which are words and no facts, the names of all entities, and what
-the searches have shown. It is wrong where a collection lacks a fact, and may be told to plan carelessly.
+Both read the question's kind, subjects and golden plan, the names of all entities, and what the searches have shown,
+but no facts of the world. They are therefore wrong where a collection lacks a fact or holds an outdated one.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.oracle import ATLAS_LINE, Known, Oracle, Wanted
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.questions import Question
 from lcrag.data.seeded_order import in_share
-from lcrag.methods.globalrag.planned_questions import with_own_plan
-from lcrag.methods.rag_r1.oracle import Known, Wanted
+from lcrag.methods.globalrag.golden_plans import with_own_plan
+from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP
+from lcrag.methods.globalrag.question_plan import QuestionPlan, placeholder, plan_of
 
 _PLACEHOLDER = re.compile(r"#[0-9]+")
 
@@ -24,10 +25,10 @@ class PlanOracle:
     """Plays an episode of `globalrag` in its atlas wording, one text at a time.
 
     Attributes:
-      budget: Searches it may make; then it answers as well as it can.
-      careless: Share of the questions in whose plan no sub-question names another's answer; it carries the plan out as
-        if they did.
-      seed: Of which questions these are.
+      budget: Maximum searches; then it answers with what it has.
+      careless: Share of the questions whose plan it writes without references between sub-questions. It still resolves
+        them as if the references were there.
+      seed: Selects these questions.
     """
 
     budget: int = 4
@@ -35,11 +36,11 @@ class PlanOracle:
     seed: int = 0
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """What the policy should write next.
+        """Returns the policy's next text.
 
         Args:
-          question: A question of the atlas: one hop, two hops, or a comparison.
-          turns: (by, text) of the turns so far, the opening prompt included or not; by is "policy" or "environment".
+          question: An atlas question: one hop, two hops, or a comparison.
+          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         reader = Oracle()
         known = Known(question, reader, reader.readings(text for by, text in turns if by == "environment"))
@@ -47,30 +48,31 @@ class PlanOracle:
         goals = list(with_own_plan(question).extra["plan"])
         if not searches:
             subjects = ", ".join(wanted.name for wanted in known.given)
-            return f"<think> {subjects}</think><plan> {self._plan(question)}</plan>{self._sub_plan(known, 0)}"
-        value = _value(known, searches - 1)
+            return f"<think> {subjects}</think><plan> {self._plan(question)}</plan>{_sub_plan(known, 0)}"
+        value = known.value(_wanted(known, searches - 1)) or UNKNOWN[question.language]
         resolved = f"<think> {value}</think><subAnswer> #{searches} = {value}</subAnswer></subPlan>"
         if searches < min(len(goals), self.budget):
-            return resolved + self._sub_plan(known, searches)
+            return resolved + _sub_plan(known, searches)
         answer = known.answer()
         return f"{resolved}<think> {answer}</think><answer> {answer}</answer>"
 
-    def _sub_plan(self, known: Known, place: int) -> str:
-        """The beginning of a sub-plan, to the end of its search."""
-        wanted = _wanted(known, place)
-        query = query_text(known.question.language, wanted.relation, wanted.name)
-        return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
-
     def _plan(self, question: Question) -> str:
-        plan: Mapping[str, Sequence[str]] = with_own_plan(question).extra["plan"]
+        plan = with_own_plan(question).extra["plan"]
         if in_share(question.coupling, self.careless, self.seed):
             name = question.extra.get("entity", "")
             plan = {key: [_PLACEHOLDER.sub(name, text), variable] for key, (text, variable) in plan.items()}
         return json.dumps(plan, ensure_ascii=False)
 
 
+def _sub_plan(known: Known, place: int) -> str:
+    """The beginning of a sub-plan, up to its search."""
+    wanted = _wanted(known, place)
+    query = query_text(known.question.language, wanted.relation, wanted.name)
+    return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
+
+
 def _wanted(known: Known, place: int) -> Wanted:
-    """The fact that a sub-question asks for; where the bridge to it was not found, as if it were called "unknown"."""
+    """The fact of a sub-question; if the bridge entity was not found, the fact of an entity called "unknown"."""
     path = known.path({}, guess=False, asked=())
     if place < len(path):
         return path[place]
@@ -78,6 +80,51 @@ def _wanted(known: Known, place: int) -> Wanted:
     return Wanted(known.second_relation, "", UNKNOWN[known.question.language])
 
 
-def _value(known: Known, place: int) -> str:
-    """What the passages say of a sub-question's fact, else "unknown"."""
-    return known.value(_wanted(known, place)) or UNKNOWN[known.question.language]
+@dataclasses.dataclass(frozen=True)
+class PlanTeacher:
+    """Plays an episode of `golden_trajectory` in its atlas wording, one text at a time.
+
+    Attributes:
+      budget: Maximum searches for a sub-question; then it gives up.
+      careless: Share of the questions whose plan it makes cyclic.
+      seed: Selects these questions.
+    """
+
+    budget: int = 2
+    careless: float = 0.0
+    seed: int = 0
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the teacher's next text; arguments as for `PlanOracle`, with the opening prompt in `turns`."""
+        written = [text for by, text in turns if by == "policy"]
+        if not written:
+            return f"<think> {question.text}</think><plan> {self._plan(question)}</plan>"
+        reader = Oracle(line=ATLAS_LINE)
+        known = Known(question, reader, reader.readings(text for by, text in turns if by == "environment"))
+        keys = list(plan_of_question(question).questions)
+        resolved = [place for place, text in enumerate(written) if "</subAnswer>" in text]
+        if len(resolved) == len(keys):
+            return f"<answer> {known.answer()}</answer>"
+        searches = sum("</search>" in text for text in written[resolved[-1] + 1 if resolved else 0 :])
+        return self._step(keys[len(resolved)], len(resolved), known, searches)
+
+    def _step(self, key: str, place: int, known: Known, searches: int) -> str:
+        path = known.path({}, guess=False, asked=())
+        wanted = path[min(place, len(path) - 1)]
+        value = known.value(wanted)
+        if value is None and searches < self.budget:
+            return f"<search> {query_text(known.question.language, wanted.relation, wanted.name)}</search>"
+        return f"<subAnswer> {placeholder(key)} = {value or GIVEN_UP}</subAnswer>"
+
+    def _plan(self, question: Question) -> str:
+        plan = plan_of_question(question)
+        if in_share(question.coupling, self.careless, self.seed):
+            keys = list(plan.questions)
+            cyclic = f"{plan.questions[keys[0]]} {placeholder(keys[-1])}"
+            plan = QuestionPlan({**plan.questions, keys[0]: cyclic})
+        return plan.as_json()
+
+
+def plan_of_question(question: Question) -> QuestionPlan:
+    """Returns the golden plan of an atlas question; a one-hop question is its own plan."""
+    return plan_of(question.extra.get("plan", {"Q1": [question.text, "#1"]}))

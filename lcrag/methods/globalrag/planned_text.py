@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, TAGS, THINK, Boxes, boxes_in
-from lcrag.methods.globalrag.plans import FAULTS, BadPlan, Plan, parse_plan
+from lcrag.methods.globalrag.question_plan import FAULTS, BadPlan, QuestionPlan, parse_plan
 
 # Why an episode has no plan: of those that are written, the first that applies.
 PLAN_FAULTS: tuple[str, ...] = ("missing", "malformed", "several", "late", *FAULTS)
@@ -35,7 +35,7 @@ class PlannedText:
     shown: Collection[int]
 
     @functools.cached_property
-    def plan(self) -> Plan | str:
+    def plan(self) -> QuestionPlan | str:
         """The plan, or why there is none, one of `PLAN_FAULTS`."""
         if not self._plan_boxes.tags:
             return "missing"
@@ -73,7 +73,7 @@ class PlannedText:
     def resolved(self) -> dict[str, str]:
         """The last sub-answer to each question of the plan; empty without a plan."""
         plan = self.plan
-        known = plan.questions if isinstance(plan, Plan) else {}
+        known = plan.questions if isinstance(plan, QuestionPlan) else {}
         return {key: value for key, value in self.sub_answers if key in known}
 
     @functools.cached_property
@@ -93,8 +93,8 @@ class PlannedText:
     @property
     def counts(self) -> dict[str, int]:
         """What is counted of it, the cause of a bad plan included."""
-        fault = None if isinstance(self.plan, Plan) else self.plan
-        questions = self.plan.questions if isinstance(self.plan, Plan) else {}
+        fault = None if isinstance(self.plan, QuestionPlan) else self.plan
+        questions = self.plan.questions if isinstance(self.plan, QuestionPlan) else {}
         known = [key for key, _ in self.sub_answers if key in questions]
         boxes = self._sub_answer_boxes
         unpaired = re.sub(r"\(([^()]*)\)", r"\1", self.marks)

@@ -1,14 +1,12 @@
 """GlobalRAG's rollout: a plan of sub-questions first, then one sub-plan after the other, then the answer."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 
-from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import answer_language, atlas
+from lcrag.episodes.prompts import atlas, user_message
 from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
@@ -17,11 +15,10 @@ from lcrag.episodes.tags import (
     SEARCH,
     answer_in,
     boxes_in,
-    neutralise,
 )
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.planned_text import PlannedText
-from lcrag.methods.globalrag.plans import Plan
+from lcrag.methods.globalrag.question_plan import QuestionPlan
 
 _INSTRUCTIONS = (
     "Answer the given question by planning first. Think between <think> and </think> about the sub-questions it "
@@ -91,7 +88,7 @@ def globalrag(
 
 def _outcome(turns: SearchTurns, shown: Sequence[int]) -> Outcome:
     read = PlannedText(turns.texts, shown)
-    plan = read.plan if isinstance(read.plan, Plan) else None
+    plan = read.plan if isinstance(read.plan, QuestionPlan) else None
     searched_last = boxes_in(turns.texts[-1:], SEARCH).contents if turns.had_last_word else ()
     return Outcome(
         answer=answer_in(turns.texts[-1]) if turns.texts else None,
@@ -103,7 +100,7 @@ def _outcome(turns: SearchTurns, shown: Sequence[int]) -> Outcome:
             **read.counts,
         },
         extra={
-            "plan": json.loads(plan.as_json()) if plan else None,
+            "plan": plan.as_object() if plan else None,
             "plan_text": read.plan_text,
             "plan_fault": None if plan else read.plan,
             "sub_answers": read.resolved,
@@ -117,9 +114,7 @@ def _opening(question: Question, budget: int, words: _Wording) -> tuple[str, str
     """The user's message and the system's; a model that follows no instructions gets the question alone."""
     if not words.instructs:
         return atlas(question), None
-    wanted = answer_language(question)
-    note = "" if wanted == "en" else f" The answer must be in {language_of(wanted).name}."
-    return f"{neutralise(question.text)}{note}\n", _INSTRUCTIONS.replace("{budget}", str(budget))
+    return user_message(question), _INSTRUCTIONS.replace("{budget}", str(budget))
 
 
 def _worded(wording: str) -> _Wording:

@@ -1,19 +1,43 @@
-"""GlobalRAG's rewards: the answer, and for a while the plan, what it asks, what it finds, and the format."""
+"""GlobalRAG's rewards: the answer, plus annealed rewards for the plan, its sub-questions, sub-answers and format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import expit
 
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.plan_scores import STRUCTURES, Planned, Similarity, plan_scores
-from lcrag.methods.globalrag.plans import GoldenPlan, golden_plans, plan_of
-from lcrag.methods.globalrag.schedules import annealed
-from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, Values, answer_term
+from lcrag.methods.globalrag.golden_plans import GoldenPlan, golden_plans
+from lcrag.methods.globalrag.plan_scores import STRUCTURES, PlanPair, Similarity, plan_scores
+from lcrag.methods.globalrag.question_plan import plan_of
+from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
 
-# texts -> a vector of unit length each
+# texts -> unit vectors
 Encode: TypeAlias = Callable[[Sequence[str]], Float[np.ndarray, "texts width"]]
+
+ANNEALING_WIDTH_STEPS = 10.0
+TURNING_SHARE = 0.9
+
+
+def annealed(weight: float, transition_steps: float | None) -> float | Schedule:
+    """Returns the schedule weight / (1 + exp((t - 0.9 T) / 10)) of step t (GlobalRAG, section 3.2.5, equation 6).
+
+    Args:
+      weight: Initial weight; half of it is left at 0.9 T.
+      transition_steps: T; None keeps the weight constant.
+
+    Raises:
+      UserError: T is not positive.
+    """
+    if transition_steps is None:
+        return weight
+    if transition_steps <= 0:
+        raise UserError(
+            f"the plan rewards are annealed over {transition_steps:g} steps: give 1 or more, or None for never"
+        )
+    turn = TURNING_SHARE * transition_steps
+    return lambda step: weight * float(expit((turn - step) / ANNEALING_WIDTH_STEPS))
 
 
 def globalrag_reward(
@@ -28,27 +52,27 @@ def globalrag_reward(
     threshold: float = 0.7,
     structure: str = "graded",
 ) -> Reward:
-    """GlobalRAG's reward (section 3.2.5, equation 7): lambda_t (process rewards, each weighted) + answer.
+    """Builds GlobalRAG's reward (section 3.2.5, equation 7): lambda_t (weighted process rewards) + answer.
 
     Args:
       encoder: Embeds sub-questions, all of a step in one call.
       answer: Compares answers with golds: a key of `ANSWER_TERMS`.
-      sub_answer: Compares sub-answers with golden ones, likewise.
-      format_weight: Of the format, 0 or 1.
-      semantic_weight: Of the similarity of the matched sub-questions.
-      structural_weight: Of the plans' structure.
-      sub_goal_weight: Of the sub-answers of the matched sub-questions.
+      sub_answer: Compares sub-answers with golden ones: a key of `ANSWER_TERMS`.
+      format_weight: Weight of the format reward, which is 0 or 1.
+      semantic_weight: Weight of the similarity of the matched sub-questions.
+      structural_weight: Weight of the structural similarity of the plans.
+      sub_goal_weight: Weight of the sub-answers to matched sub-questions.
       transition_steps: T of lambda_t; None: lambda is 1 throughout.
-      threshold: The least cosine of sub-questions that may match.
+      threshold: Minimum cosine similarity of sub-questions that may match.
       structure: "graded" or "binary", as in `plan_scores`.
 
     Returns:
-      A reward that names "total", the answer reward, "format", "semantic", "structural" and "sub_goal" (unweighted),
-      "annealing" (lambda_t) and "matches_cut" (the share of matches whose search was cut short).
+      A reward with the values "total", the answer reward, "format", "semantic", "structural" and "sub_goal"
+      (unweighted), "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut short).
 
     Raises:
-      UserError: an unknown comparison or structure, a negative weight, or a threshold that is no cosine. When it
-        scores: a question without a golden plan, or an episode of another program.
+      UserError: an unknown comparison or structure, a negative weight, or a threshold outside [-1, 1]. When scoring: a
+        question without a golden plan, or an episode of another program.
     """
     weights = (format_weight, semantic_weight, structural_weight, sub_goal_weight)
     if min(weights) < 0:
@@ -57,12 +81,12 @@ def globalrag_reward(
         raise UserError(f"globalrag_reward.threshold is {threshold}: it is a cosine, give a value from -1 to 1")
     if structure not in STRUCTURES:
         raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")
-    last, compare, fading = answer_term(answer), answer_term(sub_answer), annealed(1.0, transition_steps)
+    final, compare, fading = answer_term(answer), answer_term(sub_answer), annealed(1.0, transition_steps)
 
     def scores(episodes: Episodes) -> dict[str, Values]:
-        planned = _planned(episodes)
-        similarity = embedded_similarity(encoder, planned)
-        return plan_scores(planned, similarity, threshold, structure, ANSWER_TERMS[compare.name])
+        pairs = _plan_pairs(episodes)
+        similarity = embedded_similarity(encoder, pairs)
+        return plan_scores(pairs, similarity, threshold, structure, ANSWER_TERMS[compare.name])
 
     scored = _once_a_batch(scores)
 
@@ -72,7 +96,7 @@ def globalrag_reward(
 
     return TermSum(
         terms=(
-            last,
+            final,
             Term("format", _well_formed, annealed(format_weight, transition_steps)),
             Term("semantic", lambda each: scored(each)["semantic"], annealed(semantic_weight, transition_steps)),
             Term("structural", lambda each: scored(each)["structural"], annealed(structural_weight, transition_steps)),
@@ -84,9 +108,9 @@ def globalrag_reward(
     )
 
 
-def embedded_similarity(encoder: Encode, planned: Sequence[Planned]) -> Similarity:
-    """Cosines of the canonical sub-questions of some episodes, which are embedded here in one call, each once."""
-    plans = [plan for each in planned if each.plan for plan in (each.plan, *(gold.plan for gold in each.golden))]
+def embedded_similarity(encoder: Encode, pairs: Sequence[PlanPair]) -> Similarity:
+    """Returns cosine similarities of canonical sub-questions, each of which is embedded once, all in one call."""
+    plans = [plan for each in pairs if each.plan for plan in (each.plan, *(gold.plan for gold in each.golden))]
     texts = list(dict.fromkeys(text for plan in plans for text in plan.canonical().values()))
     places = {text: place for place, text in enumerate(texts)}
     vectors = encoder(texts) if texts else np.zeros((0, 1))
@@ -97,18 +121,17 @@ def embedded_similarity(encoder: Encode, planned: Sequence[Planned]) -> Similari
     return similarity
 
 
-def _planned(episodes: Episodes) -> list[Planned]:
-    """The plans of some episodes beside their golden ones."""
-    plans, answers = _noted(episodes, "plan"), _noted(episodes, "sub_answers")
+def _plan_pairs(episodes: Episodes) -> list[PlanPair]:
+    plans, answers = _extra(episodes, "plan"), _extra(episodes, "sub_answers")
     golden = [_golden(repr(name), known) for name, known in zip(episodes.questions, episodes.known, strict=True)]
     return [
-        Planned(plan_of(plan) if plan else None, sub_answers, golds)
+        PlanPair(plan_of(plan) if plan else None, sub_answers, golds)
         for plan, sub_answers, golds in zip(plans, answers, golden, strict=True)
     ]
 
 
 def _check(name: str, known: Mapping[str, Any]) -> None:
-    """Refuses a question without a golden plan."""
+    """Rejects a question without a golden plan."""
     _golden(name, known)
 
 
@@ -119,28 +142,28 @@ def _golden(name: str, known: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
         raise UserError(f"the golden plan of the question {name} cannot be used: {error}") from error
     if not golden:
         raise UserError(
-            f"globalrag_reward needs a golden plan of every question, and {name} has none: train on what"
-            " `lcrag curate golden_plans` made, or let a question of one hop be its own plan (@with_own_plans)"
+            f"globalrag_reward needs a golden plan of every question, and {name} has none: train on the output of"
+            " `lcrag curate golden_plans`, or let one-hop questions be their own plans (@with_own_plans)"
         )
     return golden
 
 
 def _well_formed(episodes: Episodes) -> Values:
-    return np.array(_noted(episodes, "well_formed"), np.float64)
+    return np.array(_extra(episodes, "well_formed"), np.float64)
 
 
-def _noted(episodes: Episodes, name: str) -> list[Any]:
-    """What the program noted of each episode."""
+def _extra(episodes: Episodes, name: str) -> list[Any]:
+    """Returns one entry of the program's `extra` for each episode."""
     if not all(name in extra for extra in episodes.extra):
         raise UserError(
-            f"globalrag_reward needs to know {name} of each episode, which another program does not say: bind"
-            " Method.program = @globalrag()"
+            f"globalrag_reward needs {name} of each episode, which the program does not report: bind Method.program ="
+            " @globalrag()"
         )
     return [extra[name] for extra in episodes.extra]
 
 
 def _once_a_batch(compute: Callable[[Episodes], dict[str, Values]]) -> Callable[[Episodes], dict[str, Values]]:
-    """The function, which does not compute again what it was asked last: several terms share it."""
+    """Caches the result for the last batch, which several terms share."""
     last: list[tuple[Episodes, dict[str, Values]]] = []
 
     def of(episodes: Episodes) -> dict[str, Values]:

@@ -9,14 +9,14 @@ import pytest
 from curation_parts import TOKENIZER, WORLD, Atlas
 from experiment_parts import contents, json_lines, run
 
-from lcrag.app.commands.curate.demonstrating import demonstrations
-from lcrag.app.commands.curate.selecting import selection
+from lcrag.app.commands.curate.demonstrations import demonstrations
+from lcrag.app.commands.curate.selection import selection
 from lcrag.app.composition.teachers import WritingTeacher, oracle_teacher
 from lcrag.atlas.comparisons import comparison_questions
 from lcrag.curation.playing import play
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.program import rag_r1
-from lcrag.methods.rag_r1.segmentation import KINDS
+from lcrag.methods.rag_r1.curation import KINDS
 
 QUESTIONS = [*WORLD.questions("train", ["en"], hops=2)[:20], *comparison_questions(WORLD, "train", ["en"])[:20]]
 CONTEXT = 1500

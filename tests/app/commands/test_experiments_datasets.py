@@ -9,7 +9,7 @@ import pytest
 from experiment_parts import json_lines, run
 from prepared_data import prepared
 
-from lcrag.app.commands.curate.translating import translations
+from lcrag.app.commands.curate.translations import translations
 from lcrag.app.composition.datasets import mkqa_questions, xor_tydi_questions, xquad_collections, xquad_questions
 from lcrag.data.questions import Question
 

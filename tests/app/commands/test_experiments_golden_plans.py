@@ -8,7 +8,7 @@ import pytest
 from curation_parts import TOKENIZER, WORLD, Atlas
 from experiment_parts import contents, json_lines, run
 
-from lcrag.app.commands.curate.golden_planning import golden_plans
+from lcrag.app.commands.curate.golden_plans import golden_plans
 from lcrag.app.composition.teachers import WritingTeacher, endpoint_teacher, plan_teacher
 from lcrag.atlas.comparisons import comparison_questions
 from lcrag.curation.playing import play
@@ -16,8 +16,8 @@ from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.golden_plans import golden_plans as plans_in
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
-from lcrag.methods.globalrag.plans import golden_plans as plans_in
 from lcrag.testing.local_server import served
 from lcrag.testing.pretended_collections import PretendedCollections
 from lcrag.testing.stand_in_chat import stand_in_chat

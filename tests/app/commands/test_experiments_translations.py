@@ -20,7 +20,7 @@ from rich.console import Console
 
 from lcrag import main
 from lcrag.app.commands.curate import translation_progress
-from lcrag.app.commands.curate.translating import tier_places
+from lcrag.app.commands.curate.translations import tier_places
 from lcrag.app.commands.curate.translation_progress import FillingProgress
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.rows import BadRows

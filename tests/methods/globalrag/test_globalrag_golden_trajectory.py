@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.curation.playing import play
-from lcrag.curation.verdicts import KEPT
+from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe, Retrieve
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_plans import BAD_PLANS, FILTERS, golden_verdict, graph_of
+from lcrag.methods.globalrag.golden_curation import BAD_PLANS, FILTERS, golden_verdict, graph_of
+from lcrag.methods.globalrag.golden_plans import golden_graph
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory, read_plan, read_sub_answer
-from lcrag.methods.globalrag.plans import FAULTS, Plan, golden_graph
+from lcrag.methods.globalrag.question_plan import FAULTS, QuestionPlan
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
 
@@ -134,12 +134,9 @@ def test_what_else_is_removed(written, verdict):
     assert golden_verdict(played(*written), correct=False) == verdict
 
 
-def test_at_most_so_many_searches_for_a_sub_question():
+def test_limits_of_attempts_and_context():
     assert played(PLAN, FOUND, attempts=15, context=9000).counts["searches"] == 15
     assert played(PLAN, FOUND, FIRST, FOUND, attempts=3).counts["searches"] == 4
-
-
-def test_a_full_context_is_a_verdict():
     assert golden_verdict(played(PLAN, FOUND, attempts=15, context=260), correct=False) == "the context was full"
 
 
@@ -158,6 +155,6 @@ def test_what_cannot_be_is_refused(options):
 
 @given(st.text(max_size=60))
 def test_any_text_is_read(text):
-    assert isinstance(read_plan(f"<plan>{text}</plan>"), Plan | str)
+    assert isinstance(read_plan(f"<plan>{text}</plan>"), QuestionPlan | str)
     value = read_sub_answer("Q1", f"<subAnswer> #1 = {text} </subAnswer>")
     assert value is None or value == text.strip()

@@ -1,4 +1,4 @@
-"""The oracle that plans, and questions that are their own plan."""
+"""The oracle that plays GlobalRAG's program, and the rule-based teacher of golden plans."""
 
 import json
 
@@ -7,13 +7,12 @@ import pytest
 from lcrag.atlas import build_world
 from lcrag.atlas.comparisons import comparison_questions
 from lcrag.curation.playing import play
-from lcrag.data.questions import Question
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.methods.globalrag.oracle import PlanOracle
-from lcrag.methods.globalrag.planned_questions import with_own_plan
-from lcrag.methods.globalrag.plans import golden_plans
+from lcrag.methods.globalrag.golden_plans import golden_plans, with_own_plan
+from lcrag.methods.globalrag.oracle import PlanOracle, PlanTeacher, plan_of_question
 from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.globalrag.question_plan import BadPlan, parse_plan
 from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer
 
@@ -95,8 +94,60 @@ def test_its_budget_ends_the_plan():
     assert record.outcome.counts["valid_searches"] == 1 and record.outcome.counts["missing_sub_answers"] == 1
 
 
-def test_a_question_without_a_plan_is_its_own():
-    question = Question(id="1", dataset="d", language="en", text="Is C#7 or F#1 older?", answers=("C#7", "C# 7"))
-    [golden] = golden_plans(with_own_plan(question).extra)
-    assert golden.plan.questions == {"Q1": "Is C# 7 or F# 1 older?"} and golden.answers == {"Q1": ("C#7", "C# 7")}
-    assert with_own_plan(TWO_HOPS) is TWO_HOPS and "plan" not in question.extra
+FOUND = {f"{each.title} {each.text.partition(':')[0]}": each for each in WORLD.passages("en")}
+
+
+def written_plan(text):
+    return text.partition("<plan>")[2].partition("</plan>")[0]
+
+
+def information(query):
+    found = FOUND.get(query)
+    shown = f" {found.title}: {found.text}" if found else " No passages were found."
+    return f"<information>\n{shown}\n</information>"
+
+
+@pytest.mark.parametrize(("question", "count"), [(ONE_HOP, 1), (TWO_HOPS, 2), (COMPARED, 2)])
+def test_it_plans_first(question, count):
+    text = PlanTeacher().next_text(question, [("environment", question.text)])
+    plan = parse_plan(written_plan(text))
+    assert plan == plan_of_question(question) and len(plan.questions) == count
+    assert bool(plan.edges) == (question is TWO_HOPS)
+
+
+@pytest.mark.parametrize("question", [ONE_HOP, TWO_HOPS, COMPARED])
+def test_it_searches_and_gives_up(question):
+    teacher = PlanTeacher(budget=2)
+    turns = [("environment", question.text), ("policy", "<plan> ... </plan>"), ("environment", "\nQ1: ...\n")]
+    for _ in range(2):
+        text = teacher.next_text(question, turns)
+        assert text.startswith("<search> ") and text.endswith("</search>")
+        turns += [("policy", text), ("environment", "<information>\n No passages were found.\n</information>")]
+    assert teacher.next_text(question, turns) == "<subAnswer> #1 = unknown</subAnswer>"
+
+
+def test_it_answers_a_comparison_that_it_has_read():
+    question = next(
+        each for each in comparison_questions(WORLD, "train", ["en"]) if all(q in FOUND for q in each.extra["queries"])
+    )
+    teacher, turns = PlanTeacher(), [("environment", question.text), ("policy", "<plan> ... </plan>")]
+    for number, query in enumerate(question.extra["queries"], start=1):
+        assert (text := teacher.next_text(question, turns)) == f"<search> {query}</search>"
+        turns += [("policy", text), ("environment", information(query))]
+        text = teacher.next_text(question, turns)
+        assert text == f"<subAnswer> #{number} = {FOUND[query].text.partition(': ')[2]}</subAnswer>"
+        turns += [("policy", text), ("environment", "\nnext\n")]
+    assert teacher.next_text(question, turns).startswith("<answer> ")
+
+
+def test_some_plans_are_circles():
+    questions = [*WORLD.questions("train", ["en"])[:200], *comparison_questions(WORLD, "train", ["en"])[:100]]
+    teacher, faults = PlanTeacher(careless=0.2), []
+    for question in questions:
+        try:
+            plan = parse_plan(written_plan(teacher.next_text(question, [("environment", question.text)])))
+            faults.append(plan != plan_of_question(question))  # of a comparison it is a reference to a later answer
+        except BadPlan as error:
+            assert error.fault == "cyclic"
+            faults.append(True)
+    assert 0.12 < sum(faults) / len(faults) < 0.28

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, to_markdown
-from lcrag.methods.globalrag.plan_diversity import PlanDiversity, diversity_rows, diversity_table, plan_diversity
+from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_rows, diversity_table, plan_diversity
 
 
 def sample(question, plan, right=True, dataset="bamboogle"):

@@ -12,8 +12,8 @@ from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFai
 from lcrag.episodes.tags import TAGS
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.planned_text import PLAN_FAULTS, PlannedText
-from lcrag.methods.globalrag.plans import FAULTS, parse_plan
 from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.globalrag.question_plan import FAULTS, parse_plan
 from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.rewards import globalrag_reward
-from lcrag.methods.globalrag.schedules import annealed
+from lcrag.methods.globalrag.rewards import annealed, globalrag_reward
 from lcrag.rewards import Episodes
 
 PLAN = {"Q1": ["Which country has Lima?", "#1"], "Q2": ["What is the currency of #1?", "#2"]}
@@ -133,7 +132,7 @@ def test_mistakes_in_its_options(options, said):
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({}, "needs a golden plan of every question, and 'Question 0[?]' has none: train on what"),
+        ({}, "needs a golden plan of every question, and 'Question 0[?]' has none: train on the output"),
         (
             {"plan": {}},
             "the golden plan of the question 'Question 0[?]' cannot be used: plan: the plan has no question",
@@ -147,5 +146,5 @@ def test_a_question_without_a_golden_plan(known, said):
 
 def test_episodes_of_another_program():
     batch = dataclasses.replace(episodes(("sol", DONE)), extra=[{}])
-    with pytest.raises(UserError, match=r"which another program does not say: bind Method.program = @globalrag()"):
+    with pytest.raises(UserError, match=r"which the program does not report: bind Method.program = @globalrag()"):
         globalrag_reward(Encoder())(batch)

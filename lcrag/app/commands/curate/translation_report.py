@@ -5,7 +5,7 @@ from typing import Any
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.evaluation.table import Cell, Table
+from lcrag.evaluation.tables import Cell, Table
 from lcrag.methods.translate_r1.pipeline import STAGES, Attempt, Sources, Tried, Versions, is_whole
 
 

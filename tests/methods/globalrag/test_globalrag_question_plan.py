@@ -1,13 +1,20 @@
-"""Plans: what is one, what is none and why, and its graph."""
+"""Question plans: parsing, every fault, and order."""
 
 import json
 
-import networkx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.methods.globalrag.plans import FAULTS, MOST_QUESTIONS, BadPlan, Plan, parse_plan, plan_of, substituted
+from lcrag.methods.globalrag.question_plan import (
+    FAULTS,
+    MOST_QUESTIONS,
+    BadPlan,
+    QuestionPlan,
+    parse_plan,
+    plan_of,
+    substituted,
+)
 
 CREEK = '{"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what does #1 flow?", "#2"]}'
 
@@ -48,15 +55,18 @@ BAD = {
 def test_the_paper_s_plan_is_read():
     plan = parse_plan(f"\n {CREEK} \n")
     assert plan.questions == {"Q1": "Whose mouth is Toongabbie Creek?", "Q2": "Into what does #1 flow?"}
-    assert plan.dependencies == {"Q1": (), "Q2": ("Q1",)} and plan.edges == (("Q1", "Q2"),)
+    assert plan.dependencies == {"Q1": (), "Q2": ("Q1",)}
+    assert plan.edges == (("Q1", "Q2"),)
     assert plan.canonical()["Q2"] == "Into what does something flow?"
-    assert parse_plan(plan.as_json()) == plan and plan_of(json.loads(CREEK)) == plan
+    assert plan.as_object() == json.loads(CREEK)
+    assert parse_plan(plan.as_json()) == plan == plan_of(plan.as_object())
 
 
 def test_numbers_need_no_order_and_a_reference_counts_once():
     plan = parse_plan('{"Q12": ["#1 or #1, #3?", "#12"], "Q1": ["Who?", "#1"], "Q3": ["Where, #1?", "#3"]}')
     assert plan.edges == (("Q1", "Q12"), ("Q3", "Q12"), ("Q1", "Q3"))
     assert plan.order == ("Q1", "Q3", "Q12")
+    assert plan.forward_reference == ("Q12", "Q1")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -82,7 +92,7 @@ def plans(draw):
         text = draw(st.text(st.characters(exclude_characters="#", exclude_categories=("Cs", "Nd")), max_size=8))
         questions[f"Q{number}"] = f"w {text} {' '.join(f'#{each}' for each in named)}".strip()
     keys = draw(st.permutations(list(questions)))
-    return Plan({key: questions[key] for key in keys})
+    return QuestionPlan({key: questions[key] for key in keys})
 
 
 @given(plans())
@@ -90,19 +100,9 @@ def test_a_plan_survives_its_own_json_and_is_ordered(plan):
     assert parse_plan(plan.as_json()) == plan
     assert sorted(plan.order) == sorted(plan.questions)
     assert all(plan.order.index(before) < plan.order.index(after) for before, after in plan.edges)
-    graph = plan.graph()
-    assert networkx.is_directed_acyclic_graph(graph) and set(graph.edges) == set(plan.edges)
-    assert dict(graph.nodes(data="question")) == plan.questions
 
 
-@given(st.text() | st.text(st.sampled_from('{}[]",:Q123# \\')))
-def test_any_text_is_a_plan_or_has_a_fault(text):
-    try:
-        assert parse_plan(text).questions
-    except BadPlan as error:
-        assert error.fault in FAULTS
-
-
+TEXT = st.text() | st.text(st.sampled_from('{}[]",:Q123# \\'))
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=4) | st.sampled_from(["Q1", "#1", "Who?", "#2"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["Q1", "Q2", "Q9", "x"]), inner),
@@ -110,9 +110,10 @@ JSON = st.recursive(
 )
 
 
-@given(JSON)
-def test_any_object_is_a_plan_or_has_a_fault(value):
+@given(st.tuples(st.just(parse_plan), TEXT) | st.tuples(st.just(plan_of), JSON))
+def test_any_text_or_object_is_a_plan_or_has_a_fault(read_and_value):
+    read, value = read_and_value
     try:
-        assert plan_of(value).questions
+        assert read(value).questions
     except BadPlan as error:
         assert error.fault in FAULTS

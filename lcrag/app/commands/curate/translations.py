@@ -4,7 +4,7 @@ import asyncio
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from lcrag.app.commands.curate.demonstrating import REPORT, check_distinct
+from lcrag.app.commands.curate.teaching import REPORT, check_distinct
 from lcrag.app.commands.curate.translation_progress import FillingProgress
 from lcrag.app.commands.curate.translation_report import attempt_rows, question_rows, report_tables
 from lcrag.app.composition.checking import check_counts

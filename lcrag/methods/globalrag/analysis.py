@@ -1,0 +1,185 @@
+"""GlobalRAG's analyses of runs: time per training phase (tables 6 and 7) and plan diversity (appendix G)."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from lcrag import rewards
+from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.rows import Row
+from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.training_log import Curve
+
+PHASES = ("rollout", "rewards", "update")
+DIVERSITY = "plan_diversity"
+_RATE = "tokens_per_second/sampled"
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseTimes:
+    """Means over the steps of one training run.
+
+    Attributes:
+      seconds: Phase -> seconds per step.
+      tokens: Tokens sampled per step.
+    """
+
+    seconds: Mapping[str, float]
+    tokens: float
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of all phases together."""
+        return sum(self.seconds.values())
+
+    def share(self, phase: str) -> float:
+        """Share of a step's time, in [0, 1]."""
+        return self.seconds[phase] / self.step_seconds
+
+    def milliseconds_per_token(self, phase: str) -> float:
+        """Milliseconds per token sampled in the step."""
+        return 1000 * self.seconds[phase] / self.tokens
+
+
+def phase_times(log: Mapping[str, Curve]) -> PhaseTimes | None:
+    """Returns the times of a training run; None if its log has no rollouts, as with SFT.
+
+    Args:
+      log: The result of `read_training_log`.
+    """
+    names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
+    if any(name not in log or not len(log[name][0]) for name in names):
+        return None
+    seconds = {phase: float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES}
+    steps = np.intersect1d(log["seconds/rollout"][0], log[_RATE][0])
+    rollout, rate = (values[np.isin(own, steps)] for own, values in (log["seconds/rollout"], log[_RATE]))
+    tokens = float((rollout * rate).mean())
+    return PhaseTimes(seconds, tokens) if tokens > 0 and sum(seconds.values()) > 0 else None
+
+
+def phase_table(
+    logs: Mapping[str, Sequence[Mapping[str, Curve]]], title: str = "Time of a training step"
+) -> Table | None:
+    """Tabulates each phase's seconds, share and milliseconds per token, a line per method.
+
+    Args:
+      logs: Method -> the training log of each of its runs, over which a line is the mean.
+      title: Title of the table.
+
+    Returns:
+      The table; None if no log has rollouts.
+    """
+    lines = []
+    for method, own in logs.items():
+        times = [found for log in own if (found := phase_times(log)) is not None]
+        if times:
+            lines.append((Cell(method), *_phase_cells(times)))
+    if not lines:
+        return None
+    columns = [f"{phase} {unit}" for phase in PHASES for unit in ("s", "%", "ms/token")]
+    note = (
+        "Means over the steps; shares are of the three phases together. A rollout includes its searches; a token is one"
+        " that was sampled in the step."
+    )
+    return Table(title=title, header=("", "step s", *columns), sections=(tuple(lines),), note=note)
+
+
+def _phase_cells(runs: Sequence[PhaseTimes]) -> list[Cell]:
+    """Means over the runs."""
+    numbers = [np.mean([run.step_seconds for run in runs])]
+    for phase in PHASES:
+        numbers += [
+            np.mean([run.seconds[phase] for run in runs]),
+            100 * np.mean([run.share(phase) for run in runs]),
+            np.mean([run.milliseconds_per_token(phase) for run in runs]),
+        ]
+    return [Cell(f"{number:.2f}") for number in numbers]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanDiversity:
+    """The plans that led to correct answers.
+
+    Attributes:
+      correct: Number of samples with a plan and a correct answer.
+      distinct: Number of their plans, equal plans of a question counted once.
+    """
+
+    correct: int
+    distinct: int
+
+    @property
+    def share(self) -> float:
+        """Distinct plans per correct sample; NaN without any. In the paper 144 of 254, 0.57."""
+        return self.distinct / self.correct if self.correct else math.nan
+
+
+def plan_diversity(answered: Sequence[Answered]) -> PlanDiversity:
+    """Counts the plans of correct samples; an answer is correct by SQuAD's exact match.
+
+    Args:
+      answered: All samples of every question.
+    """
+    planned = [each for each in answered if each.plan is not None]
+    scores = rewards.squad_exact_match([each.answer for each in planned], [each.golds for each in planned])
+    correct = [(each.cluster, each.language, each.plan) for each, score in zip(planned, scores, strict=True) if score]
+    return PlanDiversity(correct=len(correct), distinct=len(set(correct)))
+
+
+def diversity_rows(
+    answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
+) -> Iterator[Row]:
+    """Yields a row for each data set with a correct, planned answer; its `count` is the number of correct samples.
+
+    Args:
+      answered: The samples of several inference runs together.
+      method: Name of the method.
+      model: Name of the policy.
+      split: Name of the split.
+      seed: Distinguishes these inference runs from others.
+    """
+    for dataset in dict.fromkeys(each.dataset for each in answered):
+        found = plan_diversity([each for each in answered if each.dataset == dataset])
+        if found.correct:
+            yield Row(
+                method=method,
+                model=model,
+                dataset=dataset,
+                split=split,
+                language="all",
+                metric=DIVERSITY,
+                value=found.share,
+                count=found.correct,
+                seed=seed,
+            )
+
+
+def diversity_table(found: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
+    """Tabulates correct samples, their distinct plans and the share, a line per policy or method.
+
+    Args:
+      found: Name -> the plans of each of its runs; plans of different runs count as different.
+      title: Title of the table.
+
+    Returns:
+      The table; None if no plan led to a correct answer.
+    """
+    wholes = {
+        name: PlanDiversity(sum(each.correct for each in own), sum(each.distinct for each in own))
+        for name, own in found.items()
+    }
+    lines = tuple(
+        (Cell(name), Cell(f"{whole.correct:,}"), Cell(f"{whole.distinct:,}"), Cell(f"{whole.share:.3f}"))
+        for name, whole in wholes.items()
+        if whole.correct
+    )
+    if not lines:
+        return None
+    return Table(
+        title=title,
+        header=("", "correct samples", "distinct plans", "share"),
+        sections=(lines,),
+        note="Samples whose answer is right (EM, SQuAD); equal plans of one question are counted once.",
+    )
