@@ -10,11 +10,10 @@ Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lcrag.retrieval.passages import Hit, Passage
-from lcrag.retrieval.searchable import SearchableCollections
+from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableCollections
 
 if TYPE_CHECKING:
-    from lcrag.retrieval.bert_config import BertConfig, XlmRobertaConfig
+    from lcrag.retrieval.bert import BertConfig, XlmRobertaConfig
     from lcrag.retrieval.building import build_collection, build_from_shards, rebuild_index
     from lcrag.retrieval.collections import Collections, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
     from lcrag.retrieval.encoder import Encoder, initialise_encoder
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
     from lcrag.retrieval.encoder_settings import EncoderSettings
-    from lcrag.retrieval.no_collections import NoCollections
     from lcrag.retrieval.shards import Shards, open_shards
 
 _MODULES = {
-    "bert_config": ("BertConfig", "XlmRobertaConfig"),
+    "bert": ("BertConfig", "XlmRobertaConfig"),
     "building": ("build_collection", "build_from_shards", "rebuild_index"),
     "collections": ("Collections", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
@@ -34,7 +32,6 @@ _MODULES = {
     "encoder": ("Encoder", "initialise_encoder"),
     "encoder_folder": ("load_encoder", "save_encoder"),
     "encoder_settings": ("EncoderSettings",),
-    "no_collections": ("NoCollections",),
     "shards": ("Shards", "open_shards"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

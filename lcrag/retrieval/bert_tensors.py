@@ -8,8 +8,7 @@ import numpy as np
 from flax import traverse_util
 
 from lcrag.policy.tensor_folder import TensorFolder
-from lcrag.retrieval.bert import initialise
-from lcrag.retrieval.bert_config import BertConfig
+from lcrag.retrieval.bert import BertConfig, initialise
 
 _EMBEDDINGS = {
     f"embeddings.{name}.weight": (name, "embedding")

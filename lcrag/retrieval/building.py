@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from lcrag.errors import UserError
-from lcrag.retrieval.collection import ENCODER, CollectionMeta, read_meta, write_meta
+from lcrag.retrieval.collections import ENCODER, CollectionMeta, read_meta, write_meta
 from lcrag.retrieval.corpus import FILE_NAME, Corpus, write_passages
 from lcrag.retrieval.encoder import Encoder
 from lcrag.retrieval.encoder_folder import load_encoder, save_encoder

@@ -12,8 +12,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.retrieval.encoder import Encoder, embed
-from lcrag.retrieval.encoder_batches import pad_rows
+from lcrag.retrieval.encoder import Encoder, embed, pad_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

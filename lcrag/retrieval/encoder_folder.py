@@ -13,12 +13,20 @@ from tokenizers import normalizers
 
 from lcrag.errors import UserError
 from lcrag.policy.tensor_folder import SINGLE_FILE, TensorFolder
-from lcrag.retrieval.bert_config import read_config, write_config
+from lcrag.retrieval.bert import read_config, write_config
 from lcrag.retrieval.bert_tensors import read_tensors, to_tensors
 from lcrag.retrieval.encoder import Encoder
-from lcrag.retrieval.encoder_choices import PROMPTS_FILE, TOKENIZER_FILE, choose
-from lcrag.retrieval.encoder_modules import BODY_FILE, MODULES_FILE, POOLING_FILE, EncoderModules, read_modules
-from lcrag.retrieval.encoder_settings import Pooling
+from lcrag.retrieval.encoder_settings import (
+    BODY_FILE,
+    MODULES_FILE,
+    POOLING_FILE,
+    PROMPTS_FILE,
+    TOKENIZER_FILE,
+    EncoderModules,
+    Pooling,
+    choose,
+    read_modules,
+)
 from lcrag.retrieval.folders import readable, replacing
 
 StoredDtype = Literal["float32", "float16", "bfloat16"]

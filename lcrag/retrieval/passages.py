@@ -1,6 +1,10 @@
-"""A passage, and a passage found by a search."""
+"""Passages, hits, and the interface of everything that can be searched."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from lcrag.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,3 +27,46 @@ class Hit(Passage):
 def passage_text(passage: Passage) -> str:
     """What of a passage is encoded: the title in front of the text."""
     return f"{passage.title} {passage.text}".strip()
+
+
+@runtime_checkable
+class SearchableCollections(Protocol):
+    """Collections of several languages: on this machine (`Collections`), behind HTTP or the web (`RemoteCollections`).
+
+    Threads may share one.
+    """
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that can be searched, sorted."""
+
+    def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
+        """For each pair (queries[i], languages[i]) its best passages, best first, at most `k`."""
+
+    def content_hashes(self) -> dict[str, str]:
+        """By name, what tells the content of the encoder and of each collection from any other."""
+
+
+class NoCollections:
+    """A `SearchableCollections` in which nothing can be searched."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def content_hashes(self) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
+        """Nothing, for no query.
+
+        Raises:
+          UserError: something is searched for.
+        """
+        if queries:
+            raise UserError(
+                "something is searched for, but there are no collections: bind some in place of @NoCollections()"
+            )
+        return []

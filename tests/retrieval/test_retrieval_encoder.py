@@ -12,8 +12,7 @@ import pytest
 from lcrag.errors import UserError
 from lcrag.retrieval import BertConfig, Encoder, EncoderSettings, initialise_encoder, load_encoder, save_encoder
 from lcrag.retrieval.bert import Bert
-from lcrag.retrieval.encoder import _compiled_embed, embed
-from lcrag.retrieval.encoder_batches import pad_rows
+from lcrag.retrieval.encoder import _compiled_embed, embed, pad_rows
 from lcrag.testing import tiny_tokenizer
 
 TEXTS = ["", "a", "Какая валюта?", "日本の通貨は 円 です。" * 3, "word " * 100, "naïve 🙂", "กรุงเทพ"] * 3

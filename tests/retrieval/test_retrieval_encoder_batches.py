@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcrag.retrieval.encoder import _compiled_embed
-from lcrag.retrieval.encoder_batches import LARGEST_SCORES, batches, pad_rows, row_buckets, rows_mesh, token_bucket
+from lcrag.retrieval.encoder import (
+    LARGEST_SCORES,
+    _compiled_embed,
+    batches,
+    pad_rows,
+    row_buckets,
+    rows_mesh,
+    token_bucket,
+)
 
 
 @given(st.lists(st.integers(1, 8192), max_size=700), st.sampled_from([64, 512, 8192]), st.integers(1, 8))

@@ -8,8 +8,7 @@ from encoder_checkpoints import write_checkpoint, write_json
 
 from lcrag.errors import UserError
 from lcrag.retrieval import EncoderSettings, load_encoder
-from lcrag.retrieval.encoder_conventions import convention_of
-from lcrag.retrieval.encoder_modules import BODY_FILE, MODULES_FILE, POOLING_FILE
+from lcrag.retrieval.encoder_settings import BODY_FILE, MODULES_FILE, POOLING_FILE, convention_of
 
 PROMPTS_FILE = "config_sentence_transformers.json"
 MODULES = [

@@ -6,8 +6,7 @@ answered is an exception, never an empty list.
 """
 
 from lcrag.retrieval.remote.collections import Backend, RemoteCollections
-from lcrag.retrieval.remote.lcrag_service import LcragService
-from lcrag.retrieval.remote.search_r1 import SearchR1Servers
+from lcrag.retrieval.remote.services import LcragService, SearchR1Servers
 from lcrag.retrieval.remote.transport import USUAL_PATIENCE, Patience, ServiceRefusal
 from lcrag.retrieval.remote.web import GoogleCustomSearch, SerpApi, WebEngine, WebSearch, key_from
 

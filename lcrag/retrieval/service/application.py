@@ -14,8 +14,7 @@ from fastapi.responses import JSONResponse
 
 from lcrag.errors import UserError
 from lcrag.retrieval import wire
-from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.searchable import SearchableCollections
+from lcrag.retrieval.passages import Hit, SearchableCollections
 from lcrag.retrieval.service.batching import Batcher, Overloaded
 from lcrag.retrieval.service.body import read_body
 from lcrag.retrieval.service.extension import Extension
