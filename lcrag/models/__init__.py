@@ -1,21 +1,35 @@
-"""Translators: what a tool of episodes, a service and exact data are made with.
+"""Models other than the policy: completers, judges and translators.
 
-A translator is an `lcrag.episodes.Translator`: any callable `(texts, source, target) -> texts`. `TranslationCache`
-remembers what one said, in a file that survives a kill, `RememberedTranslator` in memory; `FirstTranslator` asks
-several in turn. `EndpointTranslator` and `ModelTranslator` ask models, `RemoteTranslator` a translation service, which
-`lcrag.models.translation_service` is. Training questions are translated with checks, by
-Translate-R1's pipeline.
+Public:
+  SamplerCompleter, EndpointCompleter: A checkpoint on this machine and a model behind an endpoint, as `Completer`s.
+  ChatEndpoint: Requests to a chat model behind an OpenAI-compatible endpoint.
+  CompletionJudge: Judges prompts with a completer.
+  ModelTranslator, EndpointTranslator, LookUpTranslator: Translate by a model, or exactly in constructed languages.
+  FirstTranslator, RememberedTranslator, TranslationCache: Combine translators, and cache in memory or in a file.
+
+`lcrag.models.translation_service` serves a translator over HTTP, and has its client. Training questions are translated
+with checks by Translate-R1's pipeline.
 """
 
-from lcrag.models.endpoint_translator import EndpointTranslator
-from lcrag.models.model_translator import ModelTranslator
-from lcrag.models.several_translators import FirstTranslator, RememberedTranslator
+from lcrag.models.completers import ChatEndpoint, CompletionJudge, EndpointCompleter, SamplerCompleter
 from lcrag.models.translation_cache import TranslationCache
+from lcrag.models.translators import (
+    EndpointTranslator,
+    FirstTranslator,
+    LookUpTranslator,
+    ModelTranslator,
+    RememberedTranslator,
+)
 
 __all__ = [
+    "ChatEndpoint",
+    "CompletionJudge",
+    "EndpointCompleter",
     "EndpointTranslator",
     "FirstTranslator",
+    "LookUpTranslator",
     "ModelTranslator",
     "RememberedTranslator",
+    "SamplerCompleter",
     "TranslationCache",
 ]

@@ -1,136 +1,179 @@
-"""`POST /translate` beside `/retrieve`: a translator for many callers, their texts collected into few calls.
+"""`POST /translate` of the service: the endpoint, which batches the texts of many callers, and its client.
 
-A refusal is a 4xx or 5xx status with `{"detail": one sentence}`. A text that the translator does not translate is a
-failure in its place, and no refusal.
+A request is `{"texts", "source", "target"}`, an answer `{"translations": [{"text"} or {"failure"}]}`. A refusal is a
+4xx or 5xx status with `{"detail": one sentence}`; a text that cannot be translated is a failure in its place.
 """
 
-import asyncio
 import dataclasses
+import functools
+import itertools
 from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, cast
 
 import pydantic
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import JSONResponse
+from fastapi import HTTPException
 
-from lcrag.episodes import Translated, Translator
+from lcrag.episodes import Translated, TranslationFailure, Translator
 from lcrag.errors import UserError
-from lcrag.models.translation_wire import PATH, TranslateAnswer, TranslateRequest, answer_of
-from lcrag.retrieval.service import Batcher, Overloaded, read_body
+from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
+from lcrag.retrieval.service import Batcher, JsonEndpoint, RequestLimits, refusing
 from lcrag.retrieval.wire import first_problem
 
+PATH = "/translate"
 Direction: TypeAlias = tuple[str | None, str]  # source, target
-_RETRY = {"Retry-After": "1"}
-_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": TranslateRequest.model_json_schema()}}}
-}
+# Attempts to reach the service when a client starts: a client started before its server fails soon.
+_FIRST_ATTEMPTS = 3
+
+
+class TranslateRequest(pydantic.BaseModel, strict=True, extra="forbid"):
+    """A request of `POST /translate`."""
+
+    texts: list[str] = pydantic.Field(description="The texts to translate.")
+    source: str | None = pydantic.Field(default=None, description="Code of their language; null: it is detected.")
+    target: str = pydantic.Field(description="Code of the language to translate into.")
+
+
+class Translation(pydantic.BaseModel):
+    """The translation of one text, or why there is none."""
+
+    text: str | None = None
+    failure: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_exactly_one(self) -> "Translation":
+        if (self.text is None) == (self.failure is None):
+            raise ValueError("a translation has either a text or a failure")
+        return self
+
+
+class TranslateAnswer(pydantic.BaseModel):
+    """The answer: one translation per text, in order."""
+
+    translations: list[Translation]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationLimits:
-    """What one request may ask of a served translator, and how much may wait.
+class TranslationLimits(RequestLimits):
+    """Limits of requests to a served translator.
 
     Attributes:
-      body_bytes: Longest body of a request.
       texts: Most texts in one request.
       text_characters: Longest text.
-      waiting_texts: Most texts that wait, all requests together; beyond it a client is told to come back.
-      body_seconds: For a request to arrive.
-      answer_seconds: For its answer, waiting included.
+      waiting_texts: Most texts that wait, over all requests; beyond it requests are refused with 503.
+      answer_seconds: Time for an answer, waiting included.
     """
 
-    body_bytes: int = 1 << 22
     texts: int = 1024
     text_characters: int = 20_000
     waiting_texts: int = 1 << 14
-    body_seconds: float = 10.0
     answer_seconds: float = 300.0
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) <= 0:
-                raise UserError(
-                    f"TranslationLimits.{field.name} is {getattr(self, field.name)}: nothing would be accepted"
-                )
 
 
 USUAL_TRANSLATION_LIMITS = TranslationLimits()
 
 
-class TranslationEndpoint:
-    """The endpoint as an extension of the retrieval service's application.
+def translation_endpoint(
+    translator: Translator,
+    *,
+    limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
+    window_seconds: float = 0.003,
+    batch_texts: int = 256,
+) -> JsonEndpoint[TranslateRequest]:
+    """Returns `POST /translate` as an extension of the service's application.
 
     Args:
-      translator: Called on one thread of the endpoint's own, for all texts of a direction that wait.
-      limits: What a request may ask for.
+      translator: Called on the endpoint's own thread, for all waiting texts of a direction.
+      limits: Limits of a request.
       window_seconds: How long a request that finds the translator idle waits for others.
       batch_texts: A call takes no further request once it holds this many texts.
     """
 
-    def __init__(
-        self,
-        translator: Translator,
-        *,
-        limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
-        window_seconds: float = 0.003,
-        batch_texts: int = 256,
-    ):
-        self._translator, self._limits = translator, limits
-        self._batcher: Batcher[str, Translated] = Batcher(
-            self._translate_together,
-            called="texts",
-            window_seconds=window_seconds,
-            batch_items=batch_texts,
-            waiting_items=limits.waiting_texts,
-        )
+    def translate_together(texts: Sequence[str], direction: Hashable) -> Sequence[Translated]:
+        return translator(texts, *cast(Direction, direction))
 
-    @property
-    def running(self) -> bool:
-        """Whether texts are being translated."""
-        return self._batcher.running
+    batcher: Batcher[str, Translated] = Batcher(
+        translate_together,
+        called="texts",
+        window_seconds=window_seconds,
+        batch_items=batch_texts,
+        waiting_items=limits.waiting_texts,
+    )
 
-    async def __aenter__(self) -> "TranslationEndpoint":
-        await self._batcher.__aenter__()
-        return self
+    async def answer(asked: TranslateRequest) -> dict[str, Any]:
+        _check_limits(asked, limits)
+        translated = await _translate(batcher, asked, limits.answer_seconds) if asked.texts else ()
+        translations = [
+            Translation(failure=each.reason) if isinstance(each, TranslationFailure) else Translation(text=each)
+            for each in translated
+        ]
+        return TranslateAnswer(translations=translations).model_dump(exclude_none=True)
 
-    async def __aexit__(self, *failure: Any) -> None:
-        await self._batcher.__aexit__(*failure)
+    return JsonEndpoint(PATH, TranslateRequest, answer, limits, batcher, answer_model=TranslateAnswer)
 
-    def add_to(self, application: FastAPI) -> None:
-        """Adds `POST /translate`."""
-        application.add_api_route(
-            PATH, self._answer, methods=["POST"], openapi_extra=_BODY, response_model=TranslateAnswer
-        )
 
-    async def _answer(self, request: Request) -> JSONResponse:
-        asked = self._checked(await read_body(request, self._limits.body_bytes, self._limits.body_seconds))
-        translated = await self._translated(asked) if asked.texts else ()
-        return JSONResponse(answer_of(translated).model_dump(exclude_none=True))
+def _check_limits(asked: TranslateRequest, limits: TranslationLimits) -> None:
+    if len(asked.texts) > limits.texts:
+        raise HTTPException(413, f"{len(asked.texts)} texts in one request: ask at most {limits.texts}")
+    if (longest := max(map(len, asked.texts), default=0)) > limits.text_characters:
+        raise HTTPException(413, f"a text has {longest} characters: ask in {limits.text_characters}")
 
-    def _checked(self, body: bytes) -> TranslateRequest:
+
+async def _translate(
+    batcher: Batcher[str, Translated], asked: TranslateRequest, seconds: float
+) -> Sequence[Translated]:
+    async with refusing("the translation failed", seconds):
         try:
-            asked = TranslateRequest.model_validate_json(body)
-        except pydantic.ValidationError as error:
-            raise HTTPException(422, first_problem(error)) from error
-        if len(asked.texts) > self._limits.texts:
-            raise HTTPException(413, f"{len(asked.texts)} texts in one request: ask at most {self._limits.texts}")
-        if (longest := max(map(len, asked.texts), default=0)) > self._limits.text_characters:
-            raise HTTPException(413, f"a text has {longest} characters: ask in {self._limits.text_characters}")
-        return asked
-
-    async def _translated(self, asked: TranslateRequest) -> Sequence[Translated]:
-        try:
-            async with asyncio.timeout(self._limits.answer_seconds):
-                return await self._batcher.ask(asked.texts, (asked.source, asked.target))
-        except TimeoutError as error:
-            raise HTTPException(504, f"no answer within {self._limits.answer_seconds} seconds") from error
-        except Overloaded as error:
-            raise HTTPException(503, f"{error}: come back later", headers=_RETRY) from error
-        except UserError as error:  # the translator is away itself, and trying again does not mend it
+            translated = await batcher.ask(asked.texts, (asked.source, asked.target))
+        except UserError as error:  # the translator itself is unreachable, and a retry does not help
             raise HTTPException(503, str(error)) from error
-        except Exception as error:  # the batcher has logged it
-            raise HTTPException(500, f"the translation failed: {type(error).__name__}: {error}") from error
+    return translated
 
-    def _translate_together(self, texts: Sequence[str], direction: Hashable) -> Sequence[Translated]:
-        source, target = cast(Direction, direction)
-        return self._translator(texts, source, target)
+
+class RemoteTranslator:
+    """Sends texts to a translation service.
+
+    Args:
+      url: Its address, `http://HOST:PORT`.
+      patience: How long it is waited for.
+      texts: Most in one request.
+      connections: Concurrent requests.
+
+    Raises:
+      UserError: there is no such service.
+    """
+
+    def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
+        self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts
+        name = f"the translation service at {self._url}"
+        first = dataclasses.replace(patience, attempts=min(_FIRST_ATTEMPTS, patience.attempts))
+        try:
+            self._ask(HttpService(name, first), [], None, "en")
+        except ServiceRefusal as error:
+            raise UserError(f"{error}: it refuses even an empty request, so look into its log") from error
+        self._service = HttpService(name, patience, connections)
+        self._executor = ThreadPoolExecutor(connections, thread_name_prefix="remote translation")
+
+    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
+        """Translates texts.
+
+        Raises:
+          UserError: the service is unreachable or misconfigured.
+          ServiceRefusal: it refuses one of the requests.
+        """
+        ask = functools.partial(self._ask, self._service, source=source, target=target)
+        parts = [list(texts[start : start + self._texts]) for start in range(0, len(texts), self._texts)]
+        return list(itertools.chain.from_iterable(self._executor.map(ask, parts)))
+
+    def _ask(self, service: HttpService, texts: list[str], source: str | None, target: str) -> list[Translated]:
+        response = service.post(self._url, {"texts": texts, "source": source, "target": target})
+        try:
+            translations = TranslateAnswer.model_validate_json(response.content).translations
+            if len(translations) != len(texts):
+                raise ValueError(f"it answers {len(translations)} texts of {len(texts)}")
+        except ValueError as error:
+            problem = first_problem(error) if isinstance(error, pydantic.ValidationError) else str(error)
+            raise UserError(
+                f"{service.name} does not speak the /translate API ({problem}): check its address"
+            ) from error
+        return [each.text if each.text is not None else TranslationFailure(each.failure or "") for each in translations]

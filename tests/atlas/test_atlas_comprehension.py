@@ -15,14 +15,13 @@ from lcrag.atlas.comprehension import (
     ComprehensionTasks,
     ComprehensionTranslator,
 )
-from lcrag.atlas.comprehension.meaning import Meaning, meaning_of, sentence_of
-from lcrag.atlas.comprehension.sentences import NATURAL, SENTENCES
+from lcrag.atlas.comprehension.questions import NATURAL, SENTENCES, Meaning, meaning_of, sentence_of
 from lcrag.data.constructed import CONSTRUCTED
-from lcrag.data.domains import MATHEMATICS, MULTIPLE_CHOICE
+from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE
 from lcrag.episodes import TranslationFailure
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.comprehension_oracle import ComprehensionOracle
-from lcrag.models.lookup import LookUpTranslator
+from lcrag.models.translators import LookUpTranslator
 
 
 @pytest.fixture(scope="module")

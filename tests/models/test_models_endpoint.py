@@ -21,7 +21,7 @@ from lcrag.testing.local_server import served
 def test_there_is_one_client_for_all_endpoints():
     package = pathlib.Path(lcrag.__file__).parent
     users = [path for path in package.rglob("*.py") if re.search(r"\b(import|from) openai\b", path.read_text())]
-    assert [path.relative_to(package).as_posix() for path in users] == ["episodes/endpoint.py"]
+    assert [path.relative_to(package).as_posix() for path in users] == ["models/completers.py"]
 
 
 class Model:
@@ -110,7 +110,7 @@ def test_it_asks_again(endpoint, model):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("down", "does not answer .*overloaded.*: mend its address, its key or its model"),
+        ("down", "does not answer .*overloaded.*: check its address, its key and its model"),
         ("unknown", "does not answer .*no such model"),
         ("silent", "silent at .* answers without a text .finish_reason length.: allow it more tokens"),
         ("page", "page at .* answers without a text .it is no chat completion"),

@@ -195,7 +195,7 @@ def test_an_endpoint_translates(endpoint, monkeypatch):
     [unknown] = translator(["Ruotsi"], "fi", "xx")
     assert unknown == TranslationFailure("the model is asked for no language 'xx'")
     with pytest.raises(
-        UserError, match="does not answer .*no such model.*: mend its address, its key or its model"
+        UserError, match="does not answer .*no such model.*: check its address, its key and its model"
     ) as caught:
         EndpointTranslator("none", url)(["Ruotsi"], "fi", "en")
     assert "secret" not in str(caught.value)

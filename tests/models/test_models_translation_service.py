@@ -11,8 +11,7 @@ from fastapi import FastAPI
 from lcrag.episodes import Retries, Translate, TranslationFailure
 from lcrag.episodes.host_services import answer_translations
 from lcrag.errors import UserError
-from lcrag.models.remote_translator import RemoteTranslator
-from lcrag.models.translation_service import TranslationEndpoint, TranslationLimits
+from lcrag.models.translation_service import RemoteTranslator, TranslationLimits, translation_endpoint
 from lcrag.retrieval import NoCollections
 from lcrag.retrieval.remote import Patience
 from lcrag.retrieval.service import make_application
@@ -42,7 +41,7 @@ class Marking:
 
 @contextlib.contextmanager
 def serving(translator, limits=LIMITS, **options):
-    endpoint = TranslationEndpoint(translator, limits=limits, **options)
+    endpoint = translation_endpoint(translator, limits=limits, **options)
     with served(make_application(NoCollections(), extensions=[endpoint])) as url:
         yield url
 

@@ -10,12 +10,12 @@ import gin
 from lcrag.app.composition.components import cache_folder, configured_encoder, kept_collections, resolved_folder
 from lcrag.data import jsonl_questions as jsonl
 from lcrag.data import mkqa, xor_tydi, xquad
+from lcrag.data.batches import limited
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.data.shares import limited
 from lcrag.methods.globalrag.golden_plans import golden_plans
 from lcrag.models import EndpointTranslator
 from lcrag.retrieval import Collections

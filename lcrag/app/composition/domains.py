@@ -10,7 +10,7 @@ from lcrag.data.files import dataset_folder
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.models.completers import CompletionJudge
-from lcrag.models.lookup import LookUpTranslator
+from lcrag.models.translators import LookUpTranslator
 
 gin.external_configurable(CompletionJudge, module="lcrag.episodes")
 gin.external_configurable(LookUpTranslator, module="lcrag.data")

@@ -4,8 +4,7 @@ import gin
 
 from lcrag.methods.translate_r1.search_oracle import TranslatingOracle
 from lcrag.models import FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
-from lcrag.models.remote_translator import RemoteTranslator
-from lcrag.models.translation_service import TranslationLimits
+from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
 
 gin.external_configurable(FirstTranslator, module="lcrag.data")
 gin.external_configurable(ModelTranslator, module="lcrag.episodes")

@@ -1,26 +1,229 @@
-"""The comprehension questions: sums in stories and choices of continents, easy for whoever understands them.
+"""How each natural language puts the comprehension questions, and what it calls what they are about.
 
-They are asked in languages that the atlas's tiny policy is taught richly, in others that it is taught a little of, and
-in the constructed ones, of which it is taught nothing. A question is the same in all of them. A split is a set of
-questions; the sums and the countries of a held-out one occur in others, with other things to count and other options.
+A place in braces is filled with one word, so that a sentence can be read back word by word: `{a}` and `{b}` with
+numbers, `{things:a}` with the noun in the form that goes with the number `a`, `{things}` with its form behind "how
+many". `*` stands for the four options.
 """
 
+import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from babel import Locale
 
-from lcrag.atlas.comprehension.meaning import CONTINENTS, OPTION_PLACES, Meaning, lexicon, sentence_of
-from lcrag.atlas.comprehension.sentences import DIGITS, NATURAL, THINGS
+from lcrag.atlas.facts import names_of
 from lcrag.atlas.world import World
+from lcrag.data.batches import seeded_order
 from lcrag.data.constructed import CONSTRUCTED, constructed_questions, vocabulary_of
-from lcrag.data.domains import MATHEMATICS, MULTIPLE_CHOICE
 from lcrag.data.languages import known_languages
-from lcrag.data.questions import Question
-from lcrag.data.seeded_order import seeded_order
+from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
 from lcrag.data.tiers import with_tiers
 from lcrag.errors import UserError
+
+NATURAL = ("en", "fr", "it", "fi", "ru")
+OPTIONS = "A {first} B {second} C {third} D {fourth}"
+
+_SENTENCES: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "buy": "I have {a} {things:a} and buy {b}. How many {things} now?",
+        "sell": "I have {a} {things:a} and sell {b}. How many {things} now?",
+        "bags": "I have {a} {bags:a} with {b} {things:b} in each. How many {things}?",
+        "continent": "{country}: which continent? *",
+    },
+    "fr": {
+        "buy": "J'ai {a} {things:a} et j'en achète {b}. Combien de {things} maintenant ?",
+        "sell": "J'ai {a} {things:a} et j'en vends {b}. Combien de {things} maintenant ?",
+        "bags": "J'ai {a} {bags:a} avec {b} {things:b} dans chacun. Combien de {things} ?",
+        "continent": "{country} : quel continent ? *",
+    },
+    "it": {
+        "buy": "Ho {a} {things:a} e ne compro {b}. Quante {things} ho ora?",
+        "sell": "Ho {a} {things:a} e ne vendo {b}. Quante {things} ho ora?",
+        "bags": "Ho {a} {bags:a} con {b} {things:b} in ognuna. Quante {things}?",
+        "continent": "{country}: quale continente? *",
+    },
+    "fi": {
+        "buy": "Minulla on {a} {things:a} ja ostan {b} lisää. Montako {things} nyt?",
+        "sell": "Minulla on {a} {things:a} ja myyn {b} pois. Montako {things} nyt?",
+        "bags": "Minulla on {a} {bags:a} ja kussakin {b} {things:b}. Montako {things}?",
+        "continent": "{country}: mikä maanosa? *",
+    },
+    "ru": {
+        "buy": "У меня {a} {things:a}, я покупаю {b}. Сколько теперь {things}?",
+        "sell": "У меня {a} {things:a}, я продаю {b}. Сколько теперь {things}?",
+        "bags": "У меня {a} {bags:a}, в каждой {b} {things:b}. Сколько всего {things}?",
+        "continent": "{country}: какой континент? *",
+    },
+}
+SENTENCES: Mapping[str, Mapping[str, str]] = {
+    language: {kind: sentence.replace("*", OPTIONS) for kind, sentence in sentences.items()}
+    for language, sentences in _SENTENCES.items()
+}
+
+# Two to five: one has genders.
+_NUMBERS: Mapping[str, str] = {
+    "en": "two three four five",
+    "fr": "deux trois quatre cinq",
+    "it": "due tre quattro cinque",
+    "fi": "kaksi kolme neljä viisi",
+    "ru": "две три четыре пять",
+}
+DIGITS = "2345"
+# Feminine in Italian and Russian, and without an elision in French, so that the words around them stay.
+THINGS = ("card", "rose", "coin", "lamp", "bottle", "cup", "shirt", "box", "candle", "pear", "plum", "fork")
+BAG = "bag"
+_NOUNS: Mapping[str, str] = {
+    "en": "cards roses coins lamps bottles cups shirts boxes candles pears plums forks bags",
+    "fr": "cartes roses pièces lampes bouteilles tasses chemises boîtes bougies poires prunes fourchettes sacs",
+    "it": "carte rose monete lampade bottiglie tazze camicie scatole candele pere susine forchette borse",
+    "fi": "korttia ruusua kolikkoa lamppua pulloa kuppia paitaa laatikkoa kynttilää päärynää luumua haarukkaa kassia",
+    "ru": "карт роз монет ламп бутылок чашек рубашек коробок свечей груш слив вилок сумок",
+}
+# The form behind two, three and four where there is one of its own.
+_FEW: Mapping[str, str] = {
+    "ru": "карты розы монеты лампы бутылки чашки рубашки коробки свечи груши сливы вилки сумки",
+}
+
+
+def number_words(language: str) -> dict[str, str]:
+    """`{digit: word}` of two to five."""
+    return dict(zip(DIGITS, _NUMBERS[language].split(), strict=True))
+
+
+def noun_words(language: str, *, few: bool = False) -> dict[str, str]:
+    """`{thing: word}` behind a number, or behind "how many".
+
+    Args:
+      language: A natural language.
+      few: Behind two, three or four.
+    """
+    forms = _FEW.get(language, _NOUNS[language]) if few else _NOUNS[language]
+    return dict(zip((*THINGS, BAG), forms.split(), strict=True))
+
+
+# CLDR's codes of the continents, by the name that the zone database gives to most of their time zones.
+CONTINENTS: Mapping[str, str] = {"Africa": "002", "America": "019", "Asia": "142", "Europe": "150", "Pacific": "009"}
+OPTION_PLACES = ("first", "second", "third", "fourth")
+LEAST_AGREEMENT = 0.7
+
+_PLACE = re.compile(r"(.*)\{(\w+)(?::(\w))?\}(.*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Meaning:
+    """A question apart from its language.
+
+    Attributes:
+      kind: Key of its sentence.
+      words: Place -> code of what stands there; a word that is in no lexicon stands for itself.
+    """
+
+    kind: str
+    words: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chunk:
+    """What stands between two spaces of a sentence: a word, or a place with what touches it.
+
+    Attributes:
+      before: What touches the place on its left; of a word, the word.
+      place: The place's name, None of a word.
+      count: The place of the number that its noun goes with, if there is one.
+      after: What touches it on its right.
+    """
+
+    before: str
+    place: str | None = None
+    count: str | None = None
+    after: str = ""
+
+
+def sentence_of(meaning: Meaning, language: str) -> str:
+    """The question in a natural language."""
+    return " ".join(_written(chunk, meaning, language) for chunk in _chunks(language, meaning.kind))
+
+
+def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
+    """What a sentence means that is in one of some natural languages; None if it is in none, or could be two."""
+    words = sentence.split()
+    agreements = {
+        (language, kind): _agreement(words, _chunks(language, kind))
+        for language in languages
+        for kind in SENTENCES[language]
+    }
+    best = max(agreements.values(), default=0.0)
+    found = [where for where, agreement in agreements.items() if agreement == best]
+    if best < LEAST_AGREEMENT or len(found) > 1:
+        return None
+    [(language, kind)] = found
+    return Meaning(kind, _read_places(words, kind, language))
+
+
+@functools.cache
+def lexicon(language: str, place: str, *, few: bool = False) -> Mapping[str, str]:
+    """`{code: word}` of what may stand at a place of a sentence.
+
+    Args:
+      language: A natural language.
+      place: Name of the place.
+      few: Of nouns, the form behind two, three or four.
+    """
+    if place in ("a", "b"):
+        return number_words(language)
+    if place in ("things", "bags"):
+        return noun_words(language, few=few)
+    if place in OPTION_PLACES:
+        territories = Locale(language).territories
+        return {continent: territories[code] for continent, code in CONTINENTS.items()}
+    return {code: names[language].text for code, names in names_of("country").items()}
+
+
+@functools.cache
+def _codes(language: str, place: str) -> dict[str, str]:
+    """`{word in lower case: code}`, every form of it."""
+    forms = [*lexicon(language, place).items(), *lexicon(language, place, few=True).items()]
+    return {word.casefold(): code for code, word in forms}
+
+
+@functools.cache
+def _chunks(language: str, kind: str) -> tuple[_Chunk, ...]:
+    return tuple(
+        _Chunk(*place.groups()) if (place := _PLACE.fullmatch(chunk)) else _Chunk(chunk)
+        for chunk in SENTENCES[language][kind].split()
+    )
+
+
+def _written(chunk: _Chunk, meaning: Meaning, language: str) -> str:
+    if chunk.place is None:
+        return chunk.before
+    code = meaning.words.get(chunk.place, BAG)
+    few = chunk.count is not None and meaning.words[chunk.count] in "234"
+    return chunk.before + lexicon(language, chunk.place, few=few).get(code, code) + chunk.after
+
+
+def _agreement(words: Sequence[str], chunks: Sequence[_Chunk]) -> float:
+    """The share of a sentence's own words that stand where they should; 0 of another number of words."""
+    if len(words) != len(chunks):
+        return 0.0
+    own = [word == chunk.before for word, chunk in zip(words, chunks, strict=True) if chunk.place is None]
+    return sum(own) / len(own)
+
+
+def _read_places(words: Sequence[str], kind: str, language: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word, chunk in zip(words, _chunks(language, kind), strict=True):
+        if chunk.place is None or chunk.place == "bags":
+            continue
+        bare = word.removeprefix(chunk.before).removesuffix(chunk.after)
+        known = _codes(language, chunk.place).get(bare.casefold())
+        if known is not None or chunk.place not in found:
+            found[chunk.place] = bare if known is None else known
+    return found
+
 
 DATASET = "atlas_comprehension"
 KNOWN, HALF_KNOWN = ("en", "fr", "it"), ("fi", "ru")

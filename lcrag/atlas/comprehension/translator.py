@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from lcrag.atlas.comprehension.meaning import meaning_of, sentence_of
-from lcrag.atlas.comprehension.questions import LANGUAGES, ComprehensionTasks
-from lcrag.atlas.comprehension.sentences import NATURAL
+from lcrag.atlas.comprehension.questions import LANGUAGES, NATURAL, ComprehensionTasks, meaning_of, sentence_of
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.episodes import Translated, TranslationFailure
-from lcrag.models.lookup import LookUpTranslator
+from lcrag.models.translators import LookUpTranslator
 
 ENGLISH = "en"
 
@@ -16,7 +14,7 @@ class ComprehensionTranslator:
     """Translates the comprehension questions between all their languages; `(texts, source, target) -> texts`.
 
     Constructed languages are looked up word by word, natural ones read sentence by sentence
-    (`lcrag.atlas.comprehension.meaning`). What is no sentence of theirs is a `TranslationFailure`.
+    (`lcrag.atlas.comprehension.questions`). What is no sentence of theirs is a `TranslationFailure`.
 
     Args:
       tasks: The questions, for their vocabulary.

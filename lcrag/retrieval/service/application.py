@@ -1,36 +1,43 @@
-"""The FastAPI application: `POST /retrieve`, `GET /collections`, `GET /healthz`.
+"""The FastAPI application of the service: `POST /retrieve`, `GET /collections`, `GET /healthz`."""
 
-A refusal is a 4xx or 5xx status with `{"detail": one sentence}`, never an empty result.
-"""
-
-import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Hashable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import pydantic
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
 
 from lcrag.errors import UserError
 from lcrag.retrieval import wire
 from lcrag.retrieval.passages import Hit, SearchableCollections
-from lcrag.retrieval.service.batching import Batcher, Overloaded
-from lcrag.retrieval.service.body import read_body
-from lcrag.retrieval.service.extension import Extension
-from lcrag.retrieval.service.limits import USUAL_LIMITS, ServiceLimits
+from lcrag.retrieval.service.batching import Batcher
+from lcrag.retrieval.service.endpoint import Extension, JsonEndpoint, RequestLimits, refusing
 
 Pair: TypeAlias = tuple[str, str]  # query, language
 SearchBatcher: TypeAlias = Batcher[Pair, Sequence[Hit]]
-# The number of passages for a request that does not say, as in Search-R1's server.
+# The number of passages for a request that names none, as in Search-R1's server.
 PASSAGES = 3
-_RETRY_SECONDS = "1"
-_REQUEST_SCHEMA = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": wire.RetrieveRequest.model_json_schema()}},
-    }
-}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceLimits(RequestLimits):
+    """Limits of searches.
+
+    Attributes:
+      queries: Most queries in one request.
+      passages: Most passages for one query.
+      waiting_queries: Most queries that wait for a search, over all requests; beyond it requests are refused with 503.
+      search_seconds: Time for an answer, waiting included.
+    """
+
+    queries: int = 2048
+    passages: int = 100
+    waiting_queries: int = 1 << 14
+    search_seconds: float = 60.0
+
+
+USUAL_LIMITS = ServiceLimits()
 
 
 def make_application(
@@ -42,16 +49,16 @@ def make_application(
     batch_queries: int = 512,
     extensions: Sequence[Extension] = (),
 ) -> FastAPI:
-    """The service of some collections.
+    """Builds the service of some collections.
 
     Args:
-      collections: What is searched.
-      limits: What a request may ask for.
-      default_language: Searched for a request without languages; None: English if there is such a collection, or the
-        only one there is.
+      collections: The collections to search.
+      limits: Limits of a request.
+      default_language: Searched for a request without languages; None: English if it has a collection, or the only
+        language.
       window_seconds: How long a request waits for others to share its search.
       batch_queries: A batch takes no further request once it holds this many queries.
-      extensions: What it answers beside searches; it is healthy if they are.
+      extensions: Further routes; the service is healthy if they are.
 
     Raises:
       UserError: the default language has no collection.
@@ -65,22 +72,24 @@ def make_application(
         waiting_items=limits.waiting_queries,
     )
 
+    async def retrieve(asked: wire.RetrieveRequest) -> dict[str, Any]:
+        _check_limits(asked, limits)
+        hits = await _search(batcher, asked, _languages(asked, description), limits)
+        return wire.answer_of(hits, asked.return_scores)
+
+    endpoints: list[Extension] = [
+        JsonEndpoint("/retrieve", wire.RetrieveRequest, retrieve, limits, batcher, headers=content),
+        *extensions,
+    ]
+
     @contextlib.asynccontextmanager
     async def living(_: FastAPI) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(batcher)
-            for extension in extensions:
-                await stack.enter_async_context(extension)
+            for endpoint in endpoints:
+                await stack.enter_async_context(endpoint)
             yield
 
     application = FastAPI(title="lcrag", lifespan=living, docs_url=None, redoc_url=None)
-
-    @application.post("/retrieve", openapi_extra=_REQUEST_SCHEMA)
-    async def retrieve(request: Request) -> JSONResponse:
-        asked = _checked(await read_body(request, limits.body_bytes, limits.body_seconds), limits)
-        languages = _languages(asked, description)
-        hits = await _search(batcher, asked, languages, limits)
-        return JSONResponse(wire.answer_of(hits, asked.return_scores), headers=content)
 
     @application.get("/collections")
     async def describe_collections() -> wire.Description:
@@ -88,19 +97,19 @@ def make_application(
 
     @application.get("/healthz")
     async def healthz() -> JSONResponse:
-        running = batcher.running and all(extension.running for extension in extensions)
+        running = all(endpoint.running for endpoint in endpoints)
         status = "ok" if running else "stopped"
         return JSONResponse({"status": status, "languages": description.languages}, 200 if running else 503)
 
-    for extension in extensions:
-        extension.add_to(application)
+    for endpoint in endpoints:
+        endpoint.add_to(application)
     return application
 
 
 def search_batcher(
     collections: SearchableCollections, *, window_seconds: float, batch_items: int, waiting_items: int
 ) -> SearchBatcher:
-    """A batcher whose items are (query, language) pairs, and their kind the number of passages."""
+    """Returns a batcher whose items are (query, language) pairs, their kind the number of passages."""
 
     def search(pairs: Sequence[Pair], passages: Hashable) -> Sequence[Sequence[Hit]]:
         assert isinstance(passages, int)
@@ -118,7 +127,7 @@ def search_batcher(
 def describe(
     collections: SearchableCollections, limits: ServiceLimits, default_language: str | None
 ) -> wire.Description:
-    """What a client may know of a service before it searches.
+    """Returns what a service tells its clients before they search.
 
     Raises:
       UserError: the default language has no collection.
@@ -134,7 +143,7 @@ def describe(
 
 
 def default_among(languages: Sequence[str], wanted: str | None) -> str | None:
-    """The language of a request that names none: the wanted one; without one, English, or the only one there is.
+    """Returns the language of a request that names none: `wanted`, else English if present, else the only language.
 
     Raises:
       UserError: the wanted language has no collection.
@@ -148,20 +157,15 @@ def default_among(languages: Sequence[str], wanted: str | None) -> str | None:
     return wanted
 
 
-def _checked(body: bytes, limits: ServiceLimits) -> wire.RetrieveRequest:
-    try:
-        asked = wire.RetrieveRequest.model_validate_json(body)
-    except pydantic.ValidationError as error:
-        raise HTTPException(422, wire.first_problem(error)) from error
+def _check_limits(asked: wire.RetrieveRequest, limits: ServiceLimits) -> None:
     if len(asked.queries) > limits.queries:
         raise HTTPException(413, f"{len(asked.queries)} queries in one request: ask at most {limits.queries}")
     if asked.topk is not None and not 1 <= asked.topk <= limits.passages:
         raise HTTPException(422, f"topk is {asked.topk}: ask for 1 to {limits.passages} passages")
-    return asked
 
 
 def _languages(asked: wire.RetrieveRequest, description: wire.Description) -> list[str]:
-    """The language of each query."""
+    """Returns the language of each query."""
     present = ", ".join(description.languages) or "none"
     if asked.languages is None:
         if description.default_language is None:
@@ -183,12 +187,6 @@ async def _search(
     if not asked.queries:
         return []
     passages = asked.topk or min(PASSAGES, limits.passages)
-    try:
-        async with asyncio.timeout(limits.search_seconds):
-            return await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
-    except TimeoutError as error:
-        raise HTTPException(504, f"no answer within {limits.search_seconds} seconds") from error
-    except Overloaded as error:
-        raise HTTPException(503, f"{error}: come back later", headers={"Retry-After": _RETRY_SECONDS}) from error
-    except Exception as error:  # the batcher has logged it
-        raise HTTPException(500, f"the search failed: {type(error).__name__}: {error}") from error
+    async with refusing("the search failed", limits.search_seconds):
+        hits = await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
+    return hits

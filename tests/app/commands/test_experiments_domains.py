@@ -20,7 +20,7 @@ from lcrag.data.mgsm import LANGUAGES as MGSM_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.models.completers import CompletionJudge
-from lcrag.models.lookup import LookUpTranslator
+from lcrag.models.translators import LookUpTranslator
 from lcrag.rewards import domain_reward
 
 COLUMNS = ("sample_id", "subject", "subject_category", "question", *(f"option_{letter}" for letter in "abcd"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tool_parts import LCRL, scripted_tool
 
-from lcrag.app.commands.serve import ToolEndpoint, ToolLimits, ToolService
+from lcrag.app.commands.serve import ToolLimits, ToolService, tool_endpoint
 from lcrag.errors import UserError
 from lcrag.retrieval.service import make_application
 from lcrag.testing.local_server import served
@@ -22,7 +22,7 @@ LIMITS = ToolLimits(body_bytes=2000, question_characters=1500)
 @contextlib.contextmanager
 def serving(tool, limits=LIMITS, window_seconds=0.0):
     service = ToolService(tool, limits=limits, window_seconds=window_seconds)
-    with served(make_application(tool.collections, extensions=[ToolEndpoint(service)])) as url:
+    with served(make_application(tool.collections, extensions=[tool_endpoint(service)])) as url:
         yield url
 
 

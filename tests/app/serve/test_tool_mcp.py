@@ -12,11 +12,11 @@ import pytest
 from mcp.client.stdio import StdioServerParameters
 from tool_parts import scripted_tool
 
-from lcrag.app.commands.serve import ToolEndpoint, ToolLimits, ToolService
+from lcrag.app.commands.serve import ToolLimits, ToolService, tool_endpoint
 from lcrag.app.commands.serve.mcp_server import McpEndpoint, make_server
 from lcrag.app.commands.serve.tool import serve_over_stdio, tool_extensions
 from lcrag.errors import UserError
-from lcrag.retrieval.service import make_application
+from lcrag.retrieval.service import JsonEndpoint, make_application
 from lcrag.testing.local_server import served
 
 ERA = {"auto": "auto", "initialize": "legacy"}  # how the client shakes hands: as of 2026, and before
@@ -39,7 +39,7 @@ def tool():
 @pytest.fixture(scope="module")
 def url(tool):
     service = ToolService(tool, limits=ToolLimits(body_bytes=4000), window_seconds=0.0)
-    extensions = [ToolEndpoint(service), McpEndpoint(service, local_only=True)]
+    extensions = [tool_endpoint(service), McpEndpoint(service, local_only=True)]
     with served(make_application(tool.collections, extensions=extensions)) as url:
         yield url
 
@@ -118,7 +118,7 @@ def test_what_is_no_call_is_refused(url):
 
 def test_a_server_for_others_takes_any_host():
     service = ToolService(tool := scripted_tool(languages=["fi", "zh"]))
-    extensions = [ToolEndpoint(service), McpEndpoint(service, local_only=False)]
+    extensions = [tool_endpoint(service), McpEndpoint(service, local_only=False)]
     with served(make_application(tool.collections, extensions=extensions)) as url:
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         headers = {"host": "somewhere.example:80", "accept": "application/json, text/event-stream"}
@@ -147,7 +147,7 @@ def test_without_the_sdk(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     service = ToolService(scripted_tool())
     extensions, said = tool_extensions(service, "http://x", local_only=True)
-    assert [type(each) for each in extensions] == [ToolEndpoint]
+    assert [type(each) for each in extensions] == [JsonEndpoint]
     assert said == [
         "search as a tool at http://x/search_tool",
         "no tool for agents: serving agents by MCP needs its SDK: pip install 'lcrag[mcp]'",

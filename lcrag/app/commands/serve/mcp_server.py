@@ -8,13 +8,12 @@ import json
 from typing import Any
 
 import pydantic
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from starlette.routing import Route
 
-from lcrag.app.commands.serve.endpoint import ToolRequest
 from lcrag.app.commands.serve.findings import Findings, findings_json, findings_schema
 from lcrag.app.commands.serve.search_tool import SearchTool
-from lcrag.app.commands.serve.service import Refusal, ToolService
+from lcrag.app.commands.serve.service import ToolRequest, ToolService
 from lcrag.errors import UserError
 from lcrag.retrieval import wire
 
@@ -54,12 +53,11 @@ def make_server(service: ToolService) -> Server[Any]:
         if params.name != TOOL:
             return _refused(f"there is no tool {params.name!r}: call {TOOL!r}")
         try:
-            asked = ToolRequest.model_validate(params.arguments or {})
-            return _found(await service.answer(asked.question, asked.language))
+            return _found(await service.answer(ToolRequest.model_validate(params.arguments or {})))
         except pydantic.ValidationError as error:
             return _refused(wire.first_problem(error))
-        except Refusal as refusal:
-            return _refused(str(refusal))
+        except HTTPException as refusal:
+            return _refused(refusal.detail)
 
     return Server("lcrag", title="Search by lcrag", on_list_tools=list_tools, on_call_tool=call_tool)
 

@@ -1,35 +1,61 @@
-"""The tool for many callers at once: their questions are collected into one run of the engine."""
+"""The tool for many callers: their questions are batched into one run of the engine; `POST /search_tool`.
+
+A request is `{"question": TEXT, "language": CODE}`, the language optional; an answer is `Findings` as JSON. A refusal
+is a 4xx or 5xx status with `{"detail": one sentence}`, never empty findings.
+"""
 
 import asyncio
+import dataclasses
 from collections.abc import Hashable, Sequence
 from types import TracebackType
+from typing import Any
 
-from lcrag.app.commands.serve.findings import Findings
-from lcrag.app.commands.serve.limits import USUAL_TOOL_LIMITS, ToolLimits
+import pydantic
+from fastapi import HTTPException
+
+from lcrag.app.commands.serve.findings import Findings, findings_json
 from lcrag.app.commands.serve.search_tool import SearchTool
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.retrieval.service import Batcher, Overloaded
+from lcrag.retrieval.service import Batcher, JsonEndpoint, RequestLimits, refusing
+
+PATH = "/search_tool"
 
 
-class Refusal(Exception):
-    """A question that is not answered; the message is one sentence.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolLimits(RequestLimits):
+    """Limits of requests to a served tool.
 
     Attributes:
-      status: HTTP's number for the reason.
+      question_characters: Longest question; the policy's context may allow less.
+      waiting_questions: Most questions that wait for a run of the engine; beyond it questions are refused with 503.
+      answer_seconds: Time for an answer, waiting included.
     """
 
-    def __init__(self, status: int, sentence: str):
-        super().__init__(sentence)
-        self.status = status
+    body_bytes: int = 1 << 16
+    question_characters: int = 4000
+    waiting_questions: int = 1024
+    answer_seconds: float = 120.0
+
+
+USUAL_TOOL_LIMITS = ToolLimits()
+
+
+class ToolRequest(pydantic.BaseModel, strict=True, extra="forbid"):
+    """A request to the tool, over HTTP and MCP alike."""
+
+    question: str = pydantic.Field(description="The question, in one sentence that can be understood by itself.")
+    language: str | None = pydantic.Field(
+        default=None, description="ISO 639-1 code of the language that the question is written in."
+    )
 
 
 class ToolService:
     """Answers questions of many callers; an asynchronous context manager.
 
     Args:
-      tool: Called on one thread of the service's own, for as many questions as wait, up to the number of slots.
-      limits: What a request may ask for.
+      tool: Called on the service's own thread, for as many waiting questions as there are slots.
+      limits: Limits of a request.
       window_seconds: How long a question that finds the tool idle waits for others.
     """
 
@@ -57,29 +83,33 @@ class ToolService:
         """Whether questions are being answered."""
         return self._batcher.running
 
-    async def answer(self, text: str, language: str | None) -> Findings:
-        """What the tool finds for a question.
+    async def answer(self, asked: ToolRequest) -> Findings:
+        """Returns what the tool finds for a question.
 
         Raises:
-          Refusal: it is not answered, and why.
+          HTTPException: the question is refused; `detail` says why in one sentence.
         """
-        if len(text) > self.limits.question_characters:
-            raise Refusal(413, f"the question has {len(text)} characters: ask in {self.limits.question_characters}")
+        characters = len(asked.question)
+        if characters > self.limits.question_characters:
+            raise HTTPException(
+                413, f"the question has {characters} characters: ask in {self.limits.question_characters}"
+            )
         try:
-            question = await asyncio.to_thread(self.tool.question, text, language)
+            question = await asyncio.to_thread(self.tool.question, asked.question, asked.language)
         except UserError as error:
-            raise Refusal(422, str(error)) from error
-        try:
-            async with asyncio.timeout(self.limits.answer_seconds):
-                [findings] = await self._batcher.ask([question])
-        except TimeoutError as error:
-            raise Refusal(504, f"no answer within {self.limits.answer_seconds} seconds") from error
-        except Overloaded as error:
-            raise Refusal(503, f"{error}: come back later") from error
-        except Exception as error:  # the batcher has logged it
-            reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            raise Refusal(500, f"the question could not be answered: {reason}") from error
+            raise HTTPException(422, str(error)) from error
+        async with refusing("the question could not be answered", self.limits.answer_seconds):
+            [findings] = await self._batcher.ask([question])
         return findings
 
     def _answer_together(self, questions: Sequence[Question], kind: Hashable) -> Sequence[Findings]:
         return self.tool.answer(questions)
+
+
+def tool_endpoint(service: ToolService) -> JsonEndpoint[ToolRequest]:
+    """Returns `POST /search_tool`, which lives as long as the service."""
+
+    async def answer(asked: ToolRequest) -> dict[str, Any]:
+        return findings_json(await service.answer(asked))
+
+    return JsonEndpoint(PATH, ToolRequest, answer, service.limits, service, answer_model=Findings)

@@ -10,7 +10,7 @@ from lcrag.app.commands.serve import USUAL_TOOL_LIMITS, SearchTool, ToolLimits, 
 from lcrag.app.commands.serve.tool import serve_over_stdio, tool_extensions
 from lcrag.episodes import Translator
 from lcrag.errors import UserError
-from lcrag.models.translation_service import USUAL_TRANSLATION_LIMITS, TranslationEndpoint, TranslationLimits
+from lcrag.models.translation_service import USUAL_TRANSLATION_LIMITS, TranslationLimits, translation_endpoint
 from lcrag.retrieval import Collections, NoCollections, SearchableCollections
 from lcrag.retrieval.service import (
     USUAL_LIMITS,
@@ -82,7 +82,9 @@ def serve(
             added, lines = tool_extensions(service, address, local_only=local_only)
             extensions, said = [*extensions, *added], [*said, *lines]
         if translator is not None:
-            extensions.append(TranslationEndpoint(translator, limits=translation_limits, window_seconds=window_seconds))
+            extensions.append(
+                translation_endpoint(translator, limits=translation_limits, window_seconds=window_seconds)
+            )
             said.append(f"translations at {address}/translate")
         application = make_application(
             searched,

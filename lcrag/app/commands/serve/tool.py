@@ -5,7 +5,7 @@ import contextlib
 
 from rich.console import Console
 
-from lcrag.app.commands.serve import SearchTool, ToolEndpoint, ToolService
+from lcrag.app.commands.serve import SearchTool, ToolService, tool_endpoint
 from lcrag.app.composition.components import make_runner, make_sampler
 from lcrag.app.composition.method import Method
 from lcrag.app.runs.stopping import killed_by_sigterm
@@ -62,7 +62,7 @@ def tool_extensions(service: ToolService, address: str, *, local_only: bool) -> 
       address: Of the server.
       local_only: Whether only this machine can reach the server.
     """
-    endpoint, line = ToolEndpoint(service), f"search as a tool at {address}/search_tool"
+    endpoint, line = tool_endpoint(service), f"search as a tool at {address}/search_tool"
     try:
         from lcrag.app.commands.serve.mcp_server import McpEndpoint
     except UserError as missing:
