@@ -1,4 +1,4 @@
-"""The folder of a run: continued, refused, torn, never losing what was written."""
+"""The folder of a run: continued, refused, incomplete lines, and nothing lost of what was written."""
 
 import json
 
@@ -7,17 +7,24 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lcrag.app.runs import is_writer, open_run, read_metrics
-from lcrag.app.runs.metrics import MetricsLog
-from lcrag.app.runs.same_run import first_difference
+from lcrag.app.runs import Journal, MetricsLog, first_difference, is_writer, open_run, read_metrics
 from lcrag.errors import UserError
 
 CONFIG = "# Parameters for train:\ntrain.steps = 3\ntrain.sampler = @Sampler()\nSampler.slots = 4\n"
 ABOUT = {"seed": 0, "command": ["lcrag", "train"]}
 
 
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def steps_of(folder):
     return [record["step"] for record in read_metrics(folder)]
+
+
+def assert_refused(part, path, config=CONFIG, about=ABOUT, **options):
+    with pytest.raises(UserError, match=part), open_run(path, config=config, about=about, **options):
+        pass
 
 
 def test_a_new_run_then_the_same_run(tmp_path):
@@ -34,16 +41,16 @@ def test_a_new_run_then_the_same_run(tmp_path):
 def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
     with open_run(tmp_path / "run", config=CONFIG, about=ABOUT) as run, run.metrics() as log:
         log.write(0, {"loss": 1.0})
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        before = contents(tmp_path)
         monkeypatch.setattr(jax, "process_index", lambda: 1)
-        assert is_writer(), "one process alone is the writer, and JAX's devices are left alone"
+        assert is_writer(), "a single process is the writer, without a look at JAX's devices"
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
         with open_run(run.path, config=CONFIG, about=ABOUT) as other, other.metrics(0) as unwritten:
             unwritten.write(1, {"loss": 0.5})
             other.write_episodes(1, [{"answer": "東京"}])
             other.write_rows([{"answer": "東京"}])
             assert other.checkpoints == run.checkpoints
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert before == contents(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -58,48 +65,35 @@ def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
 def test_another_run_is_refused_and_left_alone(tmp_path, config, about, part):
     with open_run(tmp_path, config=CONFIG, about=ABOUT):
         pass
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(UserError, match=part), open_run(tmp_path, config=config, about=about):
-        pass
-    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = contents(tmp_path)
+    assert_refused(part, tmp_path, config, about)
+    assert before == contents(tmp_path)
 
 
 def test_content_that_must_not_change(tmp_path):
-    about = {**ABOUT, "hashes": {"rows": "a", "policy": "b"}}
-    with open_run(tmp_path, config=CONFIG, about=about, same_hashes=("rows",)):
-        pass
-    other_policy = {**about, "hashes": {"rows": "a", "policy": "c"}}
-    with open_run(tmp_path, config=CONFIG, about=other_policy, same_hashes=("rows",)):
-        pass
-    other_rows = {**about, "hashes": {"rows": "c", "policy": "b"}}
-    with (
-        pytest.raises(UserError, match="the content of its rows is another one than here"),
-        open_run(tmp_path, config=CONFIG, about=other_rows, same_hashes=("rows",)),
-    ):
-        pass
+    for policy in ("b", "c"):
+        about = {**ABOUT, "hashes": {"rows": "a", "policy": policy}}
+        with open_run(tmp_path, config=CONFIG, about=about, same_hashes=("rows",)):
+            pass
+    about["hashes"]["rows"] = "c"
+    assert_refused("the content of its rows differs", tmp_path, about=about, same_hashes=("rows",))
 
 
-def test_a_folder_of_other_files_is_refused(tmp_path):
+def test_folders_that_are_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UserError, match="thesis.tex"), open_run(tmp_path, config=CONFIG, about=ABOUT):
-        pass
-    with pytest.raises(UserError, match="cannot write"), open_run(tmp_path / "thesis.tex", config=CONFIG, about=ABOUT):
-        pass
+    assert_refused("thesis.tex", tmp_path)
+    assert_refused("cannot write", tmp_path / "thesis.tex")
+    with open_run(tmp_path / "run", config=CONFIG, about=ABOUT):
+        assert_refused("another process", tmp_path / "run")  # a lock belongs to an open file, not to a process
+    (tmp_path / "run" / "run.json").unlink()
+    assert_refused("has lost its run.json", tmp_path / "run")
 
 
-def test_two_processes_cannot_share_a_folder(tmp_path):
-    """A lock belongs to an open file, so a second opening stands for a second process."""
-    with (
-        open_run(tmp_path, config=CONFIG, about=ABOUT),
-        pytest.raises(UserError, match="another process"),
-        open_run(tmp_path, config=CONFIG, about=ABOUT),
-    ):
-        pass
-
-
-def test_long_values_compare_by_meaning():
-    wrapped = "train.languages = \\\n    ('en',\n     'fi')\n"
-    assert first_difference(wrapped, "train.languages = ('en', 'fi')\n") is None
+@pytest.mark.parametrize(
+    "other", ["train.languages = \\\n    ('en',\n     'fi')\n", "X = 'fi'\ntrain.languages = ['en', %X]\n"]
+)
+def test_values_compare_by_meaning(other):
+    assert first_difference(other, "train.languages = ('en', 'fi')\n") is None
 
 
 def test_metrics_continue_without_doubles(tmp_path):
@@ -108,6 +102,8 @@ def test_metrics_continue_without_doubles(tmp_path):
             log.write(step, {"reward/total": np.float32(step), "loss/policy": float("nan")})
     with MetricsLog(tmp_path, after_step=2) as log:
         log.write(3, {"reward/total": 30.0})
+        with pytest.raises(ValueError, match="already"):
+            log.write(3, {})
     assert steps_of(tmp_path) == [0, 1, 2, 3]
     assert read_metrics(tmp_path)[1] == {"step": 1, "reward/total": 1.0, "loss/policy": None}
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("reward/total")
@@ -115,12 +111,8 @@ def test_metrics_continue_without_doubles(tmp_path):
 
 
 @pytest.mark.parametrize("torn", ['{"step": 2, "rew', '{"step": 2}garbage\n', '{"step": 2, "x": "\udce2'])
-def test_a_torn_last_line_is_left_out(tmp_path, torn):
-    with MetricsLog(tmp_path) as log:
-        log.write(0, {"x": 1.0})
-        log.write(1, {"x": 2.0})
-    with (tmp_path / "metrics.jsonl").open("ab") as file:
-        file.write(torn.encode("utf-8", "surrogateescape"))
+def test_an_incomplete_last_line_is_left_out(tmp_path, torn):
+    (tmp_path / "metrics.jsonl").write_bytes(('{"step": 0}\n{"step": 1}\n' + torn).encode("utf-8", "surrogateescape"))
     assert steps_of(tmp_path) == [0, 1]
     with MetricsLog(tmp_path, after_step=1) as log:
         log.write(2, {"x": 3.0})
@@ -133,8 +125,21 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
         read_metrics(tmp_path)
 
 
-def test_a_step_is_written_once(tmp_path):
-    with MetricsLog(tmp_path) as log:
-        log.write(4, {})
-        with pytest.raises(ValueError, match="already"):
-            log.write(4, {})
+def test_a_journal_is_continued(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    Journal(path).append([{"a": 1}, {"b": "ä"}])
+    with path.open("a") as file:
+        file.write('{"torn": ')
+    journal = Journal(path)
+    assert journal.rows == [{"a": 1}, {"b": "ä"}]
+    journal.append([{"c": (1, 2)}])
+    assert journal.rows[-1] == {"c": [1, 2]}
+    assert Journal(path).rows == journal.rows
+    assert path.read_text() == '{"a": 1}\n{"b": "ä"}\n{"c": [1, 2]}\n'
+
+
+@pytest.mark.parametrize("line", ["what", "[1]"])
+def test_a_journals_line_that_is_no_object_is_named(tmp_path, line):
+    (tmp_path / "journal.jsonl").write_text(f'{{"a": 1}}\n{line}\n')
+    with pytest.raises(UserError, match="line 2 is not"):
+        Journal(tmp_path / "journal.jsonl")

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: at once, held back, let through; nothing of it outlives the block."""
+"""SIGTERM and Ctrl-C: at once, deferred, let through; handlers are restored after the block."""
 
 import signal
 import threading
@@ -9,32 +9,30 @@ from lcrag.app.runs.stopping import SIGNALS, HeldSignals, Stopped, exit_status, 
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays():
+def handlers_are_restored():
     before = [signal.getsignal(number) for number in SIGNALS]
     yield
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_sigterm_ends_a_block_at_once_as_ctrl_c_does():
-    with pytest.raises(Stopped) as stopped, stopped_by_signals():
-        signal.raise_signal(signal.SIGTERM)
-    assert exit_status(stopped.value) == 143 and str(stopped.value) == "SIGTERM"
-    with pytest.raises(KeyboardInterrupt) as interrupted, stopped_by_signals():
-        signal.raise_signal(signal.SIGINT)
-    assert exit_status(interrupted.value) == 130
+    for number, error, status in ((signal.SIGTERM, Stopped, 143), (signal.SIGINT, KeyboardInterrupt, 130)):
+        with pytest.raises(error) as stopped, stopped_by_signals():
+            signal.raise_signal(number)
+        assert exit_status(stopped.value) == status
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_is_held_back(number):
-    done = []
+def test_a_signal_is_deferred(number):
     with HeldSignals() as held:
         signal.raise_signal(number)
         signal.raise_signal(signal.SIGTERM)
-        done.append(held.number)
-    assert done == [number]
-    with pytest.raises(Stopped) as stopped:
-        held.raise_held()
+        assert held.number == number
+        with pytest.raises(Stopped) as stopped, held.let_through():
+            raise AssertionError("a deferred signal ends the next block before it begins")
     assert exit_status(stopped.value) == 128 + number
+    with pytest.raises(Stopped):
+        held.raise_held()
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -46,19 +44,13 @@ def test_a_signal_is_let_through_where_it_may_be(number):
         with pytest.raises(Stopped), held.let_through():
             signal.raise_signal(number)
             done.append("never")
-        signal.raise_signal(signal.SIGTERM)  # what follows is not disturbed
-    assert done == ["undisturbed"] and held.number == number
-
-
-def test_a_signal_that_was_held_back_ends_the_next_block_before_it_begins():
-    with HeldSignals() as held:
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Stopped), held.let_through():
-            raise AssertionError
+        signal.raise_signal(signal.SIGTERM)  # shutdown is not disturbed
+    assert done == ["undisturbed"]
+    assert held.number == number
 
 
 @pytest.mark.parametrize("first", SIGNALS)
-def test_ctrl_c_behind_another_signal_waits_for_nothing(first):
+def test_ctrl_c_after_another_signal_waits_for_nothing(first):
     with HeldSignals():
         signal.raise_signal(first)
         with pytest.raises(KeyboardInterrupt) as interrupted:
@@ -66,12 +58,13 @@ def test_ctrl_c_behind_another_signal_waits_for_nothing(first):
     assert not isinstance(interrupted.value, Stopped)
 
 
-def test_a_process_that_was_started_to_ignore_a_signal_goes_on_ignoring_it():
+def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with HeldSignals() as held:
             signal.raise_signal(signal.SIGINT)
-        assert not held.number and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert not held.number
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
 

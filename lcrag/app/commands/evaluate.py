@@ -18,8 +18,8 @@ from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method, ProgramOf, episodes_of
 from lcrag.app.display import make_console
 from lcrag.app.runs import is_writer, provenance, writer_does
-from lcrag.app.runs.atomic import write_json, write_json_lines, write_text
-from lcrag.app.runs.same_run import first_difference
+from lcrag.app.runs.files import write_json, write_json_lines, write_text
+from lcrag.app.runs.configuration import first_difference
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Runner

@@ -1,16 +1,16 @@
-"""`lcrag export`: a checkpoint of a run as a Hugging Face folder, which `transformers` opens."""
+"""`lcrag export`: writes a checkpoint of a run as a Hugging Face folder, which `transformers` opens."""
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from rich.console import Console
 
 from lcrag.app.runs.folder import CHECKPOINTS
-from lcrag.app.runs.saving import save_policy
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import Policy, join, split_trainable
+from lcrag.policy import Policy, join, save_hugging_face, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.policy.fingerprint import parameter_fingerprint
 
@@ -27,25 +27,25 @@ def export(
     """Writes the policy of a checkpoint with its tokenizer and chat template; adapters are merged.
 
     Args:
-      output_dir: Where to write; it must not hold anything yet.
-      words: The run's folder and, unless the latest is wanted, the step.
-      policy: What the run started from, as its configuration says.
-      dtype: Of the tensors in the files; None: float32, in which weights are trained, and with adapters that of the
+      output_dir: Folder to write to, missing or empty.
+      words: The run's folder and optionally the step; default: the latest.
+      policy: The policy that the run started from, as its configuration names it.
+      dtype: Of the tensors in the files; None: float32, in which weights are trained, or with adapters the dtype of the
         folder that the run started from.
 
     Raises:
-      UserError: no folder to write to or one that is not empty, no such run or step, or a checkpoint that cannot be
-        read or belongs to other frozen weights.
+      UserError: no empty folder to write to, no such run or step, or a checkpoint that cannot be read or belongs to
+        other frozen weights.
     """
     if output_dir is None:
         raise UserError(f"lcrag export needs a folder to write to: {USAGE}")
     if output_dir.exists() and any(output_dir.iterdir()):
-        raise UserError(f"{output_dir} is not empty: choose another --output_dir, so that nothing in it is lost")
+        raise UserError(f"{output_dir} is not empty: choose another --output_dir")
     run, step = _run_and_step(words)
     learned, frozen = split_trainable(policy.config, policy.params)
     wanted = abstract_state(learned)
     base = parameter_fingerprint(frozen) if frozen else None
-    jax.tree.map(lambda leaf: leaf.delete(), learned)  # one set of parameters has room, two may not
+    jax.tree.map(lambda leaf: leaf.delete(), learned)  # two sets of parameters may not fit
     with Checkpoints(run / CHECKPOINTS, base=base) as checkpoints:
         step = checkpoints.latest_step() if step is None else step
         params = checkpoints.restore_params(wanted, step)
@@ -55,10 +55,24 @@ def export(
 
 def _run_and_step(words: Sequence[str]) -> tuple[pathlib.Path, int | None]:
     if not 1 <= len(words) <= 2:
-        raise UserError(f"lcrag export takes a run's folder and perhaps a step: {USAGE}")
+        raise UserError(f"lcrag export takes a run's folder and optionally a step: {USAGE}")
     run = pathlib.Path(words[0])
     if not (run / CHECKPOINTS).is_dir():
         raise UserError(f"there are no checkpoints in {run}: name the --output_dir of lcrag train or sft")
     if len(words) == 2 and not words[1].isdecimal():
         raise UserError(f"the step {words[1]!r} is not a number: {USAGE}")
     return run, int(words[1]) if len(words) == 2 else None
+
+
+def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
+    """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
+
+    Args:
+      folder: Created if missing.
+      policy: Its configuration and tokenizer.
+      params: All its parameters; adapters are merged.
+      dtype: Of the tensors in the files; None: the policy's `saved_dtype`.
+    """
+    save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
+    if jax.process_index() == 0:
+        policy.tokenizer.save(folder)

@@ -1,21 +1,30 @@
-"""The folder of a run: who made it, how it was configured, what it measured, what was said in it.
+"""The output folder of a run: provenance, configuration, metrics, episodes, journals.
 
-Everything is written atomically or appended and flushed, so that nothing written before is lost.
+Everything is written atomically or appended and flushed, and earlier content is never lost.
+
+Public API: `open_run` and its `RunFolder`; `provenance`; `is_writer` and `writer_does` for several processes;
+`read_metrics`; `Journal` for resumable pipelines; `first_difference` and `read_configured` for recorded configurations;
+`write_text`, `write_json` and `write_json_lines` for files. Signals are handled by `stopping`.
 """
 
-from lcrag.app.runs.folder import RunFolder, open_run
-from lcrag.app.runs.journal import Journal
+from lcrag.app.runs.configuration import first_difference, read_configured
+from lcrag.app.runs.files import Journal, write_json, write_json_lines, write_text
+from lcrag.app.runs.folder import RunFolder, is_writer, open_run, writer_does
 from lcrag.app.runs.metrics import MetricsLog, read_metrics
 from lcrag.app.runs.provenance import provenance
-from lcrag.app.runs.writer import is_writer, writer_does
 
 __all__ = [
     "Journal",
     "MetricsLog",
     "RunFolder",
+    "first_difference",
     "is_writer",
     "open_run",
     "provenance",
+    "read_configured",
     "read_metrics",
+    "write_json",
+    "write_json_lines",
+    "write_text",
     "writer_does",
 ]

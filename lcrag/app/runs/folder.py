@@ -1,39 +1,42 @@
-"""Opens the output folder of a run: a new one, or the same run continued; never another run's."""
+"""Opens the output folder of a run: a new one, or the same run continued; of several processes one writes."""
 
 import contextlib
 import fcntl
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lcrag.app.runs.atomic import write_json, write_json_lines, write_text
+import numpy as np
+
+from lcrag.app.runs.configuration import first_difference
+from lcrag.app.runs.files import write_json, write_json_lines, write_text
 from lcrag.app.runs.metrics import MetricsLog, UnwrittenLog
-from lcrag.app.runs.same_run import first_difference
-from lcrag.app.runs.writer import is_writer, writer_does
 from lcrag.errors import UserError
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
 ROWS = "rows.jsonl"
+MESSAGE_BYTES = 2000  # largest error message that is sent to the other processes
 
 
 class RunFolder:
-    """The folder of one run, open for writing. Made by `open_run`."""
+    """The folder of one run, open for writing; made by `open_run`."""
 
     def __init__(self, path: Path):
         self.path = path
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints go, `<step>/` each."""
+        """Folder of the checkpoints, which are folders `<step>/`."""
         return self.path / CHECKPOINTS
 
     def metrics(self, after_step: int = -1) -> MetricsLog | UnwrittenLog:
-        """The log of numbers, continued after `after_step`: records of later steps are dropped, as these run again."""
+        """Opens the metrics log; records after `after_step` are dropped, as these steps run again."""
         return MetricsLog(self.path, after_step=after_step) if is_writer() else UnwrittenLog()
 
     def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes what is learned of a step's rows, one object a line, for people to check."""
+        """Writes the training rows of fine-tuning for inspection, one object a line."""
         if is_writer():
             write_json_lines(self.path / ROWS, rows)
 
@@ -55,19 +58,19 @@ def open_run(
     may_change: Collection[str] = (),
     same_hashes: Collection[str] = (),
 ) -> Iterator[RunFolder]:
-    """Opens `path` for the run that `config` describes, and holds it until the block ends.
+    """Opens and locks the output folder for the run that `config` describes.
 
-    Of several processes the first one checks, holds and writes; what it refuses ends all of them.
+    Of several processes, the first one checks, locks and writes; if it refuses, all of them raise.
 
     Args:
-      path: The output folder; made if it is missing.
-      config: gin's operative configuration, taken when everything is built. Always take it at the same point.
-      about: What `provenance` returns. When a run is continued its own is kept, and this is added under "continued".
+      path: The output folder; created if missing.
+      config: gin's operative configuration after everything is built, always taken at the same point.
+      about: What `provenance` returns. A continued run keeps its own and adds this one under "continued".
       may_change: Bindings that may differ when a run is continued, e.g. `train.steps`.
       same_hashes: Names of hashes in `about` that may not differ.
 
     Raises:
-      UserError: The folder cannot be written, holds another run or other files, or another process writes to it.
+      UserError: the folder cannot be written, holds another run or other files, or another process writes to it.
     """
     with contextlib.ExitStack() as held:
         writer_does(lambda: _claim(held, path, config, about, may_change, same_hashes))
@@ -87,44 +90,40 @@ def _claim(
         lock = held.enter_context((path / LOCK).open("w"))
     except OSError as error:
         raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
-    _hold(lock, path)
-    continued = _check(path, config, about, may_change, same_hashes)
-    write_json(path / RUN, _about(path, about) if continued else dict(about))
-    write_text(path / CONFIG, config)
-
-
-def _hold(lock: Any, path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise UserError(f"another process is writing to {path}; wait for it or choose another --output_dir") from error
+    record = dict(about)
+    if (path / CONFIG).exists():
+        first = _read_about(path)
+        _check_same_run(path, config, first, about, may_change, same_hashes)
+        record = {**first, "continued": [*first.get("continued", []), record]}
+    else:
+        others = [item.name for item in path.iterdir() if item.name not in (LOCK, RUN) and item.suffix != ".tmp"]
+        if others:
+            raise UserError(f"{path} holds {min(others)} but no run to continue; choose another --output_dir")
+    write_json(path / RUN, record)
+    write_text(path / CONFIG, config)
 
 
-def _check(
-    path: Path, config: str, about: Mapping[str, Any], may_change: Collection[str], same_hashes: Collection[str]
-) -> bool:
-    """Whether the folder holds this very run already."""
-    if not (path / CONFIG).exists():
-        strangers = [item.name for item in path.iterdir() if item.name not in (LOCK, RUN) and item.suffix != ".tmp"]
-        if strangers:
-            raise UserError(f"{path} holds {min(strangers)} but no run to continue; choose another --output_dir")
-        return False
+def _check_same_run(
+    path: Path,
+    config: str,
+    there: Mapping[str, Any],
+    here: Mapping[str, Any],
+    may_change: Collection[str],
+    same_hashes: Collection[str],
+) -> None:
     difference = first_difference((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
-    difference = difference or _different_seed(path, about) or _different_hash(path, about, same_hashes)
+    if not difference and there.get("seed") != here.get("seed"):
+        difference = f"the seed is {there.get('seed')} there and {here.get('seed')} here"
+    if not difference:
+        hashes = there.get("hashes", {}), here.get("hashes", {})
+        changed = [name for name in same_hashes if hashes[0].get(name) != hashes[1].get(name)]
+        difference = f"the content of its {changed[0]} differs" if changed else None
     if difference:
         raise UserError(f"{path} holds another run: {difference}; choose another --output_dir, or set it back")
-    return True
-
-
-def _different_seed(path: Path, about: Mapping[str, Any]) -> str | None:
-    there, here = _read_about(path).get("seed"), about.get("seed")
-    return None if there == here else f"the seed is {there} there and {here} here"
-
-
-def _different_hash(path: Path, about: Mapping[str, Any], names: Collection[str]) -> str | None:
-    there, here = _read_about(path).get("hashes", {}), about.get("hashes", {})
-    changed = [name for name in names if there.get(name) != here.get(name)]
-    return f"the content of its {changed[0]} is another one than here" if changed else None
 
 
 def _read_about(path: Path) -> dict[str, Any]:
@@ -133,9 +132,45 @@ def _read_about(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path} has lost its {RUN}; choose another --output_dir") from None
     except ValueError as error:
-        raise UserError(f"{path / RUN} is not JSON ({error}); mend it or choose another --output_dir") from error
+        raise UserError(f"{path / RUN} is not JSON ({error}); correct it or choose another --output_dir") from error
 
 
-def _about(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    first = _read_about(path)
-    return {**first, "continued": [*first.get("continued", []), dict(about)]}
+def is_writer() -> bool:
+    """Returns whether this process writes to the run's folder: the first of JAX's distributed runtime, or the only one.
+
+    Checkpoints are written by all processes, each the part on its own devices; so is a saved policy, which the first
+    one completes.
+    """
+    jax = sys.modules.get("jax")  # not imported here, which takes seconds, as does asking for the process index
+    return jax is None or not jax.distributed.is_initialized() or jax.process_index() == 0
+
+
+def writer_does(work: Callable[[], None]) -> None:
+    """Runs `work` in the writer while the other processes wait; all processes call this at the same point.
+
+    Raises:
+      UserError: the writer raised one; every process raises it, and none waits for a process that has ended.
+      Exception: the writer failed otherwise, which the other processes raise as a UserError.
+    """
+    failure: Exception | None = None
+    if is_writer():
+        try:
+            work()
+        except Exception as error:
+            failure = error
+    message = _broadcast("" if failure is None else str(failure) or type(failure).__name__)
+    if failure is not None:
+        raise failure
+    if message:
+        raise UserError(message)
+
+
+def _broadcast(message: str) -> str:
+    """The first process's message, in every process."""
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
+        return message
+    from jax.experimental import multihost_utils
+
+    encoded = np.frombuffer(message.encode()[:MESSAGE_BYTES].ljust(MESSAGE_BYTES, b"\0"), np.uint8)
+    return multihost_utils.broadcast_one_to_all(encoded).tobytes().rstrip(b"\0").decode(errors="ignore")

@@ -1,45 +1,53 @@
-"""The numbers of a run, one JSON object a step, and the same as TensorBoard events beside it."""
+"""The metrics of a run: one JSON object a step, and the same as TensorBoard events."""
 
 import contextlib
 import json
+import os
+import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from lcrag.app.runs.atomic import json_line, write_text
-from lcrag.app.runs.events import EventFile
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from lcrag.app.runs.files import json_line, write_text
 from lcrag.errors import UserError
 
 METRICS = "metrics.jsonl"
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every whole record of a run's `metrics.jsonl`, oldest first; a torn last line is left out.
+    """Returns the complete records of a run's `metrics.jsonl`, oldest first, without an incomplete last line.
 
     Raises:
-      UserError: A line before the last cannot be read.
+      UserError: a line before the last cannot be read.
     """
     path = folder / METRICS
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     records = []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline was cut short
+    for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is incomplete
         try:
             records.append(json.loads(line))
         except ValueError as error:
             if number == len(lines) - 1:
                 continue
-            raise UserError(f"{path}:{number} is not JSON; remove that line to go on") from error
+            raise UserError(f"{path}:{number} is not JSON; remove that line to continue") from error
     return records
 
 
-class MetricsLog:
-    """Appends one record a step; each is on disk before `write` returns."""
+class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
+    """Appends one record a step; each is on disk before `write` returns.
+
+    Args:
+      folder: Folder of the run.
+      after_step: Earlier records up to and including this step are kept.
+    """
 
     def __init__(self, folder: Path, *, after_step: int = -1):
-        """Opens the log of `folder`, keeping the records up to and including `after_step`."""
         kept = [record for record in read_metrics(folder) if record["step"] <= after_step]
         write_text(folder / METRICS, "".join(map(json_line, kept)))
         self._file = (folder / METRICS).open("a", encoding="utf-8")
@@ -47,42 +55,58 @@ class MetricsLog:
         self._last_step = kept[-1]["step"] if kept else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Appends the record of a step, `{"step": step, name: number, ...}`; a number that is not finite is null.
+        """Appends the record of a step, `{"step": step, name: number, ...}`; non-finite numbers become null.
 
         Raises:
-          ValueError: The step is not later than the last one.
+          ValueError: the step is not later than the last one.
         """
         if step <= self._last_step:
             raise ValueError(f"step {step} is already written; the last one is {self._last_step}")
-        self._file.write(json_line({"step": step, **{name: _number(value) for name, value in values.items()}}))
+        numbers = {name: value if isinstance(value, int) else float(value) for name, value in values.items()}
+        self._file.write(json_line({"step": step, **numbers}))
         self._file.flush()
-        self._events.write(step, {name: float(value) for name, value in values.items()})
+        self._events.write(step, {name: float(value) for name, value in numbers.items()})
         self._last_step = step
 
-    def close(self) -> None:
-        """Closes both files."""
+    def __exit__(self, *exception: object) -> None:
         self._file.close()
         self._events.close()
 
-    def __enter__(self) -> "MetricsLog":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
 
 class UnwrittenLog(contextlib.AbstractContextManager["UnwrittenLog"]):
-    """The log of a process that leaves the writing to another one."""
+    """The log of a process that does not write."""
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes nothing."""
 
-    def close(self) -> None:
-        """Closes nothing."""
-
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        pass
 
 
-def _number(value: Any) -> int | float:
-    return value if isinstance(value, int) else float(value)
+class EventFile:
+    """A TensorBoard event file of scalars, written without TensorFlow (which takes seconds to import).
+
+    TensorBoard reads all event files of a folder as one run; a new one withdraws what older files hold of `first_step`
+    and later steps.
+    """
+
+    def __init__(self, folder: Path, *, first_step: int = 0):
+        name = f"events.out.tfevents.{time.time_ns() // 1000}.{socket.gethostname()}.{os.getpid()}"
+        self._writer = RecordWriter((folder / name).open("wb"))
+        self._add(event_pb2.Event(file_version="brain.Event:2"))
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(event_pb2.Event(session_log=start, step=first_step))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes the scalars of a step."""
+        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._add(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=scalars)))
+
+    def _add(self, event: event_pb2.Event) -> None:
+        event.wall_time = time.time()
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()

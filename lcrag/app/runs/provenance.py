@@ -1,12 +1,13 @@
-"""What a result depends on beside its configuration: code, packages, devices, command."""
+"""What a result depends on in addition to its configuration: code, packages, devices, command."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +16,32 @@ PACKAGES = ("lcrag", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nump
 
 
 def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The content of `run.json`.
+    """Returns the content of `run.json`.
 
     Args:
       seed: The run's seed.
       hashes: Content hash of each data set and index by name.
     """
+    import jax  # here, because run folders are also read without JAX
+
+    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": ["lcrag", *sys.argv[1:]],
         "seed": seed,
-        "commit": git_commit(Path(__file__).parent),
+        "commit": _git_commit(Path(__file__).parent),
         "python": platform.python_version(),
-        "packages": package_versions(),
-        "devices": devices(),
-        "processor_count": _processor_count(),
+        "packages": dict(_package_versions()),
+        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
+        "processor_count": len(affinity(0)) if affinity else os.cpu_count() or 1,
         "hashes": dict(hashes or {}),
     }
 
 
-def git_commit(folder: Path) -> str | None:
-    """The commit that `folder` is at, with `+changes` when tracked files differ; None outside a repository."""
+def _git_commit(folder: Path) -> str | None:
+    """The commit of a folder, with `+changes` if tracked files differ; None outside a repository."""
     commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    return f"{commit}+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
+    return f"{commit}+changes" if commit and _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
 
 
 def _git(folder: Path, *words: str) -> str | None:
@@ -50,23 +52,7 @@ def _git(folder: Path, *words: str) -> str | None:
     return answer.stdout.strip()
 
 
-def package_versions() -> dict[str, str]:
-    """Version of each package that results depend on, if installed."""
-    versions = {}
+def _package_versions() -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def devices() -> list[str]:
-    """Kind of every device of the run, as JAX names it."""
-    import jax  # the run folder itself is read without JAX
-
-    return [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()]
-
-
-def _processor_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)

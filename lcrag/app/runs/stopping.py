@@ -1,4 +1,4 @@
-"""What SIGTERM (of schedulers and preempted machines) and Ctrl-C do: end a command at once, or where it says it can."""
+"""Handling of SIGTERM (schedulers, preemption) and Ctrl-C: end a command at once, or at a point it allows."""
 
 import contextlib
 import signal
@@ -22,13 +22,13 @@ class Stopped(KeyboardInterrupt):
 
 
 def exit_status(interruption: KeyboardInterrupt) -> int:
-    """What shells expect of a command that a signal ended: 130 after Ctrl-C, 143 after SIGTERM."""
+    """Returns the exit status that shells expect after a signal: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + (interruption.number if isinstance(interruption, Stopped) else signal.SIGINT)
 
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Lets SIGTERM raise `Stopped` while the block runs, as Ctrl-C raises KeyboardInterrupt by itself."""
+    """Makes SIGTERM raise `Stopped` within the block, as Ctrl-C raises KeyboardInterrupt by default."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
@@ -39,8 +39,10 @@ def stopped_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_by_sigterm() -> Iterator[None]:
-    """Lets SIGTERM end the process at once while the block runs, without Python: for blocks that leave threads behind
-    which wait for input, and which the end of Python would wait for."""
+    """Makes SIGTERM end the process at once within the block, without Python's shutdown.
+
+    For blocks with threads that wait for input, which Python's shutdown would wait for.
+    """
     with _handled(signal.SIG_DFL, (signal.SIGTERM,)):
         yield
 
@@ -49,13 +51,13 @@ def killed_by_sigterm() -> Iterator[None]:
 def _handled(
     handler: Callable[[int, FrameType | None], None] | signal.Handlers, numbers: Sequence[int] = SIGNALS
 ) -> Iterator[None]:
-    """Handles the signals while the block runs, but for those that the process was started to ignore (`nohup`, `&`).
+    """Handles the signals within the block, except those that the process was started to ignore (`nohup`, `&`).
 
-    Only a main thread can: in any other the block runs without.
+    Python handles signals in the main thread only: in other threads the block runs without the handler.
     """
     before = {number: signal.getsignal(number) for number in numbers}
-    mine = threading.current_thread() is threading.main_thread()
-    changed = {number: old for number, old in before.items() if mine and old not in (signal.SIG_IGN, None)}
+    main = threading.current_thread() is threading.main_thread()
+    changed = {number: old for number, old in before.items() if main and old not in (signal.SIG_IGN, None)}
     try:
         for number in changed:
             signal.signal(number, handler)
@@ -66,18 +68,14 @@ def _handled(
 
 
 class HeldSignals:
-    """Holds the signals back while its block runs; a Ctrl-C behind another signal ends the command at once.
+    """Defers signals within its block; a Ctrl-C after another signal ends the command at once.
 
     Attributes:
-      number: The first signal that came, or what another process was told; 0: none did.
+      number: The first signal that came here or, by `came`, to another process; 0: none.
     """
 
     def __init__(self) -> None:
-        self._number, self._let_through, self._handled = 0, False, contextlib.ExitStack()
-
-    @property
-    def number(self) -> int:
-        return self._number
+        self.number, self._let_through, self._handled = 0, False, contextlib.ExitStack()
 
     def __enter__(self) -> "HeldSignals":
         self._handled.enter_context(_handled(self._signalled))
@@ -87,33 +85,33 @@ class HeldSignals:
         self._handled.close()
 
     def came(self, number: int) -> None:
-        """Holds the signal that all of several processes end by, which may have come to another one."""
-        self._number = number
+        """Records a signal that all processes end by, whichever of them received it."""
+        self.number = number
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        impatient = bool(self._number) and number == signal.SIGINT
-        self._number = self._number or number
+        impatient = bool(self.number) and number == signal.SIGINT
+        self.number = self.number or number
         if impatient:
             raise KeyboardInterrupt
         if self._let_through:
             self.raise_held()
 
     def raise_held(self) -> None:
-        """Raises what came, if anything did.
+        """Raises the deferred signal, if any.
 
         Raises:
-          Stopped: it did.
+          Stopped: a signal came.
         """
-        if self._number:
-            self._let_through = False  # what follows is the end, which is not to be interrupted
-            raise Stopped(self._number)
+        if self.number:
+            self._let_through = False  # shutdown must not be interrupted
+            raise Stopped(self.number)
 
     @contextlib.contextmanager
     def let_through(self) -> Iterator[None]:
-        """Lets a signal, one that was held back too, end the block wherever it is.
+        """Lets a signal, also one deferred before, end the block at any point.
 
         Raises:
-          Stopped: one came.
+          Stopped: a signal came.
         """
         self._let_through = True
         try:

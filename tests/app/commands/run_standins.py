@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from lcrag.app.commands.evaluate import answers_path
-from lcrag.app.runs.atomic import write_json_lines
+from lcrag.app.runs.files import write_json_lines
 from lcrag.evaluation import Answered, Row, write_rows
 
 LANGUAGES, SEEN = ("en", "fi", "de"), ("en", "fi")

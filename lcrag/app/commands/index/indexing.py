@@ -18,10 +18,10 @@ from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.datasets import counted_bad_rows
 from lcrag.app.display import hours_and_minutes, make_console
 from lcrag.app.runs import provenance
-from lcrag.app.runs.atomic import plain
+from lcrag.app.runs.files import plain
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.plan import Plan, fingerprint_of, make_plan
-from lcrag.data.corpora.progress import Progress
+from lcrag.data.corpora.local import Progress
 from lcrag.data.corpora.source import Kind, find_source
 from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows
@@ -29,7 +29,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Row
 from lcrag.retrieval import Encoder, load_collections
 from lcrag.retrieval.building import build_from_shards, is_language_code, keep_encoder
-from lcrag.retrieval.collection import ENCODER, META, CollectionMeta, read_meta
+from lcrag.retrieval.collections import ENCODER, META, CollectionMeta, read_meta
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.shards import Shards, open_shards, remove_shards
 

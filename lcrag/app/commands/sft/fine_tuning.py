@@ -19,13 +19,13 @@ from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.composition.sft_rows import RowContext, RowSource, rows_fingerprint, spans_of
 from lcrag.app.display import make_console, training_display
 from lcrag.app.runs import open_run, provenance
-from lcrag.app.runs.saving import save_policy
+from lcrag.app.commands.export import save_policy
 from lcrag.data.batches import rows_of_step
 from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.learning import Layout, Optimizer, Supervised, Trajectory
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.learning.supervised import SupervisedLearner
+from lcrag.learning.learners import SupervisedLearner
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.sampling import Sampler

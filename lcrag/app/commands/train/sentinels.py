@@ -14,7 +14,7 @@ from rich.console import Console
 from lcrag.app.composition.method import Scored
 from lcrag.app.display import print_episode
 from lcrag.app.runs import is_writer, read_metrics
-from lcrag.app.runs.atomic import write_text
+from lcrag.app.runs.files import write_text
 from lcrag.errors import UserError
 from lcrag.evaluation import collapse
 

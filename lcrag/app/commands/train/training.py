@@ -27,15 +27,15 @@ from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method, ProgramOf, Scored
 from lcrag.app.display import TrainingDisplay, make_console, training_display
 from lcrag.app.runs import RunFolder, open_run, provenance
-from lcrag.app.runs.saving import save_policy
+from lcrag.app.commands.export import save_policy
 from lcrag.data.batches import Coupled, groups_of_step
 from lcrag.data.questions import Question
-from lcrag.data.shares import share_of
+from lcrag.data.batches import share_of
 from lcrag.episodes import Runner, episode_json
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.learning.learner import Learner
+from lcrag.learning.learners import Learner
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.sampling import Sampler

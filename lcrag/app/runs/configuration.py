@@ -1,0 +1,57 @@
+"""Reads and compares the operative configurations that runs have written."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from lcrag.app.composition.gin_files import Binding, Macro, Reference, read_bindings
+
+
+def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = lambda value: value) -> dict[str, Any]:
+    """`scope/Name.parameter` -> value of every binding, macros replaced by their values and lists by tuples."""
+    bindings = [each for each in read_bindings([config], place) if isinstance(each, Binding)]
+    macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
+
+    def resolved(value: Any) -> Any:
+        match value:
+            case Macro() if value.name in macros:
+                return resolved(macros[value.name])
+            case Reference():
+                return of_reference(value)
+            case dict():
+                return {resolved(key): resolved(item) for key, item in value.items()}
+            case list() | tuple():
+                return tuple(map(resolved, value))
+        return value
+
+    return {binding.key: resolved(binding.value) for binding in bindings if binding.parameter}
+
+
+@functools.lru_cache(maxsize=256)
+def read_configured(path: Path) -> Mapping[str, Any]:
+    """Reads every binding of a `config.gin`: `scope/Name.parameter` -> value.
+
+    A reference to a configurable is returned as its name in words ("native collection").
+
+    Raises:
+      UserError: a statement cannot be read.
+    """
+    text = path.read_text(encoding="utf-8")
+    return _values(text, str(path), lambda reference: reference.name.rpartition("/")[2].replace("_", " "))
+
+
+def first_difference(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:
+    """Returns a clause that names the first binding in which two configurations differ; None if there is none.
+
+    Args:
+      there: Operative configuration of the run in the folder.
+      here: Operative configuration of the run that wants to continue.
+      may_change: Bindings that a continued run may change, e.g. `train.steps`.
+      only_shared: Compares only bindings that both set, for configurations of different commands.
+    """
+    old, new = ({key: repr(value) for key, value in _values(config, "config.gin").items()} for config in (there, here))
+    for key in sorted(old.keys() & new.keys() if only_shared else old.keys() | new.keys()):
+        if key not in may_change and old.get(key) != new.get(key):
+            return f"{key} is {old.get(key, 'not set')} there and {new.get(key, 'not set')} here"
+    return None
