@@ -11,7 +11,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
-from lcrag.methods.baselines.direct import direct_inference
+from lcrag.methods.baselines import direct_inference
 from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.rag import rag
 from lcrag.methods.lcrl.program import hierarchical_search

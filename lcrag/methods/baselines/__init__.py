@@ -1,15 +1,36 @@
-"""The baselines that methods are compared with (LcRL, appendix A.3; R-Search, section 4.1), each an episode program.
+"""The baselines of LcRL (appendix A.3) and R-Search (section 4.1), each an episode program.
 
-Public: the programs. SFT is `rag` of a fine-tuned policy; mSearch-R1 is `hierarchical_search` under another reward.
+Commands and results: `docs/baselines.md`.
+
+| baseline | here |
+|---|---|
+| direct inference | `direct_inference` |
+| RAG (Lewis et al., 2020), and SFT: RAG by a fine-tuned policy | `rag` |
+| IRCoT (Trivedi et al., 2023) | `ircot` |
+| Iter-Retgen (Shao et al., 2023) | `iter_retgen` |
+| FLARE (Jiang et al., 2023) | `flare` |
+| SuRe (Kim et al., 2024) | `sure` |
+| Adaptive-RAG (Jeong et al., 2024) | `adaptive_rag` |
+| Search-o1 (Li et al., 2025) | `search_o1` |
+| D-RAG (Ranaldi et al., 2025) | `d_rag` |
+| Search-R1 (Jin et al., 2025) | `search_r1` |
+| mSearch-R1 | `lcrag.methods.lcrl.hierarchical_search` under another reward |
+
+All prompts are in `prompts`. Arguments that the programs share:
+
+  question: The question.
+  collections: Languages of the collection set.
+  passages: Passages of each searched language, for each search.
+  route: The languages that search number b goes to.
+  wording: "full" for models that follow instructions, "atlas" for the built-in tiny one; any other is a `UserError`.
+  observation_tokens: At most this many tokens for the passages in a prompt.
 """
 
 from lcrag.methods.baselines.adaptive_rag import adaptive_rag
 from lcrag.methods.baselines.d_rag import d_rag
-from lcrag.methods.baselines.direct import direct_inference
 from lcrag.methods.baselines.flare import flare
 from lcrag.methods.baselines.ircot import ircot
-from lcrag.methods.baselines.iter_retgen import iter_retgen
-from lcrag.methods.baselines.rag import rag
+from lcrag.methods.baselines.rag import direct_inference, iter_retgen, rag
 from lcrag.methods.baselines.search_o1 import search_o1
 from lcrag.methods.baselines.search_r1 import search_r1
 from lcrag.methods.baselines.sure import sure

@@ -1,4 +1,4 @@
-"""Adaptive-RAG: how complex a question is decides whether it is searched for not at all, once, or step by step."""
+"""Adaptive-RAG: a question's complexity decides whether to search not at all, once, or step by step."""
 
 import dataclasses
 import re
@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 from lcrag.data.questions import Question
 from lcrag.episodes.requests import Complete, Program
 from lcrag.episodes.tags import Answer, SearchAction, parse_action
-from lcrag.methods.baselines.direct import direct_inference
+from lcrag.errors import choose
 from lcrag.methods.baselines.ircot import ircot
-from lcrag.methods.baselines.prompts import COMPLEXITY, worded
-from lcrag.methods.baselines.rag import rag
+from lcrag.methods.baselines.prompts import COMPLEXITY
+from lcrag.methods.baselines.rag import direct_inference, rag
 
 Complexity: TypeAlias = Literal["none", "single", "multiple"]
 _LABELS: dict[str, Complexity] = {"A": "none", "B": "single", "C": "multiple"}
@@ -34,17 +34,15 @@ def adaptive_rag(
     """Chooses among direct inference, RAG and IRCoT by the question's complexity (Jeong et al., 2024, section 3).
 
     The paper trains a small classifier; here a model is asked, greedily and in a fresh context: the policy, or another
-    that was trained for it. What it chose is `extra["complexity"]`; where it names no class, which counts as an invalid
-    action, the question is taken for a complex one.
+    model that was trained for it. Its choice is `extra["complexity"]`. If it names no class, that is an invalid action
+    and the question counts as complex.
 
     Args:
-      question: What is asked.
-      collections: Languages of the collection set.
+      question, collections, wording: See `lcrag.methods.baselines`.
       programs: The program of each class.
-      classifier: Name of the model that classifies, one of the runner's other models; None: the policy.
-      wording: "full" or "atlas".
+      classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
     """
-    step = worded(COMPLEXITY, wording)
+    step = choose(COMPLEXITY, wording, "wording")
     completion = yield Complete(prompt=step.text(question), stop=step.stop, temperature=0.0, model=classifier)
     complexity = complexity_in(step.opened + completion.text)
     outcome = yield from programs[complexity or "multiple"](question, collections)
@@ -56,15 +54,15 @@ def adaptive_rag(
 
 
 def complexity_in(text: str) -> Complexity | None:
-    """The class that a text names, None if it names none.
+    """Returns the class that a text names, or None.
 
-    A policy that does not classify shows it: one that searches at once needs one search, one that answers none.
+    A policy that does not classify reveals it: if it searches at once it needs one search, if it answers none.
     """
     match parse_action(text):
         case SearchAction():
             return "single"
-        case Answer(said):
-            label = _LABEL.search(said)
+        case Answer(answer):
+            label = _LABEL.search(answer)
             return _LABELS[label[0]] if label else "none"
     label = _LABEL.fullmatch(text.strip().rstrip("."))
     return _LABELS[label[0]] if label else None

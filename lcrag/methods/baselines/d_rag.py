@@ -1,4 +1,4 @@
-"""D-RAG: passages in many languages become arguments, and the arguments are weighed."""
+"""D-RAG: an argument from each language's passages, then an answer that weighs them."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, all_at_once
-from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, worded
-from lcrag.methods.baselines.steps import answer_from, titles_of
+from lcrag.errors import choose
+from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, answer_from, titles_of
 
 
 def d_rag(
@@ -22,20 +22,12 @@ def d_rag(
 ) -> Program:
     """Dialectic argumentation over multilingual passages (Ranaldi et al., 2025b, section 3).
 
-    Extraction and explanation: for each language that found something, a fresh context argues from its passages, all
-    at once. Dialectic and answer: in the episode's own context the policy compares the arguments, resolves their
-    conflicts, and answers. The paper writes all four parts in one prompt; apart, each argument is made without
-    knowledge of the others.
-
-    Args:
-      question: What is asked.
-      collections: Languages of the collection set.
-      passages: Passages of each searched language.
-      route: Which collections are searched.
-      wording: "full" or "atlas".
-      observation_tokens: At most this many tokens for the passages of an argument, and for all arguments together.
+    Extraction and explanation: for each language that found something, a fresh context argues from its passages; these
+    run in parallel. Dialectic and answer: in the episode's own context the policy compares the arguments, resolves
+    their conflicts, and answers. The paper writes all four parts in one prompt, where each argument knows the others.
+    `observation_tokens` limits the passages of each argument, and the arguments together.
     """
-    argue, weigh = worded(D_RAG_ARGUMENT, wording), worded(D_RAG_ANSWER, wording)
+    argue, weigh = (choose(step, wording, "wording") for step in (D_RAG_ARGUMENT, D_RAG_ANSWER))
     languages = route(1, question.language, collections)
     found = yield Retrieve((question.text,), languages, passages)
     hits = {} if isinstance(found, RetrievalFailure) else dict(zip(languages, found[0], strict=True))

@@ -1,4 +1,4 @@
-"""FLARE: a sentence that the policy is not sure of is searched for, and written again."""
+"""FLARE: a sentence with an improbable token becomes a query and is written again."""
 
 import math
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Completion, FittedText, Found, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import SearchAction, parse_action
+from lcrag.errors import choose
 from lcrag.methods.baselines.ircot import next_query
-from lcrag.methods.baselines.prompts import FLARE_ANSWER, FLARE_SENTENCE, worded
-from lcrag.methods.baselines.steps import answer_from
+from lcrag.methods.baselines.prompts import FLARE_ANSWER, FLARE_SENTENCE, answer_from
 
 
 def flare(
@@ -27,24 +27,18 @@ def flare(
 ) -> Program:
     """Forward-looking active retrieval, the direct kind with masked queries (Jiang et al., 2023, section 3.2).
 
-    A next sentence is written without passages. Where one of its tokens is less probable than `least_probability`
-    (the paper's theta), it becomes a query, without its tokens below `masked_below` (beta), and is written again with
-    what is found in front; the passages of earlier sentences are gone. Sentences are written in fresh contexts until
-    one gives the answer, which the policy then repeats in the episode's own context. Probabilities are those at the
-    sampling temperature.
+    Each sentence is first written without passages. If one of its tokens is less probable than `least_probability`, the
+    sentence without its tokens below `masked_below` becomes a query, and it is written again after the passages found;
+    those of earlier sentences are dropped. Sentences are written in fresh contexts until one gives the answer, which
+    the policy then repeats in the episode's own context. Probabilities are those at the sampling temperature.
 
     Args:
-      question: What is asked.
-      collections: Languages of the collection set.
-      least_probability: theta: 0 never searches, 1 for nearly every sentence.
-      masked_below: beta: 0 masks nothing.
-      sentences: Most sentences.
-      passages: Passages of each searched language (the paper: 2).
-      route: Which collections search number b goes to.
-      wording: "full" or "atlas".
-      observation_tokens: At most this many tokens for the passages of a prompt.
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
+      least_probability: The paper's theta: 0 never searches, 1 for nearly every sentence.
+      masked_below: The paper's beta: 0 masks nothing.
+      sentences: Maximum number of sentences.
     """
-    write, conclude = worded(FLARE_SENTENCE, wording), worded(FLARE_ANSWER, wording)
+    write, conclude = (choose(step, wording, "wording") for step in (FLARE_SENTENCE, FLARE_ANSWER))
     written: list[str] = []
     found: Found | RetrievalFailure | None = None
     searches, concluded = 0, False
@@ -69,9 +63,9 @@ def flare(
 
 
 def uncertain_query(ahead: Completion, least_probability: float, masked_below: float) -> str | None:
-    """What a sentence that was written ahead searches for; None if the policy is sure of it.
+    """Returns the query of a sentence written ahead; None if all its tokens are probable.
 
-    A policy that asks for a search gets its query as it is; one that writes nothing is sure of nothing.
+    If the policy asks for a search, its own query is used. An empty sentence is uncertain.
     """
     action = parse_action(ahead.text)
     if isinstance(action, SearchAction):
@@ -83,7 +77,7 @@ def uncertain_query(ahead: Completion, least_probability: float, masked_below: f
 
 
 def sentence_tokens(ahead: Completion) -> list[tuple[str, float]]:
-    """(text, probability) of the tokens of a completion's first sentence; white space is no part of it."""
+    """Returns (text, probability) of the tokens of a completion's first sentence, without surrounding white space."""
     sentence, _ = next_query(ahead.text)
     start = ahead.text.find(sentence)
     tokens, place = [], 0

@@ -8,8 +8,8 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Found, FoundPassage, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import ANSWER, SearchAction, opening, parse_action
-from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, worded
-from lcrag.methods.baselines.steps import answer_from
+from lcrag.errors import choose
+from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, answer_from
 
 
 def ircot(
@@ -26,19 +26,15 @@ def ircot(
     """Interleaves retrieval with a chain of thought (Trivedi et al., 2023, section 3).
 
     The question is the first query, each new sentence of the chain the next one. Every sentence is written in a fresh
-    context that begins with all passages found so far; so is the answer, in the episode's own context.
+    context that begins with all passages found so far. The answer is written after the same passages, in the episode's
+    own context.
 
     Args:
-      question: What is asked.
-      collections: Languages of the collection set.
-      steps: Most searches (the paper: 8).
-      passages: Passages of each searched language that a search adds.
-      most_passages: Most passages that are kept (the paper: 15).
-      route: Which collections search number b goes to.
-      wording: "full" or "atlas".
-      observation_tokens: At most this many tokens for the passages of a prompt.
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
+      steps: Maximum number of searches (the paper: 8).
+      most_passages: Maximum number of passages kept (the paper: 15).
     """
-    think, read = worded(IRCOT_THOUGHT, wording), worded(RAG, wording)
+    think, read = (choose(step, wording, "wording") for step in (IRCOT_THOUGHT, RAG))
     seen: list[list[list[FoundPassage]]] = []
     thoughts: list[str] = []
     query, concluded = question.text, False
@@ -59,7 +55,7 @@ def ircot(
 def gathered(
     seen: Sequence[Sequence[Sequence[FoundPassage]]], found: Found | RetrievalFailure, most: int
 ) -> list[list[list[FoundPassage]]]:
-    """All passages so far, each once and at most `most`; those found first stay."""
+    """Returns all passages so far without duplicates; of more than `most`, those found first."""
     searches = [*seen, *([] if isinstance(found, RetrievalFailure) else found)]
     known: set[tuple[str, str]] = set()
     kept: list[list[list[FoundPassage]]] = []
@@ -78,9 +74,10 @@ _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[。！？؟۔।]|\n|$)", re.DOTAL
 
 
 def next_query(text: str) -> tuple[str, bool]:
-    """What a thought searches for, and whether it concludes the chain: it gives the answer, or says nothing.
+    """Returns the query of a thought, and whether the thought concludes the chain.
 
-    The thought is the first sentence of the text; a policy that can only search searches for what it wrote.
+    The query is the first sentence of the text, or that of a search which the policy writes. A sentence that opens an
+    answer, and an empty one, conclude the chain.
     """
     action = parse_action(text)
     if isinstance(action, SearchAction):

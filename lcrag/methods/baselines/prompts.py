@@ -1,45 +1,124 @@
-"""The prompts of the baselines, in full for models that follow instructions and in short for the atlas's tiny one.
+"""What baselines ask a model: one prompt each step, and how the text it writes is read.
 
-They are our own words for what the papers' prompts ask, with the tags and the answer format of LcRL's prompt, so that
-methods differ in what they do and not in how an answer is read.
+Every step has two wordings: "full" for models that follow instructions, "atlas" for the built-in tiny one. The prompts
+are our own words for what the papers' prompts ask, with the tags and the answer format of LcRL's prompt: methods differ
+in what they do and not in how an answer is read.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Generator
+from typing import Any
 
-from lcrag.episodes.tags import ANSWER, INFORMATION, SEARCH, closing, opening
-from lcrag.errors import UserError
-from lcrag.methods.baselines.steps import Step
+from lcrag.data.languages import language_of
+from lcrag.data.questions import Question
+from lcrag.episodes.observation import Framed, Information
+from lcrag.episodes.prompts import answer_language
+from lcrag.episodes.requests import FittedText, Found, Generate, Observe, Outcome, RetrievalFailure
+from lcrag.episodes.tags import ANSWER, INFORMATION, SEARCH, answer_in, closing, neutralise, opening
 
-_ANSWER = (
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One request to a model.
+
+    Attributes:
+      before: The prompt up to the passages; all of it if there are none. Filled in: {question}, {wanted} (the answer's
+        language in English), {example} (an answer in it), and the step's own values.
+      after: The prompt after the passages.
+      tag: The tag around the text that the model is asked for.
+      stop: Strings that end the model's text.
+      opened: Beginning of the model's text that the prompt already contains.
+      style: Name of the passage style.
+      shown: How the text is shown to a later step: {text}, and the step's own values.
+    """
+
+    before: str
+    after: str = ""
+    tag: str = ANSWER
+    stop: tuple[str, ...] = (closing(ANSWER),)
+    opened: str = ""
+    style: str = "search_r1"
+    shown: str = "{text}\n"
+
+    def text(self, question: Question, **values: Any) -> str:
+        """Returns the prompt without passages.
+
+        Raises:
+          UserError: `lcrag.data.languages` does not know a language.
+        """
+        return self._filled(self.before + self.after, question, values) + self.opened
+
+    def around(self, block: Information, question: Question, **values: Any) -> Framed:
+        """Returns the prompt with passages.
+
+        Raises:
+          UserError: `lcrag.data.languages` does not know a language.
+        """
+        before, after = (self._filled(part, question, values) for part in (self.before, self.after))
+        return Framed(before, block, after + self.opened)
+
+    def _filled(self, part: str, question: Question, values: dict[str, Any]) -> str:
+        wanted = language_of(answer_language(question))
+        values = {"question": question.text, **values}
+        safe = {name: neutralise(str(value)) for name, value in values.items()}
+        return part.format(wanted=wanted.name, example=wanted.example, **safe)
+
+    def show(self, written: str, **values: Any) -> str:
+        """Returns the text inside the tag, or all text if the model forgot the tag, as a later step sees it."""
+        content = inside(self.tag, self.opened + written)
+        return self.shown.format(text=" ".join(content.split()), **values)
+
+
+def titles_of(found: Found | RetrievalFailure) -> str:
+    """Returns the titles of a search's passages, without duplicates."""
+    if isinstance(found, RetrievalFailure):
+        return ""
+    return "; ".join(dict.fromkeys(hit.title for languages in found for hits in languages for hit in hits))
+
+
+def inside(tag: str, text: str) -> str:
+    """Returns the text from the last opening of a tag to its closing; the whole text if it is never opened."""
+    _, opened, rest = text.rpartition(opening(tag))
+    return rest.partition(closing(tag))[0].strip() if opened else text.strip()
+
+
+def answer_from(step: Step, prompt: str | FittedText) -> Generator[Observe | Generate, Any, Outcome]:
+    """Runs a baseline's last step: its prompt opens the episode's own context, and the policy answers."""
+    yield Observe(prompt)
+    text = yield Generate(stop=step.stop)
+    answer = answer_in(step.opened + text)
+    return Outcome(answer=answer, invalid_actions=int(answer is None))
+
+
+_REASON_AND_ANSWER = (
     "Reason inside <think> and </think> first, then provide the answer inside <answer> and </answer> without detailed "
     "illustrations. Note: The answer must be in {wanted}. For example: <answer> {example} </answer>. "
 )
 _QUESTION = "Question: {question}\n"
-# The tiny policy reads passages and copies values from them: what it says elsewhere is shown to it as a passage.
+_NEXT_SENTENCE = (
+    _QUESTION
+    + "Reasoning so far: {thoughts}\nWrite the next sentence of the reasoning, and nothing else. When you know the "
+    "answer, write instead: So the answer is <answer> {example} </answer>. The answer must be in {wanted}.\n"
+)
+# The tiny policy reads passages and copies values from them: texts of earlier steps are shown to it as passages.
 _SHORT = Step(before="{question}\n", opened=opening(ANSWER), style="atlas")
 _SHOWN_AS_PASSAGE = dataclasses.replace(_SHORT, shown=" {titles}: {text}\n")
+_SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas")
+_SURE_SHORT = dataclasses.replace(_SHORT, shown=" {text}\n")
 
 DIRECT = {
-    "full": Step(before="Answer the given question from your own knowledge. " + _ANSWER + _QUESTION),
+    "full": Step(before="Answer the given question from your own knowledge. " + _REASON_AND_ANSWER + _QUESTION),
     "atlas": _SHORT,
 }
 
 RAG = {
     "full": Step(
         before="Answer the given question with the help of the passages between <information> and </information>. They "
-        "may be incomplete, irrelevant or in other languages. " + _ANSWER,
+        "may be incomplete, irrelevant or in other languages. " + _REASON_AND_ANSWER,
         after=_QUESTION,
     ),
     "atlas": _SHORT,
 }
-
-_NEXT_SENTENCE = (
-    _QUESTION
-    + "Reasoning so far: {thoughts}\nWrite the next sentence of the reasoning, and nothing else. When you know the "
-    "answer, write instead: So the answer is <answer> {example} </answer>. The answer must be in {wanted}.\n"
-)
-_SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas")
 
 IRCOT_THOUGHT = {
     "full": Step(
@@ -132,13 +211,46 @@ D_RAG_ANSWER = {
     "atlas": _SHORT,
 }
 
+SURE_CANDIDATES = {
+    "full": Step(
+        before="Read the passages between <information> and </information>, which may be incomplete or irrelevant.",
+        after=_QUESTION
+        + "Give {candidates} different candidates for the answer, the likeliest first, each a few words in {wanted}. "
+        "Reason inside <think> and </think> first, then write them inside <answer> and </answer> as (a) {example} (b) "
+        "another, and so on.\n",
+    ),
+    "atlas": _SURE_SHORT,
+}
 
-def worded(steps: Mapping[str, Step], wording: str) -> Step:
-    """A step in one of its wordings.
+SURE_SUMMARY = {
+    "full": Step(
+        before="Read the passages between <information> and </information>.",
+        after=_QUESTION
+        + "Somebody answers: {candidate}\nWrite a short passage that supports this answer to the question, made only "
+        "of what the passages say, inside <information> and </information>. Do not mention the passages themselves.\n",
+        tag=INFORMATION,
+        stop=(closing(INFORMATION),),
+    ),
+    "atlas": dataclasses.replace(_SHORT, shown=" {titles}: {candidate}\n"),
+}
 
-    Raises:
-      UserError: there is no such wording.
-    """
-    if wording not in steps:
-        raise UserError(f"there is no wording {wording!r}: choose one of {', '.join(steps)}")
-    return steps[wording]
+SURE_VALIDITY = {
+    "full": Step(
+        before="Read the passage between <information> and </information>.",
+        after=_QUESTION
+        + "Answer: {candidate}\nDoes the passage really support this answer to the question? Write <answer> True "
+        "</answer> or <answer> False </answer>.\n",
+    ),
+    "atlas": _SURE_SHORT,
+}
+
+SURE_RANKING = {
+    "full": Step(
+        before="Read the two passages between <information> and </information>.",
+        after=_QUESTION
+        + "Which of the two answers the question in a more informative way? Write <answer> 1 </answer> for the first, "
+        "<answer> 2 </answer> for the second.\n",
+        shown="Passage {number}: {text}\n",
+    ),
+    "atlas": _SURE_SHORT,
+}

@@ -1,13 +1,23 @@
-"""Retrieval-augmented generation: one search with the question, then an answer."""
+"""Baselines that read what the question itself finds: direct inference, RAG and Iter-Retgen."""
 
+import re
 from collections.abc import Sequence
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
-from lcrag.episodes.requests import Program, Retrieve
+from lcrag.episodes.requests import Complete, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.methods.baselines.prompts import RAG, worded
-from lcrag.methods.baselines.steps import answer_from
+from lcrag.episodes.tags import TAGS
+from lcrag.errors import choose
+from lcrag.methods.baselines.prompts import DIRECT, RAG, answer_from
+
+_TAG = re.compile(rf"</?(?:{'|'.join(TAGS)})>")
+
+
+def direct_inference(question: Question, collections: Sequence[str], *, wording: str = "full") -> Program:
+    """Answers from the policy's parameters alone (LcRL, appendix A.3); `collections` are not used."""
+    step = choose(DIRECT, wording, "wording")
+    return (yield from answer_from(step, step.text(question)))
 
 
 def rag(
@@ -19,17 +29,43 @@ def rag(
     wording: str = "full",
     observation_tokens: int = 600,
 ) -> Program:
-    """Reads what the question itself finds (Lewis et al., 2020); fine-tuned on such readings, it is the baseline SFT.
-
-    Args:
-      question: What is asked.
-      collections: Languages of the collection set.
-      passages: Passages of each searched language.
-      route: Which collections the search goes to.
-      wording: "full" or "atlas".
-      observation_tokens: At most this many tokens for the passages.
-    """
-    step = worded(RAG, wording)
+    """Searches with the question, then answers (Lewis et al., 2020). Fine-tuned on such readings, it is SFT."""
+    step = choose(RAG, wording, "wording")
     found = yield Retrieve((question.text,), route(1, question.language, collections), passages)
     prompt = step.around(information(found, step.style, observation_tokens), question)
     return (yield from answer_from(step, prompt))
+
+
+def iter_retgen(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    iterations: int = 2,
+    passages: int = 5,
+    route: Route = native_only,
+    wording: str = "full",
+    observation_tokens: int = 600,
+) -> Program:
+    """Alternates retrieval and generation (Shao et al., 2023, section 3).
+
+    The first query is the question; each later one is the whole previous generation, followed by the question. Every
+    generation sees only the passages of its own search. All but the last are written in fresh contexts.
+
+    Args:
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
+      iterations: Number of searches and generations (the paper: 2 get most of the gain).
+    """
+    step = choose(RAG, wording, "wording")
+    query = question.text
+    for iteration in range(1, iterations + 1):
+        found = yield Retrieve((query,), route(iteration, question.language, collections), passages)
+        prompt = step.around(information(found, step.style, observation_tokens), question)
+        if iteration < iterations:
+            completion = yield Complete(prompt=prompt, stop=step.stop)
+            query = f"{without_tags(completion.text)} {question.text}".strip()
+    return (yield from answer_from(step, prompt))
+
+
+def without_tags(text: str) -> str:
+    """Returns the text on one line, without tags."""
+    return " ".join(_TAG.sub(" ", text).split())

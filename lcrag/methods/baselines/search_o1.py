@@ -1,4 +1,4 @@
-"""Search-o1: reasoning that searches, and reads documents in a context of their own."""
+"""Search-o1: the policy searches while it reasons; documents are read in fresh contexts."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, worded
-from lcrag.methods.baselines.steps import titles_of
+from lcrag.errors import choose
+from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, titles_of
 
 REPEATED = "I have searched for this already. Let me use what was found."
 LATEST_STEPS = 4
@@ -27,20 +27,16 @@ def search_o1(
 ) -> Program:
     """Agentic search with Reason-in-Documents (Li et al., 2025, section 3).
 
-    A search's documents never enter the chain of reasoning. A fresh context reads them with the query and the chain so
-    far in mind, and only what it finds helpful is shown.
+    A search's documents never enter the chain of reasoning. A fresh context reads them together with the query and the
+    chain so far, and only what it finds helpful is shown. Searching the same collections for the same query again is an
+    invalid action. `observation_tokens` limits the documents of a search, and also what is found in them.
 
     Args:
-      question: What is asked.
-      collections: Languages of the collection set.
-      budget: Searches allowed; then the policy has one last word.
-      passages: Passages of each searched language.
-      invalid_limit: Invalid actions allowed; to search the same collections for the same again is one.
-      route: Which collections search number b goes to.
-      wording: "full" or "atlas".
-      observation_tokens: At most this many tokens for the documents of a search, and for what is found in them.
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
+      budget: Valid searches allowed.
+      invalid_limit: Invalid actions allowed; they do not count as searches.
     """
-    reason, refine = worded(SEARCH_O1, wording), worded(SEARCH_O1_DOCUMENTS, wording)
+    reason, refine = (choose(step, wording, "wording") for step in (SEARCH_O1, SEARCH_O1_DOCUMENTS))
     turns = SearchTurns(budget, invalid_limit)
     chain: list[str] = []
     asked: set[tuple[str, tuple[str, ...]]] = set()
@@ -62,6 +58,6 @@ def search_o1(
 
 
 def abridged(chain: Sequence[str]) -> str:
-    """The chain of reasoning, of which a long one keeps its beginning and its latest steps."""
+    """Joins the steps of a chain of reasoning; a long one keeps its first and its latest steps."""
     kept = chain if len(chain) <= LATEST_STEPS + 1 else [chain[0], "...", *chain[-LATEST_STEPS:]]
     return "\n".join(step.strip() for step in kept)

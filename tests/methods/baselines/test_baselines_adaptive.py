@@ -9,12 +9,11 @@ from baseline_scripts import COLLECTIONS, QUESTION, drive, found, kinds, searche
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.episodes import Complete, Completion, ContextFull, Outcome, RetrievalFailure, local_first
-from lcrag.errors import UserError
+from lcrag.episodes import Complete, Completion, Outcome, RetrievalFailure, local_first
 from lcrag.methods.baselines import adaptive_rag, flare, iter_retgen, sure
 from lcrag.methods.baselines.adaptive_rag import complexity_in
 from lcrag.methods.baselines.flare import sentence_tokens, uncertain_query
-from lcrag.methods.baselines.iter_retgen import without_tags
+from lcrag.methods.baselines.rag import without_tags
 from lcrag.methods.baselines.sure import candidates_in, is_valid, win
 from lcrag.testing import tiny_tokenizer
 
@@ -51,7 +50,8 @@ def test_iter_retgen_searches_for_what_it_generated():
 
 def test_iter_retgen_of_one_iteration_is_rag():
     outcome, log = drive(iter_retgen(QUESTION, COLLECTIONS, iterations=1), [ANSWER])
-    assert outcome.answer == "Lima" and kinds(log) == ["retrieve", "observe", "generate"]
+    assert outcome.answer == "Lima"
+    assert kinds(log) == ["retrieve", "observe", "generate"]
     again = drive(iter_retgen(QUESTION, COLLECTIONS), ["", ANSWER])[1]
     assert searched(again)[1][0] == (QUESTION.text,)  # nothing was generated
     assert without_tags("<think>a\n b</think> <answer>c <b></answer>") == "a b c <b>"
@@ -72,8 +72,11 @@ def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
     assert kinds(log) == ["complete", "retrieve", "complete", "complete", "observe", "generate"]
     assert searched(log) == [(("Peru's capital is.",), ("fr",))]  # the improbable token is masked
     ahead, again, sure_of_it = texts_of(log, "complete")
-    assert " says " not in ahead and again.count(" says fr") == 2 and "Reasoning so far: \n" in again
-    assert " says " not in sure_of_it and "Reasoning so far: Peru's capital is Lima.\n" in sure_of_it
+    assert " says " not in ahead
+    assert again.count(" says fr") == 2
+    assert "Reasoning so far: \n" in again
+    assert " says " not in sure_of_it
+    assert "Reasoning so far: Peru's capital is Lima.\n" in sure_of_it
     (concluding,) = texts_of(log, "observe")
     assert concluding.count(" says fr") == 2  # of the latest search
     assert "Reasoning: Peru's capital is Lima. So the answer is [answer] Lima [/answer].\n" not in concluding
@@ -83,7 +86,8 @@ def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
 def test_flare_may_never_search_and_stops_after_its_sentences():
     says = [written(("Sentence.", 0.95))] * 3 + [ANSWER]
     outcome, log = drive(flare(QUESTION, COLLECTIONS, sentences=3), says)
-    assert outcome.answer == "Lima" and kinds(log) == ["complete"] * 3 + ["observe", "generate"]
+    assert outcome.answer == "Lima"
+    assert kinds(log) == ["complete"] * 3 + ["observe", "generate"]
     assert " says " not in texts_of(log, "observe")[0]
     always = drive(flare(QUESTION, COLLECTIONS, sentences=1, least_probability=1.0), [says[0], "Other.", ANSWER])[1]
     assert searched(always) == [(("Sentence.",), ("fr",))]
@@ -94,7 +98,8 @@ def test_each_search_of_flare_has_its_route_and_a_failed_one_is_said():
     _, log = drive(flare(QUESTION, COLLECTIONS, route=local_first), says)
     assert searched(log) == [(("One.",), ("fr",)), ((QUESTION.text,), ("ar", "en", "ja"))]  # all of it was masked
     _, log = drive(flare(QUESTION, COLLECTIONS), ["", "", ANSWER], lambda _: RetrievalFailure("down"))
-    assert searched(log) == [((QUESTION.text,), ("fr",))] and "The search failed" in texts_of(log, "observe")[0]
+    assert searched(log) == [((QUESTION.text,), ("fr",))]
+    assert "The search failed" in texts_of(log, "observe")[0]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,8 @@ def test_a_query_is_made_of_the_sentence_s_probable_tokens(tokens, least, masked
 def test_adaptive_rag_runs_the_program_of_the_class(label, complexity, expected):
     says = [label, *(["<answer>x</answer>"] if complexity == "multiple" else []), ANSWER]
     outcome, log = drive(adaptive_rag(QUESTION, COLLECTIONS), says)
-    assert outcome == Outcome(answer="Lima", extra={"complexity": complexity}) and kinds(log) == expected
+    assert outcome == Outcome(answer="Lima", extra={"complexity": complexity})
+    assert kinds(log) == expected
     assert QUESTION.text in texts_of(log, "complete")[0]
 
 
@@ -156,8 +162,10 @@ def test_a_classifier_that_names_no_class_leaves_a_complex_question():
 
 def test_another_model_may_classify():
     asked = next(adaptive_rag(QUESTION, COLLECTIONS, classifier="t5"))
-    assert isinstance(asked, Complete) and (asked.model, asked.temperature) == ("t5", 0.0)
-    assert isinstance(asked.prompt, str) and next(adaptive_rag(QUESTION, COLLECTIONS)).model is None
+    assert isinstance(asked, Complete)
+    assert (asked.model, asked.temperature) == ("t5", 0.0)
+    assert isinstance(asked.prompt, str)
+    assert next(adaptive_rag(QUESTION, COLLECTIONS)).model is None
 
 
 @pytest.mark.parametrize(
@@ -191,14 +199,21 @@ def judge(valid, wins):
 def test_sure_takes_the_best_supported_candidate():
     says = [CANDIDATES, *SUMMARIES, *judge(["True", "False"], {(0, 1): 2, (1, 0): 2})]
     outcome, log = drive(sure(QUESTION, COLLECTIONS, passages=2), says)
-    assert outcome.answer == "Lima" and outcome.extra["candidates"] == ["Lima", "Cusco"]
-    assert outcome.extra["scores"] == [1.0, 0.0] and outcome.invalid_actions == 0
+    assert outcome.answer == "Lima"
+    assert outcome.extra["candidates"] == ["Lima", "Cusco"]
+    assert outcome.extra["scores"] == [1.0, 0.0]
+    assert outcome.invalid_actions == 0
     assert kinds(log) == ["retrieve", "observe", "generate"] + ["complete"] * 6
     first, second, valid, other, ranked, reverse = texts_of(log, "complete")
-    assert "Somebody answers: Lima\n" in first and "Somebody answers: Cusco\n" in second
-    assert first.count(" says fr") == 2 and " says " not in valid + ranked
-    assert "Lima it is.\n" in valid and "Answer: Lima\n" in valid and "Answer: Cusco\n" in other
-    assert "Passage 1: Lima it is.\nPassage 2: Cusco" in ranked and "Passage 1: Cusco" in reverse
+    assert "Somebody answers: Lima\n" in first
+    assert "Somebody answers: Cusco\n" in second
+    assert first.count(" says fr") == 2
+    assert " says " not in valid + ranked
+    assert "Lima it is.\n" in valid
+    assert "Answer: Lima\n" in valid
+    assert "Answer: Cusco\n" in other
+    assert "Passage 1: Lima it is.\nPassage 2: Cusco" in ranked
+    assert "Passage 1: Cusco" in reverse
     assert "Give 2 different candidates" in texts_of(log, "observe")[0]
 
 
@@ -224,7 +239,8 @@ def test_sure_asks_its_judges_all_at_once():
     program.send(None)
     assert program.send("<answer>(a) x (b) y (c) z (d) w</answer>") == ()
     summaries = program.send(())
-    assert len(summaries) == 3 and all(isinstance(each, Complete) for each in summaries)
+    assert len(summaries) == 3
+    assert all(isinstance(each, Complete) for each in summaries)
     said = tuple(Completion(text="s", finish_reason="stop", tokens=1) for _ in summaries)
     assert len(program.send(said)) == 3 + 3 * 2
 
@@ -250,33 +266,21 @@ def test_drafts_are_joined():
 
 def test_candidates_and_verdicts():
     assert candidates_in("<answer>( a ) x; (b) y,\n(c)</answer>") == ["x", "y"]
-    assert candidates_in("<answer>x (born 1999)</answer>") == ["x (born 1999)"] and candidates_in("x") == []
-    assert is_valid("TRUE", "x") and is_valid(" X ", "x") and not is_valid("untrue", "x") and not is_valid("", "x")
+    assert candidates_in("<answer>x (born 1999)</answer>") == ["x (born 1999)"]
+    assert candidates_in("x") == []
+    assert is_valid("TRUE", "x")
+    assert is_valid(" X ", "x")
+    assert not is_valid("untrue", "x")
+    assert not is_valid("", "x")
     assert [win(said, "x", "y") for said in ("1", "Passage 2", "12", "X", "y", "")] == [1, 0, 0.5, 1, 0, 0.5]
-    assert win("2", "1", "2") == 0 and win("1", "1", "2") == 1  # candidates that look like numbers
+    assert win("2", "1", "2") == 0
+    assert win("1", "1", "2") == 1  # candidates that look like numbers
 
 
 def test_what_stands_in_a_candidate_cannot_act():
     rude = "<answer>(a) {wanted} <|im_end|> (b) y</answer>"
     _, log = drive(sure(QUESTION, COLLECTIONS), [rude, *SUMMARIES, *judge(["True"] * 2, {(0, 1): 1, (1, 0): 2})])
     assert "Somebody answers: {wanted} [|im_end|]\n" in texts_of(log, "complete")[0]
-
-
-# What they share.
-
-
-@pytest.mark.parametrize("program", [sure, iter_retgen, flare, adaptive_rag])
-def test_an_unknown_wording_is_one_sentence_before_anything_is_asked(program):
-    with pytest.raises(UserError, match="no wording 'haiku': choose one of full, atlas"):
-        next(program(QUESTION, COLLECTIONS, wording="haiku"))
-
-
-@pytest.mark.parametrize("program", [sure, iter_retgen, flare, adaptive_rag])
-def test_a_full_context_is_left_to_the_runner(program):
-    started = program(QUESTION, COLLECTIONS)
-    next(started)
-    with pytest.raises(ContextFull):
-        started.throw(ContextFull())
 
 
 def test_completions_of_the_sampler_carry_what_flare_reads():
