@@ -51,9 +51,8 @@ def write_checkpoint(folder: pathlib.Path, model: str) -> None:
 
     from lcrag.policy import DecoderConfig
     from lcrag.policy.hugging_face_config import config_to_hugging_face
+    from lcrag.policy.model_files import DTYPES, plan_shards, tensor_bytes, write_index, write_shard
     from lcrag.policy.stored_parameters import stored_parameters
-    from lcrag.policy.tensor_folder import DTYPES
-    from lcrag.policy.tensor_writer import plan_shards, tensor_bytes, write_index, write_shard
 
     config = DecoderConfig(family="qwen2", vocabulary_size=151_936, max_positions=4096, **MODELS[model])
     shapes = {stored.name: stored.shape for stored in stored_parameters(config)}
@@ -150,7 +149,7 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 
 
 def largest_tensor_bytes(folder: pathlib.Path) -> int:
-    from lcrag.policy.tensor_folder import DTYPES, TensorFolder
+    from lcrag.policy.model_files import DTYPES, TensorFolder
 
     return max(math.prod(each.shape) * DTYPES[each.code].itemsize for each in TensorFolder(folder).tensors.values())
 

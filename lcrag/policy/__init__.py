@@ -1,71 +1,39 @@
-"""The policy: a Flax decoder and what belongs to weights.
+"""The policy: a Flax decoder, its weights and its tokenizer. Functions are pure in (config, params).
 
-Public: the configuration, pure functions of (config, params), the sharding table and tokenizers.
+Public:
+  Policy: A decoder with its parameters, tokenizer and devices.
+  DecoderConfig, RopeScaling, Lora, read_config: The shape of a decoder, and reading it from a folder.
+  forward, hidden_states, logits, log_probabilities, unembed, unembed_log_probabilities: The forward pass.
+  KeyValueCache, empty_cache: The cache of sampling.
+  initialise, abstract_parameters, parameter_count, parameter_fingerprint, compute_parameters: Parameters.
+  add_lora, merge_lora, split_trainable, join: Adapters.
+  make_mesh, param_shardings, logical_sharding, gathered, replicated: Sharding.
+  load_hugging_face, save_hugging_face, stored_dtype: Model folders.
+  Tokenizer, TokenIds, HuggingFaceTokenizer, SentencePieceTokenizer, load_tokenizer, vocabulary_tokenizer,
+  ChatTemplate, ChatPrompt: Tokenizers and conversations.
 """
 
-from lcrag.policy.adapters import add_lora, join, merge_lora, split_trainable
 from lcrag.policy.attention import KeyValueCache, empty_cache
-from lcrag.policy.chat import ChatPrompt, ChatTemplate
-from lcrag.policy.config import DecoderConfig, RopeScaling
-from lcrag.policy.functions import (
+from lcrag.policy.config import DecoderConfig, Lora, RopeScaling
+from lcrag.policy.decoder import forward, hidden_states, log_probabilities, logits
+from lcrag.policy.hugging_face_config import read_config
+from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer, load_tokenizer
+from lcrag.policy.loading import load_hugging_face, stored_dtype
+from lcrag.policy.parameters import (
     abstract_parameters,
-    forward,
-    hidden_states,
+    add_lora,
+    compute_parameters,
     initialise,
-    log_probabilities,
-    logits,
+    join,
+    merge_lora,
     param_shardings,
     parameter_count,
+    parameter_fingerprint,
+    split_trainable,
 )
-from lcrag.policy.hugging_face_config import read_config
-from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
-from lcrag.policy.loading import load_hugging_face, stored_dtype
-from lcrag.policy.lora import Lora
 from lcrag.policy.policy import Policy
-from lcrag.policy.precision import compute_parameters
 from lcrag.policy.saving import save_hugging_face
 from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
 from lcrag.policy.sharding import gathered, logical_sharding, make_mesh, replicated
-from lcrag.policy.tokenizer import TokenIds, Tokenizer
-from lcrag.policy.tokenizer_folder import load_tokenizer
+from lcrag.policy.tokenizer import ChatPrompt, ChatTemplate, TokenIds, Tokenizer
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
-
-__all__ = [
-    "Policy",
-    "ChatPrompt",
-    "ChatTemplate",
-    "DecoderConfig",
-    "HuggingFaceTokenizer",
-    "KeyValueCache",
-    "Lora",
-    "RopeScaling",
-    "SentencePieceTokenizer",
-    "TokenIds",
-    "Tokenizer",
-    "abstract_parameters",
-    "add_lora",
-    "compute_parameters",
-    "empty_cache",
-    "forward",
-    "gathered",
-    "hidden_states",
-    "initialise",
-    "join",
-    "load_hugging_face",
-    "load_tokenizer",
-    "log_probabilities",
-    "logical_sharding",
-    "logits",
-    "make_mesh",
-    "merge_lora",
-    "param_shardings",
-    "parameter_count",
-    "read_config",
-    "replicated",
-    "save_hugging_face",
-    "split_trainable",
-    "stored_dtype",
-    "unembed",
-    "unembed_log_probabilities",
-    "vocabulary_tokenizer",
-]

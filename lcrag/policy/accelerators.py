@@ -1,4 +1,4 @@
-"""What a device can do at most: its memory, by the compiler's or driver's count, and its maker's peak rates."""
+"""Memory and peak rates of accelerators."""
 
 import dataclasses
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 GIB = 2**30
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Accelerator:
     """One device as JAX counts them: a chip, or a core where a chip is two devices.
 
     Attributes:
       name: As in the names of topologies.
-      kind: How JAX's `device_kind` begins.
-      memory_bytes: What programs can have of its memory.
-      flops_per_second: Dense bfloat16 operations, a multiplication and an addition counted as two.
-      bytes_per_second: Of its memory.
+      kind: Prefix of JAX's `device_kind`.
+      memory_bytes: Memory available to programs.
+      flops_per_second: Dense bfloat16 operations; a multiplication and an addition are two.
+      bytes_per_second: Memory bandwidth.
     """
 
     name: str
@@ -25,50 +25,38 @@ class Accelerator:
     bytes_per_second: float
 
 
-# TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are Google's data sheets.
+# TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are from Google's data sheets.
 # GPU memory is 95 % of what the driver reports (XLA_PYTHON_CLIENT_MEM_FRACTION=0.95); rates are NVIDIA's, SXM, dense.
 ACCELERATORS = (
-    Accelerator(name="v4", kind="TPU v4", memory_bytes=15.25 * GIB, flops_per_second=137.5e12, bytes_per_second=614e9),
-    Accelerator(
-        name="v5e", kind="TPU v5 lite", memory_bytes=15.75 * GIB, flops_per_second=197e12, bytes_per_second=819e9
-    ),
-    Accelerator(name="v5p", kind="TPU v5", memory_bytes=95.74 * GIB, flops_per_second=459e12, bytes_per_second=2765e9),
-    Accelerator(
-        name="v6e", kind="TPU v6 lite", memory_bytes=31.25 * GIB, flops_per_second=918e12, bytes_per_second=1640e9
-    ),
-    Accelerator(
-        name="tpu7x", kind="TPU7x", memory_bytes=94.75 * GIB, flops_per_second=1153e12, bytes_per_second=3690e9
-    ),
-    Accelerator(
-        name="a100", kind="NVIDIA A100", memory_bytes=75 * GIB, flops_per_second=312e12, bytes_per_second=2039e9
-    ),
-    Accelerator(
-        name="h100", kind="NVIDIA H100", memory_bytes=75 * GIB, flops_per_second=989e12, bytes_per_second=3350e9
-    ),
-    Accelerator(
-        name="h200", kind="NVIDIA H200", memory_bytes=132 * GIB, flops_per_second=989e12, bytes_per_second=4800e9
-    ),
+    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9),
+    Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9),
+    Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9),
+    Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9),
+    Accelerator("tpu7x", "TPU7x", 94.75 * GIB, 1153e12, 3690e9),
+    Accelerator("a100", "NVIDIA A100", 75 * GIB, 312e12, 2039e9),
+    Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9),
+    Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9),
 )
 
 
 def accelerator_of(device: Any) -> Accelerator | None:
-    """The entry of a JAX device, its memory as the device itself reports it if it does; None if it is not listed."""
+    """Returns the entry of a JAX device, with the memory that the device reports, or None if it is not listed."""
     fitting = [each for each in ACCELERATORS if device.device_kind.startswith(each.kind)]
     if not fitting:
         return None
     found = max(fitting, key=lambda each: len(each.kind))  # "TPU v5 lite" is not "TPU v5"
-    return dataclasses.replace(found, memory_bytes=reported_memory(device) or found.memory_bytes)
+    return dataclasses.replace(found, memory_bytes=_reported_memory(device) or found.memory_bytes)
 
 
-def reported_memory(device: Any) -> float | None:
-    """Bytes that a device present says programs may use; None where it says nothing (CPUs, devices not present)."""
+def _reported_memory(device: Any) -> float | None:
+    """Returns the bytes available to programs, or None where the device does not report them (CPUs, absent devices)."""
     try:
         statistics = device.memory_stats()
-    except (AttributeError, NotImplementedError, RuntimeError):  # devices of a topology have no memory to look at
+    except (AttributeError, NotImplementedError, RuntimeError):  # devices of a topology have no memory statistics
         return None
     return float(statistics["bytes_limit"]) if statistics and "bytes_limit" in statistics else None
 
 
 def accelerator_named(name: str) -> Accelerator | None:
-    """The entry called `name`, in any case; None if there is none."""
+    """Returns the entry with this name, ignoring case."""
     return next((each for each in ACCELERATORS if each.name == name.lower()), None)

@@ -1,25 +1,74 @@
-"""The key-value cache and attention over it (sampling); `flash_attention` is that over whole rows (training)."""
+"""Attention: rotary positions, the key-value cache of sampling, and the kernels for whole rows in training.
 
-from typing import NamedTuple
+Kernels for whole rows never hold a [time, time] matrix of scores. TPU: JAX's Pallas splash attention. NVIDIA: cuDNN
+through `jax.nn.dot_product_attention`. Elsewhere: XLA's plain attention. The platform is that of the mesh, not of the
+host, so a CPU host can compile for an accelerator that it lacks.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from lcrag.policy.config import DecoderConfig
-from lcrag.policy.sharding import spread_kv_heads
+from lcrag.errors import UserError
+from lcrag.policy.config import DecoderConfig, RopeScaling
+from lcrag.policy.sharding import logical_spec, spread_kv_heads
+
+Kernel = Literal["xla", "cudnn", "splash"]
+
+LANES = 128  # width of a TPU register: tiles of scores are multiples of it
+LARGEST_TILE = 512  # queries and keys of a tile, as MaxText uses for v5e and v5p
+WIDEST_CUDNN_HEAD = 128  # on every generation; wider ones need Hopper
+SAVED_NAME = "flash_attention"  # names the residuals of the forward kernel, for remat policies
+
+
+def rotation(
+    config: DecoderConfig, positions: Int[Array, "batch time"]
+) -> tuple[Float[Array, "batch time 1 half"], Float[Array, "batch time 1 half"]]:
+    """Computes the cosines and sines of rotary position embeddings (Su et al., 2021), for all layers and heads."""
+    exponents = np.arange(0, config.head_width, 2, dtype=np.float32) / config.head_width
+    frequencies = (1.0 / config.rope_theta**exponents).astype(np.float32)  # radians per position
+    if config.rope_scaling is not None:
+        frequencies = _scaled(frequencies, config.rope_scaling)
+    angles = positions[..., None, None].astype(jnp.float32) * frequencies
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def _scaled(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
+    """Stretches long wavelengths by `factor`, keeps short ones and blends linearly in between."""
+    wavelengths = 2 * np.pi / frequencies
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    blend = np.clip((scaling.original_positions / wavelengths - low) / (high - low), 0.0, 1.0)
+    return ((1 - blend) * frequencies / scaling.factor + blend * frequencies).astype(np.float32)
+
+
+def rotate(
+    vectors: Float[Array, "batch time heads width"],
+    cosines: Float[Array, "batch time 1 half"],
+    sines: Float[Array, "batch time 1 half"],
+) -> Float[Array, "batch time heads width"]:
+    """Rotates each pair (i, i + width / 2) by the angle of its position."""
+    first, second = jnp.split(vectors.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    return turned.astype(vectors.dtype)
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of every layer and slot; positions lie next to widths because decode reads them in a row."""
+    """Keys and values of every layer and slot; decoding reads the last two axes contiguously."""
 
     keys: Float[Array, "layers slots kv_heads positions width"]
     values: Float[Array, "layers slots kv_heads positions width"]
 
 
 def empty_cache(config: DecoderConfig, slots: int, positions: int, mesh: Mesh | None = None) -> KeyValueCache:
-    """No keys and values yet; the mesh says how often key-value heads are repeated (see `spread_kv_heads`)."""
+    """Returns a cache of zeros; the mesh determines how often key-value heads are repeated (see `spread_kv_heads`)."""
     shape = (config.layers, slots, spread_kv_heads(config, mesh), positions, config.head_width)
     return KeyValueCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
 
@@ -46,7 +95,7 @@ def cached_attention(
     values: Float[Array, "slots kv_heads positions width"],
     query_positions: Int[Array, "slots time"],
 ) -> Float[Array, "slots time heads width"]:
-    """Each query sees the cached positions up to its own; the softmax is in float32."""
+    """Attends from each query to the cached positions up to its own; the softmax is in float32."""
     slots, time, heads, width = queries.shape
     kv_heads = keys.shape[1]
     grouped = queries.reshape(slots, time, kv_heads, heads // kv_heads, width)
@@ -54,3 +103,115 @@ def cached_attention(
     visible = jnp.arange(keys.shape[2]) <= query_positions[:, None, None, :, None]
     weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
     return jnp.einsum("skgtp,skpd->stkgd", weights, values).reshape(slots, time, heads, width)
+
+
+def attention_kernel(config: DecoderConfig, time: int, mesh: Mesh | None) -> Kernel:
+    """Chooses the kernel for rows of `time` tokens.
+
+    "auto" follows the mesh: splash on TPUs for rows of at least one tile, cuDNN on NVIDIA GPUs where its conditions
+    hold (a 16-bit dtype, heads of at most 128 in steps of 8), else XLA. Without a mesh it is XLA, the only kernel that
+    is partitioned automatically.
+
+    Raises:
+      UserError: cuDNN is requested but does not support this configuration.
+    """
+    device = None if mesh is None else mesh.devices.flat[0]
+    if config.attention == "cudnn" and (obstacle := _cudnn_obstacle(config, device)):
+        raise UserError(f"attention='cudnn' does not support {obstacle}: set attention='auto'")
+    if config.attention != "auto":
+        return config.attention
+    if device is not None and device.platform == "tpu" and time >= LANES:
+        return "splash"
+    if device is not None and _cudnn_obstacle(config, device) is None:
+        return "cudnn"
+    return "xla"
+
+
+def _cudnn_obstacle(config: DecoderConfig, device) -> str | None:
+    """Describes why cuDNN cannot be used, or returns None; without a device, any device is assumed."""
+    if device is not None and "NVIDIA" not in device.device_kind:
+        return f"a mesh of {device.device_kind} devices, only NVIDIA's"
+    if config.compute_dtype == "float32":
+        return "compute_dtype='float32', only 16-bit ones"
+    if config.head_width % 8 or config.head_width > WIDEST_CUDNN_HEAD:
+        return f"heads {config.head_width} wide, only multiples of 8 up to {WIDEST_CUDNN_HEAD}"
+    return None
+
+
+def flash_attention(
+    kernel: Kernel,
+    queries: Float[Array, "batch time heads width"],
+    keys: Float[Array, "batch time kv_heads width"],
+    values: Float[Array, "batch time kv_heads width"],
+    segments: Int[Array, "batch time"] | None,
+    mesh: Mesh | None = None,
+) -> Float[Array, "batch time heads width"]:
+    """Computes causal attention within equal segments; each device processes its own rows and heads.
+
+    Args:
+      kernel: See `attention_kernel`. On other platforms than TPUs "splash" is interpreted: exact but slow.
+      queries: Unscaled.
+      keys: Each head serves `heads / kv_heads` neighbouring query heads.
+      values: As `keys`.
+      segments: The text that each token belongs to; None: a row is one text.
+      mesh: Rows are spread over its axes data and fsdp, heads over tensor; both must divide.
+    """
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    splash_here = functools.partial(_splash, interpret=platform != "tpu")
+    attends: dict[Kernel, Callable[..., Array]] = {"xla": _xla, "cudnn": _cudnn, "splash": splash_here}
+    if mesh is None or kernel == "xla":  # XLA partitions its own operations
+        return attends[kernel](queries, keys, values, segments)
+    heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
+    specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
+    return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
+
+
+def _segment_mask(segments: Int[Array, "batch time"] | None):
+    return None if segments is None else (segments[:, None, :, None] == segments[:, None, None, :])
+
+
+def _xla(queries, keys, values, segments):
+    return jax.nn.dot_product_attention(queries, keys, values, mask=_segment_mask(segments), is_causal=True)
+
+
+def _cudnn(queries, keys, values, segments):
+    """Calls cuDNN, which takes segments as a 16-bit bias [batch, 1, time, time] and only rows of even length."""
+    time = queries.shape[1]
+    queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
+    mask = _segment_mask(None if segments is None else _padded(segments, time % 2))
+    out = jax.nn.dot_product_attention(queries, keys, values, mask=mask, is_causal=True, implementation="cudnn")
+    return out[:, :time]
+
+
+def _splash(queries, keys, values, segments, interpret: bool):
+    time = queries.shape[1]
+    tiles = -(-time // LARGEST_TILE)  # as few as possible, all of one size
+    tile = -(-time // (tiles * LANES)) * LANES
+    extra = tiles * tile - time
+    kernel = _splash_kernel(queries.shape[2], time + extra, tile, interpret)
+    scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
+    heads_first = (_padded(each, extra).swapaxes(1, 2) for each in (scaled, keys, values))
+    if segments is None:
+        out = jax.vmap(kernel)(*heads_first)
+    else:
+        segments = _padded(segments, extra)
+        out = jax.vmap(kernel)(*heads_first, splash.SegmentIds(segments, segments))
+    return out.swapaxes(1, 2)[:, :time]
+
+
+def _splash_kernel(heads: int, time: int, tile: int, interpret: bool):
+    """Causality is computed inside the kernel and tiles above the diagonal are skipped: no mask is stored."""
+    names = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
+    return splash.make_splash_mha(
+        masks.MultiHeadMask([masks.CausalMask((time, time))] * heads),
+        block_sizes=splash.BlockSizes(**dict.fromkeys(names, tile)),
+        head_shards=1,
+        q_seq_shards=1,
+        residual_checkpoint_name=SAVED_NAME,
+        interpret=interpret,
+    )
+
+
+def _padded(array: Array, extra: int) -> Array:
+    """Appends tokens, which no token before them can see."""
+    return array if extra == 0 else jnp.pad(array, [(0, 0), (0, extra)] + [(0, 0)] * (array.ndim - 2))

@@ -1,4 +1,4 @@
-"""The shape of a decoder, as a frozen value."""
+"""The configuration of a decoder and of its LoRA adapters, as frozen dataclasses."""
 
 import dataclasses
 from typing import Literal
@@ -6,12 +6,22 @@ from typing import Literal
 import jax.numpy as jnp
 
 from lcrag.errors import UserError
-from lcrag.policy.lora import Lora
 
 Family = Literal["qwen2", "qwen3", "llama"]
 ComputeDtype = Literal["float32", "bfloat16"]
 Remat = Literal["none", "dots", "full"]
 AttentionChoice = Literal["auto", "xla", "cudnn", "splash"]
+
+# The linear layers of a block, by their path in it.
+LINEAR_LAYERS = (
+    "attention/query",
+    "attention/key",
+    "attention/value",
+    "attention/output",
+    "mlp/gate",
+    "mlp/up",
+    "mlp/down",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,11 +35,41 @@ class RopeScaling:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """One decoder-only transformer: Qwen2/2.5 (qkv bias), Qwen3 (q/k norm), Llama 3 (rope scaling) or a tiny one.
+class Lora:
+    """LoRA adapters (Hu et al., 2022, arXiv:2106.09685) of frozen linear layers.
+
+    y = x W + (alpha / rank) x A B, where only A and B are trained. A is initialised uniformly in ±1/sqrt(inputs), as in
+    the authors' code and in PEFT, and B to zero, so fresh adapters do not change the policy.
 
     Attributes:
-      family: Which Hugging Face architecture the weights belong to.
+      rank: Columns of A and rows of B.
+      alpha: The product of the adapters is scaled by alpha / rank.
+      targets: The layers with adapters, from `LINEAR_LAYERS`.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = LINEAR_LAYERS
+
+    def __post_init__(self):
+        object.__setattr__(self, "targets", tuple(self.targets))  # a configuration may give a list
+        if self.rank < 1 or self.alpha <= 0:
+            raise UserError(f"Lora(rank={self.rank}, alpha={self.alpha}) adapts nothing: make both positive")
+        if not self.targets or (unknown := sorted(set(self.targets) - set(LINEAR_LAYERS))):
+            what = f"there is no linear layer {unknown[0]!r}" if self.targets else "no layer is named"
+            raise UserError(f"Lora.targets: {what}; choose among {', '.join(LINEAR_LAYERS)}")
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """A decoder-only transformer: Qwen2/2.5 (qkv bias), Qwen3 (q/k norm), Llama 3 (rope scaling) or a tiny one.
+
+    Attributes:
+      family: The Hugging Face architecture of the weights.
       vocabulary_size: Rows of the embedding.
       width: Size of the residual stream.
       layers: Number of transformer blocks.
@@ -37,20 +77,20 @@ class DecoderConfig:
       kv_heads: Key and value heads; divides `heads`.
       head_width: Size of one head.
       mlp_width: Inner size of the gated MLP.
-      max_positions: Longest context the model was made for, in tokens.
+      max_positions: Longest context the model was trained for, in tokens.
       rope_theta: Base of the rotary frequencies.
-      rope_scaling: Llama 3's scaling of them, or None.
+      rope_scaling: Llama 3's scaling of these frequencies, or None.
       norm_epsilon: Added to the mean square in RMS norms.
-      tie_embeddings: Whether the unembedding is the embedding transposed.
-      compute_dtype: Dtype of activations; parameters stay float32 masters.
-      remat: What the backward pass recomputes: nothing ("none"), all but what linear layers and attention kernels give
-        ("dots"), or whole blocks ("full"). Shaped like Qwen2.5-3B, 16,384 tokens at a time and everything learned, an
-        update needs 181, 99 and 83 GiB on one TPU v5p chip by the compiler's count; adapters 111, 46 and 15 GiB.
-      attention: What attends over whole rows: "auto" (the platform's own kernel), "xla", "cudnn" or "splash".
-      lora: Adapters beside the linear layers, or None; with them, nothing else is learned.
-      unroll_layers: Unroll the scan over layers (quicker at tiny depth on CPU, slower to compile at real depth).
-      source: The model folder it was read from, if any; its tokenizer and settings go along when the model is saved.
-        Two configurations that differ in it alone are equal.
+      tie_embeddings: Whether the unembedding is the transposed embedding.
+      compute_dtype: Dtype of activations; trained parameters stay float32.
+      remat: What the backward pass recomputes: nothing ("none"), everything except the outputs of linear layers and
+        attention kernels ("dots"), or whole blocks ("full"). For the shape of Qwen2.5-3B and 16,384 tokens, a full
+        update needs 181, 99 and 83 GiB on one TPU v5p chip by the compiler's count, with adapters 111, 46 and 15 GiB.
+      attention: Kernel for attention over whole rows: "auto" (by platform), "xla", "cudnn" or "splash".
+      lora: Adapters of the linear layers, or None. With adapters, nothing else is trained.
+      unroll_layers: Unroll the scan over layers (faster at tiny depth on CPU, slower to compile at real depth).
+      source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is
+        saved. Ignored by comparisons.
     """
 
     family: Family = "qwen3"

@@ -1,10 +1,10 @@
-"""The decoder: one Flax Linen module for Qwen2, Qwen3, Llama 3 and the tiny policy.
+"""The decoder, one Flax Linen module for all families, and its forward pass as pure functions of (config, params).
 
-Layers are stacked and scanned. The cache travels in the scan's carry, so that XLA updates it in place.
+Layers are stacked and scanned. The cache is part of the scan's carry, so that XLA updates it in place.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,25 +13,32 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from lcrag.policy.attention import KeyValueCache, cached_attention, write_cache
-from lcrag.policy.config import DecoderConfig
-from lcrag.policy.flash_attention import SAVED_NAME, attention_kernel, flash_attention
-from lcrag.policy.lora import Lora
-from lcrag.policy.rotary import rotate, rotation
+from lcrag.policy.attention import (
+    SAVED_NAME,
+    KeyValueCache,
+    attention_kernel,
+    cached_attention,
+    flash_attention,
+    rotate,
+    rotation,
+    write_cache,
+)
+from lcrag.policy.config import DecoderConfig, Lora
 from lcrag.policy.sharding import constrain, spread_kv_heads
+from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
 ADAPTERS = ("lora_a", "lora_b")
-# The name of what a linear layer gives: adapters included, where keeping every product would keep theirs beside it.
+# Names the output of a linear layer, adapters included: keeping every product would keep that of the adapters as well.
 LINEAR_NAME = "linear"
 REMAT_POLICIES = {
-    # without the kernels' own residuals splash's forward kernel would run twice
+    # without the residuals of the attention kernel, splash's forward kernel would run twice
     "dots": jax.checkpoint_policies.save_only_these_names(LINEAR_NAME, SAVED_NAME),
     "full": None,
 }
 
 
 class Places(NamedTuple):
-    """What every layer needs to know about where its tokens stand; computed once."""
+    """Positions, segments and rotations of the tokens, shared by all layers."""
 
     positions: Int[Array, "batch time"]
     segments: Int[Array, "batch time"] | None
@@ -52,7 +59,7 @@ class Norm(nn.Module):
 
 
 class Linear(nn.Module):
-    """A matrix product over the last axis; operands are flattened because XLA:CPU's backward prefers two axes."""
+    """A matrix product over the last axis, flattened to two axes because XLA:CPU's backward pass prefers that."""
 
     features: int
     axes: tuple[str, str]
@@ -74,7 +81,6 @@ class Linear(nn.Module):
         return y.reshape(*x.shape[:-1], self.features)
 
     def _adapted(self, x: Float[Array, "tokens inputs"], lora: Lora) -> Float[Array, "tokens features"]:
-        """What the adapters add."""
         uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # within ±1/sqrt(inputs)
         first = nn.with_logical_partitioning(uniform, (self.axes[0], "rank"))
         second = nn.with_logical_partitioning(nn.initializers.zeros, ("rank", self.axes[1]))
@@ -150,10 +156,10 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to final hidden states; the unembedding is applied elsewhere, in chunks.
+    """Maps tokens to final hidden states; the unembedding is applied elsewhere, in blocks.
 
-    With a mesh, activations are laid out by the table of axis rules: rows over data and fsdp, heads and the MLP's
-    inner width over tensor; the rows must divide.
+    On a mesh, activations follow the table of axis rules: rows over data and fsdp, heads and the MLP's inner width over
+    tensor; the rows must divide.
     """
 
     config: DecoderConfig
@@ -191,3 +197,64 @@ class Decoder(nn.Module):
             metadata_params={nn.PARTITION_NAME: "layers"},
         )
         return scanned(config, self.mesh, name="layers")
+
+
+def forward(
+    config: DecoderConfig,
+    params: Any,
+    tokens: Int[Array, "batch time"],
+    positions: Int[Array, "batch time"],
+    cache: KeyValueCache,
+    mesh: Mesh | None = None,
+) -> tuple[Float[Array, "batch time width"], KeyValueCache]:
+    """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
+    return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
+
+
+def hidden_states(
+    config: DecoderConfig,
+    params: Any,
+    tokens: Int[Array, "batch time"],
+    positions: Int[Array, "batch time"] | None = None,
+    segments: Int[Array, "batch time"] | None = None,
+    mesh: Mesh | None = None,
+) -> Float[Array, "batch time width"]:
+    """Computes final hidden states of whole rows.
+
+    Args:
+      config: The decoder.
+      params: Its parameters.
+      tokens: Token ids.
+      positions: Position of each token in its text; counted from 0 along the row if None.
+      segments: The text that each token belongs to; tokens attend only within it. None: a row is one text.
+      mesh: Devices over which the rows are spread; it also determines the attention kernel (see `attention_kernel`).
+    """
+    if positions is None:
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    return Decoder(config, mesh).apply({"params": params}, tokens, positions, segments)[0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits(
+    config: DecoderConfig,
+    params: Any,
+    tokens: Int[Array, "batch time"],
+    positions: Int[Array, "batch time"] | None = None,
+    segments: Int[Array, "batch time"] | None = None,
+) -> Float[Array, "batch time vocabulary"]:
+    """Computes all float32 logits of whole rows, for inspection and parity tests at small sizes.
+
+    Padding at either end of a row must be a segment of its own; see `hidden_states`.
+    """
+    return unembed(config, params, hidden_states(config, params, tokens, positions, segments))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def log_probabilities(
+    config: DecoderConfig,
+    params: Any,
+    tokens: Int[Array, "batch time"],
+    targets: Int[Array, "batch time"],
+) -> Float[Array, "batch time"]:
+    """Computes log p(targets[b, t] | tokens[b, :t + 1]) without materialising all logits."""
+    return unembed_log_probabilities(config, params, hidden_states(config, params, tokens), targets)[0]

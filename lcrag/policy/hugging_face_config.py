@@ -1,7 +1,7 @@
-"""`config.json` of a Hugging Face model folder: read into a DecoderConfig, and written from one.
+"""Conversion between `config.json` of a Hugging Face model folder and `DecoderConfig`.
 
-What would change the numbers and is not built here is refused; what is left out has the default that
-`transformers` gives it.
+Settings that would change results and are not implemented are rejected; absent fields have the defaults of
+`transformers`.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 
 from lcrag.errors import UserError
 from lcrag.policy.config import DecoderConfig, Family, RopeScaling
-from lcrag.policy.json_files import read_json_object
+from lcrag.policy.model_files import read_json_object
 
 ARCHITECTURES: dict[Family, str] = {
     "qwen2": "Qwen2ForCausalLM",
@@ -18,7 +18,7 @@ ARCHITECTURES: dict[Family, str] = {
     "llama": "LlamaForCausalLM",
 }
 
-# The only value of each field that the decoder computes with; `transformers` takes it where the field is absent.
+# The only supported value of each field; `transformers` uses it where the field is absent.
 _FIXED: dict[str, Any] = {
     "hidden_act": "silu",
     "attention_bias": False,
@@ -28,19 +28,19 @@ _FIXED: dict[str, Any] = {
     "partial_rotary_factor": 1.0,
     "quantization_config": None,
 }
-# Fields of another's config.json that would be wrong beside those written here, or that name files left behind.
+# Fields of the original config.json that would contradict those written here, or that name files that are not copied.
 _STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_path", "transformers_version")
 
 
 def read_config(folder: str | pathlib.Path) -> DecoderConfig:
-    """The configuration of a Hugging Face model folder.
+    """Reads the configuration of a Hugging Face model folder.
 
     Raises:
-      UserError: there is no `config.json`, or it asks for what the decoder does not compute.
+      UserError: There is no `config.json`, or it needs something that the decoder does not support.
     """
     path = pathlib.Path(folder).absolute() / "config.json"
     if not path.is_file():
-        mend = "" if path.parent.is_dir() else ", and there is no such folder; nothing is downloaded by itself"
+        mend = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
         raise UserError(f"no model in {folder}: expected the file config.json{mend}")
     return config_from_hugging_face(read_json_object(path), str(path), source=str(path.parent))
 
@@ -48,18 +48,18 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
 def config_from_hugging_face(
     raw: dict[str, Any], where: str = "config.json", source: str | None = None
 ) -> DecoderConfig:
-    """Reads the fields of a Hugging Face configuration.
+    """Converts the fields of a Hugging Face configuration.
 
     Args:
       raw: The object in `config.json`.
-      where: What error messages call it.
-      source: The folder it lies in, whose tokenizer and settings go along when the model is saved.
+      where: Its name in error messages.
+      source: Its folder, for `DecoderConfig.source`.
 
     Raises:
-      UserError: unknown architecture, a missing or mistyped field, or one that the decoder does not compute.
+      UserError: Unknown architecture, a missing or mistyped field, or one that the decoder does not support.
     """
     family = _family(raw, where)
-    _refuse_what_is_not_computed(raw, family, where)
+    _check_supported(raw, family, where)
     integer = functools.partial(_integer, raw, where=where)
     heads, width = integer("num_attention_heads"), integer("hidden_size")
     return DecoderConfig(
@@ -92,7 +92,7 @@ def _number(fields: dict[str, Any], name: str, where: str, default: float | None
 def _integer(fields: dict[str, Any], name: str, where: str, default: int | None = None) -> int:
     value = _number(fields, name, where, default)
     if value != int(value) or value < 1:
-        raise UserError(f"{where} has {name} {value!r}: it must be a whole number from 1")
+        raise UserError(f"{where} has {name} {value!r}: it must be a positive whole number")
     return int(value)
 
 
@@ -107,9 +107,9 @@ def _family(raw: dict[str, Any], where: str) -> Family:
     return family
 
 
-def _refuse_what_is_not_computed(raw: dict[str, Any], family: Family, where: str) -> None:
+def _check_supported(raw: dict[str, Any], family: Family, where: str) -> None:
     for name, computed in _FIXED.items():
-        if name == "attention_bias" and family == "qwen2":  # no field of that architecture, which always has biases
+        if name == "attention_bias" and family == "qwen2":  # not a field of this architecture, which always has biases
             continue
         value = raw.get(name)
         if value is not None and value != computed:
@@ -120,7 +120,7 @@ def _refuse_what_is_not_computed(raw: dict[str, Any], family: Family, where: str
 
 
 def _rope(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """The rotary parameters: under their old name, which `transformers` prefers where both are there, or their new."""
+    """Returns the rotary parameters, under their old name (which `transformers` prefers) or their new one."""
     rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
     if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
         raise UserError(f"{where} has rotary parameters per layer type, which are not supported: only one set is")
@@ -151,15 +151,22 @@ def _rope_scaling(raw: dict[str, Any], where: str) -> RopeScaling | None:
 
 
 def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The `config.json` that `transformers` reads back as the same model.
+    """Returns the `config.json` that `transformers` reads as the same model.
 
     Args:
       config: The decoder.
       dtype: Dtype of the stored tensors.
-      original: The configuration that the decoder was read from; fields that are not the decoder's (special token
-        ids, say) are kept.
+      original: The configuration that the decoder was read from; its other fields, such as token ids, are kept.
     """
-    rope = _rope_to_hugging_face(config)
+    rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
+    if scaling := config.rope_scaling:
+        rope |= {
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low_frequency_factor,
+            "high_freq_factor": scaling.high_frequency_factor,
+            "original_max_position_embeddings": scaling.original_positions,
+        }
     fields: dict[str, Any] = {
         "architectures": [ARCHITECTURES[config.family]],
         "model_type": config.family,
@@ -180,20 +187,6 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
     }
     if config.family != "qwen2":
         fields["attention_bias"] = False
-    if config.rope_scaling:  # what readers older than rope_parameters look for
+    if config.rope_scaling:  # for readers older than rope_parameters
         fields["rope_scaling"] = {name: value for name, value in rope.items() if name != "rope_theta"}
     return {name: value for name, value in (original or {}).items() if name not in _STALE} | fields
-
-
-def _rope_to_hugging_face(config: DecoderConfig) -> dict[str, Any]:
-    if config.rope_scaling is None:
-        return {"rope_theta": config.rope_theta, "rope_type": "default"}
-    scaling = config.rope_scaling
-    return {
-        "rope_theta": config.rope_theta,
-        "rope_type": "llama3",
-        "factor": scaling.factor,
-        "low_freq_factor": scaling.low_frequency_factor,
-        "high_freq_factor": scaling.high_frequency_factor,
-        "original_max_position_embeddings": scaling.original_positions,
-    }

@@ -1,4 +1,4 @@
-"""Fast tokenizers of the `tokenizers` library, of every family: byte-level BPE, byte fallback, Unigram, WordPiece."""
+"""Fast tokenizers of the `tokenizers` library (byte-level BPE, byte fallback, Unigram, WordPiece) and their folders."""
 
 import dataclasses
 import functools
@@ -11,24 +11,16 @@ from typing import Any
 import tokenizers
 
 from lcrag.errors import UserError
-from lcrag.policy.chat import ChatPrompt, ChatTemplate, Message, render_marked
-from lcrag.policy.json_files import write_json_object
+from lcrag.policy.model_files import read_optional_json, write_json_object
 from lcrag.policy.token_bytes import Spelling, spelling_of, table_of
-from lcrag.policy.tokenizer import TokenIds
+from lcrag.policy.tokenizer import ChatPrompt, ChatTemplate, Message, TokenIds, render_marked
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceTokenizer:
-    """A fast tokenizer; a `lcrag.policy.Tokenizer`.
-
-    Attributes:
-      backend: The library's tokenizer.
-      eos_ids: Ids that end a generation.
-      pad_id: Id of padding.
-      beginning_ids: What a context begins with.
-      chat_template: How the model wants a conversation written down.
-      settings: The rest of `tokenizer_config.json`, kept for export.
-    """
+    """A `Tokenizer` over the library's `backend`; `settings` are the rest of `tokenizer_config.json`, for export."""
 
     backend: tokenizers.Tokenizer
     eos_ids: tuple[int, ...]
@@ -89,11 +81,11 @@ class HuggingFaceTokenizer:
         return hashlib.sha256((self.backend.to_str() + template).encode()).hexdigest()[:16]
 
     def save(self, folder: str | pathlib.Path) -> None:
-        """Writes the files that `load_tokenizer` and `transformers` read into a folder, which it makes."""
+        """Writes the files that `load_tokenizer` and `transformers` read; creates the folder."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / "tokenizer.json"))
-        # Without a class transformers rebuilds the tokenizer as its own of the model's family.
+        # without a class, transformers would build its own tokenizer of the model's family
         eos_token = self.backend.id_to_token(self.eos_ids[0])
         settings = dict(self.settings) or {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos_token}
         write_json_object(folder / "tokenizer_config.json", settings)
@@ -101,7 +93,7 @@ class HuggingFaceTokenizer:
             (folder / "chat_template.jinja").write_text(self.chat_template.source, encoding="utf-8")
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes only: a copied backend forgets that it encodes special tokens as text."""
+        """Pickles the attributes only: a copied backend no longer encodes special tokens as text."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @functools.cached_property
@@ -110,12 +102,12 @@ class HuggingFaceTokenizer:
 
     @functools.cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        """The backend for ordinary text, in which it looks for no special tokens."""
+        """The backend for ordinary text, in which special tokens are not recognised."""
         return _for_ordinary_text(self.backend.to_str())
 
     @functools.cached_property
     def _continuing(self) -> tokenizers.Tokenizer:
-        """The same for text that others precede: no space is put in front of it."""
+        """As `_plain` for text that continues another: no space is put in front of it."""
         state = json.loads(self.backend.to_str())
         changed = state | {
             "normalizer": _without_prepending(state["normalizer"]),
@@ -130,7 +122,7 @@ class HuggingFaceTokenizer:
         forged: Callable[[int, int], bool],
         encode: Callable[[str], list[int]],
     ) -> list[int]:
-        """The ids of an encoding; special ones whose span of the text is `forged` are encoded again."""
+        """Returns the ids of an encoding; special ones whose span is `forged` are encoded again by `encode`."""
         if self._special_ids.isdisjoint(encoding.ids):
             return encoding.ids
         ids: list[int] = []
@@ -143,7 +135,7 @@ class HuggingFaceTokenizer:
         return frozenset(self.special_tokens.values())
 
     def _broken_up(self, text: str) -> list[int]:
-        """The first character by itself, so that the model cannot find the whole."""
+        """Encodes the first character separately, so that the whole is not recognised."""
         first = self._continuing.encode(text[:1], add_special_tokens=False).ids
         return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
 
@@ -155,7 +147,7 @@ def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:
 
 
 def _without_prepending(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The normaliser without what puts something in front of a text (Llama 2)."""
+    """Removes from a normaliser the step that prepends to a text (Llama 2)."""
     if normalizer is None or normalizer["type"] == "Prepend":
         return None
     if normalizer["type"] != "Sequence":
@@ -164,10 +156,98 @@ def _without_prepending(normalizer: dict[str, Any] | None) -> dict[str, Any] | N
 
 
 def _without_prefix(pre_tokenizer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The pre-tokeniser without a space in front; where words are split before (T5), each has its own."""
+    """Removes the space that a pre-tokeniser puts in front; words split earlier (T5) keep theirs."""
     match (pre_tokenizer or {}).get("type"):
         case "Metaspace":
             return {**(pre_tokenizer or {}), "prepend_scheme": "never"}
         case "ByteLevel":
             return {**(pre_tokenizer or {}), "add_prefix_space": False}
     return pre_tokenizer
+
+
+def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
+    """Reads the tokenizer of a Hugging Face model folder.
+
+    Only `tokenizer.json` is required. End-of-sequence ids are those of `generation_config.json`, `config.json` and
+    `tokenizer_config.json`, in this order, else the token `<eos>`. The chat template is `chat_template.jinja`, or in
+    `chat_template.json` or `tokenizer_config.json`.
+
+    Raises:
+      UserError: There is no `tokenizer.json`, a file cannot be read, or there is no end-of-sequence token.
+    """
+    folder = pathlib.Path(folder)
+    backend = _read_backend(folder / "tokenizer.json")
+    settings = read_optional_json(folder / "tokenizer_config.json")
+    eos_ids = _eos_ids(folder, settings, backend)
+    pad_id = _token_id(settings, "pad_token", backend)
+    return HuggingFaceTokenizer(
+        backend=backend,
+        eos_ids=eos_ids,
+        pad_id=eos_ids[0] if pad_id is None else pad_id,
+        beginning_ids=_beginning_ids(settings, backend),
+        chat_template=_chat_template(folder, settings),
+        settings={name: value for name, value in settings.items() if name != "chat_template"},
+    )
+
+
+def _read_backend(path: pathlib.Path) -> tokenizers.Tokenizer:
+    if not path.is_file():
+        raise UserError(
+            f"no tokenizer in {path.parent}: expected the file tokenizer.json (a Hugging Face fast tokenizer)"
+        )
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception for a malformed file
+        raise UserError(f"{path} is not a readable tokenizer: {error}") from error
+    backend.no_truncation()  # many encoders are stored with both
+    backend.no_padding()
+    return backend
+
+
+def _eos_ids(folder: pathlib.Path, settings: Mapping[str, Any], backend: tokenizers.Tokenizer) -> tuple[int, ...]:
+    ids: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        value = read_optional_json(folder / name).get("eos_token_id")
+        ids += [value] if isinstance(value, int) else list(value or ())
+    named = _token_id(settings, "eos_token", backend)
+    ids += [] if named is None else [named]
+    if not ids and (token := backend.token_to_id("<eos>")) is not None:
+        ids = [token]
+    if not ids:
+        raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
+    return tuple(dict.fromkeys(ids))
+
+
+def _token(settings: Mapping[str, Any], name: str) -> str | None:
+    """Returns the text of a named token; older files hold an object instead."""
+    value = settings.get(name)
+    return value["content"] if isinstance(value, dict) else value
+
+
+def _token_id(settings: Mapping[str, Any], name: str, backend: tokenizers.Tokenizer) -> int | None:
+    token = _token(settings, name)
+    return None if token is None else backend.token_to_id(token)
+
+
+def _beginning_ids(settings: Mapping[str, Any], backend: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """Returns the ids that the settings, or else the tokenizer's post-processor, put before a text."""
+    bos_id = _token_id(settings, "bos_token", backend)
+    if settings.get("add_bos_token") is not None and (bos_id is not None or not settings["add_bos_token"]):
+        return (bos_id,) if settings["add_bos_token"] and bos_id is not None else ()
+    encoding = backend.encode("a", add_special_tokens=True)
+    added = encoding.special_tokens_mask
+    return tuple(encoding.ids[: added.index(0)]) if 0 in added else ()
+
+
+def _chat_template(folder: pathlib.Path, settings: Mapping[str, Any]) -> ChatTemplate | None:
+    path, source = folder / "chat_template.jinja", None
+    if path.is_file():
+        source = path.read_text(encoding="utf-8")
+    else:
+        source = read_optional_json(folder / "chat_template.json").get("chat_template") or settings.get("chat_template")
+    if isinstance(source, list):  # several templates by name
+        source = {each["name"]: each["template"] for each in source}.get("default")
+    if not source:
+        return None
+    tokens = {name: _token(settings, name) for name in _NAMED_TOKENS}
+    return ChatTemplate(source, {name: token for name, token in tokens.items() if token is not None})

@@ -1,4 +1,4 @@
-"""A Hugging Face model folder into sharded parameters, in pieces that are small beside the model."""
+"""Loads a Hugging Face model folder into sharded parameters, in small pieces."""
 
 import functools
 import math
@@ -14,8 +14,9 @@ from jax.typing import DTypeLike
 
 from lcrag.errors import UserError
 from lcrag.policy.config import ComputeDtype, DecoderConfig
-from lcrag.policy.functions import Params, abstract_parameters, param_shardings
 from lcrag.policy.hugging_face_config import read_config
+from lcrag.policy.model_files import DTYPES, TensorFolder
+from lcrag.policy.parameters import Params, abstract_parameters, param_shardings
 from lcrag.policy.sharding import make_mesh
 from lcrag.policy.stored_parameters import (
     EMBEDDING_NAME,
@@ -27,10 +28,9 @@ from lcrag.policy.stored_parameters import (
     row_pieces,
     stored_parameters,
 )
-from lcrag.policy.tensor_folder import DTYPES, TensorFolder
 
 PARAMETER_DTYPES = ("float32", "bfloat16")
-# Buffers that old checkpoints store although the configuration says what they are.
+# Buffers in old checkpoints, which follow from the configuration.
 _UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
 
 
@@ -39,10 +39,9 @@ def load_hugging_face(
 ) -> tuple[DecoderConfig, Params]:
     """Reads a model folder into sharded parameters.
 
-    Names, shapes and dtypes of all tensors are compared with `config.json` before any value is read. Then each
-    process reads the parts that its devices hold, once, in pieces of `PIECE_BYTES`; a device casts and transposes a
-    piece and writes it into its share of the parameter, in place. What was written is looked through once, on the
-    devices, for values that are not finite.
+    Names, shapes and dtypes of all tensors are compared with `config.json` before any value is read. Then each process
+    reads the parts that its devices hold, once, in pieces of `PIECE_BYTES`; a device casts and transposes a piece and
+    writes it into its share of the parameter, in place. Finally the devices check that all values are finite.
 
     Args:
       folder: Holds `config.json` and `model.safetensors` (or shards and their index file).
@@ -50,18 +49,17 @@ def load_hugging_face(
       mesh: Devices; one device if None.
 
     Raises:
-      UserError: a file or tensor is missing, left over, of another shape or dtype, or cannot be read, or a tensor
+      UserError: A file or tensor is missing, unexpected, of another shape or dtype, or cannot be read, or a tensor
         holds a value that is not finite.
     """
     wanted = parameter_dtype(dtype)
-    config = read_config(folder)
-    tensors = TensorFolder(folder)
-    _check(config, tensors)
-    mesh = mesh or make_mesh(devices=jax.devices()[:1])
-    shardings = flat_parameters(param_shardings(config, mesh))
+    config, tensors = read_config(folder), TensorFolder(folder)
     parts: dict[str, list[StoredParameter]] = {}
     for stored in stored_parameters(config):
         parts.setdefault(stored.path, []).append(stored)
+    _check_tensors(config, parts, tensors)
+    mesh = mesh or make_mesh(devices=jax.devices()[:1])
+    shardings = flat_parameters(param_shardings(config, mesh))
     shapes = flat_parameters(abstract_parameters(config))
     flat = {path: _filled(shapes[path].shape, wanted, shardings[path], parts[path], tensors) for path in parts}
     _check_finite(flat, parts, tensors, mesh)
@@ -69,19 +67,19 @@ def load_hugging_face(
 
 
 def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
-    """The dtype in which a complete model folder stores its embedding; for float16, which is only read, float32.
+    """Returns the dtype of the stored embedding of a complete model folder; float32 for float16, which is only read.
 
     Raises:
-      UserError: there are no weights.
+      UserError: There are no weights.
     """
     return "bfloat16" if TensorFolder(folder).tensors[EMBEDDING_NAME].code == "BF16" else "float32"
 
 
 def parameter_dtype(dtype: DTypeLike) -> np.dtype:
-    """The dtype, if parameters may have it.
+    """Converts and checks a dtype for parameters.
 
     Raises:
-      UserError: they may not.
+      UserError: It is neither float32 nor bfloat16.
     """
     try:
         found = jnp.dtype(dtype)
@@ -92,25 +90,21 @@ def parameter_dtype(dtype: DTypeLike) -> np.dtype:
     return found
 
 
-def _check(config: DecoderConfig, tensors: TensorFolder) -> None:
-    shapes = {stored.name: stored.shape for stored in stored_parameters(config)}
-    repeated = config.tie_embeddings and UNEMBEDDING_NAME in tensors.tensors
-    if repeated:
-        [embedding] = (stored for stored in stored_parameters(config) if stored.path == "embedding")
-        shapes[UNEMBEDDING_NAME] = embedding.shape
-    tensors.check(shapes, unused=_UNUSED)
-    if repeated:
-        _check_tied(embedding, tensors)
-
-
-def _check_tied(embedding: StoredParameter, tensors: TensorFolder) -> None:
-    """A tied checkpoint may store the embedding twice, but not two different ones."""
-    size, firsts = row_pieces(embedding.shape[0], 4 * embedding.shape[1])
+def _check_tensors(
+    config: DecoderConfig, parts: Mapping[str, Sequence[StoredParameter]], tensors: TensorFolder
+) -> None:
+    """Checks names, shapes and dtypes; a tied checkpoint may store the embedding twice, but not two different ones."""
+    shapes = {stored.name: stored.shape for path in parts for stored in parts[path]}
+    if not (config.tie_embeddings and UNEMBEDDING_NAME in tensors.tensors):
+        return tensors.check(shapes, unused=_UNUSED)
+    rows, width = shapes[EMBEDDING_NAME]
+    tensors.check(shapes | {UNEMBEDDING_NAME: (rows, width)}, unused=_UNUSED)
+    size, firsts = row_pieces(rows, 4 * width)
     for first in firsts:
-        rows = (slice(first, first + size), slice(0, embedding.shape[1]))
-        if not np.array_equal(tensors.read(embedding.name, rows), tensors.read(UNEMBEDDING_NAME, rows)):
+        piece = (slice(first, first + size), slice(0, width))
+        if not np.array_equal(tensors.read(EMBEDDING_NAME, piece), tensors.read(UNEMBEDDING_NAME, piece)):
             raise UserError(
-                f"tensor {UNEMBEDDING_NAME} in {tensors.tensors[UNEMBEDDING_NAME].file} differs from {embedding.name},"
+                f"tensor {UNEMBEDDING_NAME} in {tensors.tensors[UNEMBEDDING_NAME].file} differs from {EMBEDDING_NAME},"
                 " though config.json ties them: set tie_word_embeddings to false there"
             )
 
@@ -118,7 +112,7 @@ def _check_tied(embedding: StoredParameter, tensors: TensorFolder) -> None:
 def _check_finite(
     flat: Mapping[str, jax.Array], parts: Mapping[str, Sequence[StoredParameter]], tensors: TensorFolder, mesh: Mesh
 ) -> None:
-    """Names the first stored tensor that is damaged; every process finds the same."""
+    """Raises an error for the first stored tensor with a value that is not finite, the same in every process."""
     finite = jax.device_get(_finite(mesh)(flat))
     for stored in (each for path in parts for each in parts[path]):
         if not finite[stored.path].reshape(-1)[stored.layer or 0]:
@@ -135,14 +129,16 @@ def _filled(
     parts: list[StoredParameter],
     tensors: TensorFolder,
 ) -> jax.Array:
-    """A parameter made of its stored tensors (one, or one a layer)."""
+    """Assembles a parameter from its stored tensors (one, or one per layer)."""
     parameter, unfinished_bytes = _zeros(shape, dtype, sharding)(), 0
+    # the same number in every process
+    most_local_devices = max(Counter(device.process_index for device in sharding.mesh.devices.flat).values())
     for part in parts:
         spread = part.sharding(sharding)
         write = _writer(sharding, spread, part.transposed)
         rows, *others = spread.shard_shape(part.shape)
         itemsize = DTYPES[tensors.tensors[part.name].code].itemsize
-        size, firsts = row_pieces(rows, math.prod(others) * itemsize * _most_local_devices(spread.mesh))
+        size, firsts = row_pieces(rows, math.prod(others) * itemsize * most_local_devices)
         for first in firsts:
             piece = _piece(tensors, part, spread, first, size)
             parameter = write(parameter, piece, part.start(first))
@@ -153,13 +149,8 @@ def _filled(
     return parameter.block_until_ready()
 
 
-def _most_local_devices(mesh: Mesh) -> int:
-    """The most devices that one process has; every process computes the same."""
-    return max(Counter(device.process_index for device in mesh.devices.flat).values())
-
-
 def _piece(tensors: TensorFolder, part: StoredParameter, sharding: NamedSharding, first: int, size: int) -> jax.Array:
-    """Rows [first, first + size) of every device's share; devices that hold the same rows share one reading."""
+    """Reads rows [first, first + size) of every device's share; devices that hold the same rows share one read."""
     read: dict[tuple, np.ndarray] = {}
     pieces = []
     places = sharding.addressable_devices_indices_map(part.shape)
@@ -177,13 +168,12 @@ def _piece(tensors: TensorFolder, part: StoredParameter, sharding: NamedSharding
 
 @functools.cache
 def _zeros(shape: tuple[int, ...], dtype: np.dtype, sharding: NamedSharding):
-    """A program that makes an empty parameter in its place."""
     return jax.jit(functools.partial(jnp.zeros, shape, dtype), out_shardings=sharding)
 
 
 @functools.cache
 def _finite(mesh: Mesh):
-    """A program that tells of every parameter whether all its values are finite, bool[] or bool[layers]."""
+    """Compiles the check of every parameter for finite values, bool[] or bool[layers]."""
 
     def finite(flat):
         kept_axes = {path: int(path.startswith("layers/")) for path in flat}
@@ -194,7 +184,7 @@ def _finite(mesh: Mesh):
 
 @functools.cache
 def _writer(sharding: NamedSharding, spread: NamedSharding, transposed: bool):
-    """A program with which each device writes its piece into its share of the parameter, from `start` in that share."""
+    """Compiles the function by which each device writes its piece into its share of the parameter, at `start`."""
 
     def write(share, piece, start):
         turned = (piece.T if transposed else piece).astype(share.dtype)

@@ -1,4 +1,4 @@
-"""A policy: a decoder with its parameters, its tokenizer and its devices."""
+"""The `Policy` value: a decoder with everything needed to run it."""
 
 import dataclasses
 from typing import Any
@@ -14,13 +14,13 @@ class Policy:
     """A decoder with its parameters, tokenizer and devices.
 
     Attributes:
-      name: The folder that it comes from.
+      name: The folder that it was loaded from.
       config: The decoder.
       params: Its parameters.
       tokenizer: Its tokenizer.
-      mesh: Devices.
-      saved_dtype: Of the tensors in the files when it is saved: with adapters that of its folder, whatever the frozen
-        weights are held in; None: that of the parameters.
+      mesh: Its devices.
+      saved_dtype: Dtype of the stored tensors when it is saved; with adapters, that of its folder. None: that of the
+        parameters.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Sharded parameters into a Hugging Face model folder, in pieces that are small beside the model."""
+"""Saves sharded parameters to a Hugging Face model folder, in small pieces."""
 
 import functools
 import logging
@@ -15,18 +15,24 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jax.typing import DTypeLike
 
 from lcrag.errors import UserError
-from lcrag.policy.adapters import merge_lora
 from lcrag.policy.config import DecoderConfig
-from lcrag.policy.functions import Params, abstract_parameters
 from lcrag.policy.hugging_face_config import config_to_hugging_face
-from lcrag.policy.json_files import read_optional_json, write_json_object
 from lcrag.policy.loading import parameter_dtype
+from lcrag.policy.model_files import (
+    INDEX_FILE,
+    SINGLE_FILE,
+    plan_shards,
+    read_optional_json,
+    tensor_bytes,
+    write_index,
+    write_json_object,
+    write_shard,
+)
+from lcrag.policy.parameters import Params, abstract_parameters, merge_lora
 from lcrag.policy.stored_parameters import StoredParameter, flat_parameters, row_pieces, stored_parameters
-from lcrag.policy.tensor_folder import INDEX_FILE, SINGLE_FILE
-from lcrag.policy.tensor_writer import plan_shards, tensor_bytes, write_index, write_shard
 
 SHARD_BYTES = 5_000_000_000
-# What belongs to a model beside its weights: copied from the folder that the model was read from.
+# Other files of a model, copied from the folder that it was read from.
 _COMPANIONS = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -52,21 +58,21 @@ def save_hugging_face(
 ) -> None:
     """Writes a model folder that `transformers` opens as the same model.
 
-    Weights go out in pieces of `PIECE_BYTES`. The tokenizer, the generation settings and those fields of `config.json`
-    that are not the decoder's come from `config.source`. Everything is written aside first: whoever reads the folder
-    meanwhile finds the earlier model, no weights or the new model, never a mixture. With several processes all
-    must call it; the first one writes, and it returns on all of them when the folder is complete.
+    Weights are written in pieces of `PIECE_BYTES`. The tokenizer, the generation settings and the other fields of
+    `config.json` are copied from `config.source`. Files are staged first: a concurrent reader finds the earlier model,
+    no weights or the new model, never a mixture. With several processes all must call it; the first one writes, and it
+    returns on all of them when the folder is complete.
 
     Args:
-      folder: Created if absent; files of an earlier model in it are replaced.
+      folder: Created if absent; an earlier model in it is replaced.
       config: The decoder.
       params: Its parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged, in float32.
-      dtype: Dtype on disk, float32 or bfloat16; that of the embedding if None.
+      dtype: Dtype on disk, float32 or bfloat16; None: that of the embedding.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
-      shard_bytes: The most bytes of one file of weights.
+      shard_bytes: Maximum bytes of weights in one file.
 
     Raises:
-      UserError: the parameters are not those of the configuration, or the dtype is not supported.
+      UserError: The parameters do not match the configuration, or the dtype is not supported.
     """
     wanted = None if dtype is None else parameter_dtype(dtype)
     config, params = merge_lora(config, params, wanted)
@@ -77,11 +83,14 @@ def save_hugging_face(
     shapes = {name: stored.shape for name, stored in plan.items()}
     shards = plan_shards(shapes, stored_dtype, shard_bytes)
     folder = pathlib.Path(folder)
-    staging = _empty_staging(folder) if jax.process_index() == 0 else None
+    staging = folder / _STAGING if jax.process_index() == 0 else None
+    if staging is not None:
+        shutil.rmtree(staging, ignore_errors=True)  # left by a killed writer
+        staging.mkdir(parents=True)
     for file, names in shards.items():
         pieces = (piece for name in names for piece in _pieces(flat[plan[name].path], plan[name], stored_dtype))
         if staging is None:
-            for _ in pieces:  # takes part in gathering what another process writes
+            for _ in pieces:  # takes part in gathering the pieces that another process writes
                 pass
         else:
             write_shard(staging / file, {name: shapes[name] for name in names}, stored_dtype, pieces)
@@ -108,11 +117,11 @@ def _check(config: DecoderConfig, flat: dict[str, Any]) -> None:
 
 
 def _pieces(leaf: Any, stored: StoredParameter, dtype: np.dtype) -> Iterator[tuple[str, int, np.ndarray]]:
-    """All rows of a stored tensor, as `write_shard` takes them; every process must go through them all."""
+    """Yields all rows of a stored tensor for `write_shard`; every process must consume them all."""
     sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
     spread = stored.sharding(sharding) if isinstance(sharding, NamedSharding) else None
     if isinstance(sharding, NamedSharding) and stored.divides_layers(sharding):
-        spread = None  # no device knows where in its share a layer is
+        spread = None  # a device does not know the place of a layer in its share
     share = stored.shape[0] if spread is None else spread.shard_shape(stored.shape)[0]
     shares = stored.shape[0] // share
     size, firsts = row_pieces(share, shares * tensor_bytes(stored.shape[1:], dtype))
@@ -121,22 +130,20 @@ def _pieces(leaf: Any, stored: StoredParameter, dtype: np.dtype) -> Iterator[tup
             cut = _cutter(stored.stacked, stored.transposed, size, dtype, sharding, spread)
             piece = jax.device_get(cut(leaf, stored.start(first)))
         else:
-            piece = _cut(leaf, stored)[first : first + size].astype(dtype)
+            layer = leaf if stored.layer is None else leaf[stored.layer]
+            piece = (layer.T if stored.transposed else layer)[first : first + size].astype(dtype)
         for number in range(shares):
             yield stored.name, number * share + first, piece[number * size : (number + 1) * size]
-
-
-def _cut(leaf: np.ndarray, stored: StoredParameter) -> np.ndarray:
-    layer = leaf if stored.layer is None else leaf[stored.layer]
-    return layer.T if stored.transposed else layer
 
 
 @functools.cache
 def _cutter(
     stacked: bool, transposed: bool, size: int, dtype: np.dtype, sharding: Sharding, spread: NamedSharding | None
 ):
-    """A program that cuts a piece out of a parameter and turns it as it is stored: each device out of its own share,
-    or with `spread` None all devices together."""
+    """Compiles the function that cuts a piece out of a parameter and transposes it as it is stored.
+
+    Each device cuts from its own share, or with `spread` None all devices together.
+    """
 
     def cut(share, start):
         sizes = list(share.shape)
@@ -153,16 +160,8 @@ def _cutter(
         return jax.jit(cut, out_shardings=everywhere)
     in_specs = (sharding.spec, PartitionSpec())
     local = jax.shard_map(cut, mesh=sharding.mesh, in_specs=in_specs, out_specs=spread.spec)
-    # Where other processes hold a part of it, every process gets the whole piece.
+    # where other processes hold a part of it, every process gets the whole piece
     return jax.jit(local, out_shardings=spread if spread.is_fully_addressable else everywhere)
-
-
-def _empty_staging(folder: pathlib.Path) -> pathlib.Path:
-    staging = folder / _STAGING
-    if staging.exists():  # an earlier writer was killed
-        shutil.rmtree(staging)
-    staging.mkdir(parents=True)
-    return staging
 
 
 def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtype, eos_ids: tuple[int, ...]) -> None:
@@ -172,7 +171,7 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
     if config.source:
         source = pathlib.Path(config.source)
         if not source.is_dir():
-            _LOGGER.warning("%s is gone: what it held beside the weights is not in %s", source, staging.parent)
+            _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, staging.parent)
         original = read_optional_json(source / "config.json")
         generation = read_optional_json(source / "generation_config.json")
         for name in _COMPANIONS:
@@ -184,7 +183,7 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
 
 
 def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
-    """Moves the written files into place, the one that readers look for last."""
+    """Moves the staged files into place; the file that readers open first comes last."""
     for stale in (folder / SINGLE_FILE, folder / INDEX_FILE, *folder.glob("model-*-of-*.safetensors")):
         stale.unlink(missing_ok=True)
     for path in sorted(staging.iterdir(), key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):

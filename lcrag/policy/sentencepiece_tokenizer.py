@@ -1,4 +1,4 @@
-"""SentencePiece models as tokenizers, such as those that seqio and T5X vocabularies hold."""
+"""Tokenizers from SentencePiece models, such as those of seqio and T5X vocabularies."""
 
 import dataclasses
 import functools
@@ -11,16 +11,15 @@ import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
-from lcrag.policy.chat import ChatPrompt, Message
-from lcrag.policy.tokenizer import TokenIds
+from lcrag.policy.tokenizer import ChatPrompt, Message, TokenIds
 
 _SPACE = "▁"
-_SENTINEL = re.compile(f"{_SPACE}?<extra_id_\\d+>")  # T5's; seqio adds them as text that users define
+_SENTINEL = re.compile(f"{_SPACE}?<extra_id_\\d+>")  # of T5; seqio adds them as user-defined symbols
 
 
 @runtime_checkable
 class SentencePieceVocabulary(Protocol):
-    """What is needed of a seqio vocabulary; `seqio.SentencePieceVocabulary` is one."""
+    """The part of `seqio.SentencePieceVocabulary` that is used here."""
 
     @property
     def sp_model(self) -> bytes | None: ...
@@ -28,14 +27,7 @@ class SentencePieceVocabulary(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class SentencePieceTokenizer:
-    """A SentencePiece model; a `lcrag.policy.Tokenizer`.
-
-    Attributes:
-      model: The serialised model.
-      eos_ids: Ids that end a generation.
-      pad_id: Id of padding.
-      beginning_ids: What a context begins with.
-    """
+    """A `Tokenizer` over a serialised SentencePiece model."""
 
     model: bytes
     eos_ids: tuple[int, ...]
@@ -83,12 +75,12 @@ class SentencePieceTokenizer:
         return hashlib.sha256(self.model).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes only; what is made from them is made again."""
+        """Pickles the attributes only, without the cached properties."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @functools.cached_property
     def _proto(self) -> ModelProto:
-        """The model, with sentinels as control tokens, so that no text becomes one."""
+        """The model with sentinels as control tokens, so that no text is encoded to one."""
         proto = ModelProto.FromString(self.model)
         for piece in proto.pieces:
             if _SENTINEL.fullmatch(piece.piece):
@@ -105,21 +97,21 @@ class SentencePieceTokenizer:
 
     @functools.cached_property
     def _inside(self) -> sentencepiece.SentencePieceProcessor:
-        """The same without a space in front, for text that others precede."""
+        """As `_plain` without the dummy prefix, for text that continues another."""
         proto = ModelProto.FromString(self._proto.SerializeToString())
         proto.normalizer_spec.add_dummy_prefix = False
         return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
 
     def _at_lost_space(self, text: str) -> bool:
-        """Whether the text's first space would be lost without the model's own one in front."""
+        """Whether the model would remove the text's first space without the dummy prefix before it."""
         return self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
 
 
 def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
-    """A seqio vocabulary as a tokenizer.
+    """Makes a tokenizer from a seqio vocabulary.
 
     Raises:
-      UserError: it holds no SentencePiece model, or the model has no end-of-sequence token.
+      UserError: The vocabulary has no SentencePiece model, or the model has no end-of-sequence token.
     """
     if not isinstance(vocabulary, SentencePieceVocabulary) or vocabulary.sp_model is None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Where arrays live: one table from logical axes to mesh axes."""
+"""Sharding of arrays by one table from logical axes to mesh axes."""
 
 import math
 
@@ -27,10 +27,10 @@ AXIS_RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
 
 
 def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> Mesh:
-    """A mesh over (data, fsdp, tensor); `data=-1` takes the devices that the other two leave.
+    """Makes a mesh over (data, fsdp, tensor); with `data=-1` the size of data follows from the other two.
 
     Raises:
-      UserError: a size is below 1, or they do not multiply to the number of devices.
+      UserError: A size is below 1, or the sizes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     for name, size in (("data", data), ("fsdp", fsdp), ("tensor", tensor)):
@@ -47,32 +47,31 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> M
 
 
 def logical_spec(*axes: str | None) -> PartitionSpec:
-    """The mesh axes of an array whose axes have these logical names."""
+    """Returns the mesh axes of an array with these logical axes."""
     rules = dict(AXIS_RULES)
     return PartitionSpec(*(rules[axis] if axis else None for axis in axes))
 
 
 def logical_sharding(mesh: Mesh, *axes: str | None) -> NamedSharding:
-    """The sharding of an array whose axes have these logical names."""
+    """Returns the sharding of an array with these logical axes."""
     return NamedSharding(mesh, logical_spec(*axes))
 
 
 def constrain(array: jax.Array, mesh: Mesh | None, *axes: str | None) -> jax.Array:
-    """Lays an activation out over the mesh while a program is traced; without a mesh, XLA decides."""
+    """Constrains the sharding of an activation; without a mesh, XLA decides."""
     return array if mesh is None else jax.lax.with_sharding_constraint(array, logical_sharding(mesh, *axes))
 
 
 def spread_kv_heads(config: DecoderConfig, mesh: Mesh | None) -> int:
-    """Key-value heads once each is repeated often enough for the axis "tensor" to share them.
+    """Returns the number of key-value heads after repeating them to divide over the axis "tensor".
 
-    Fewer key-value heads than devices along "tensor" are repeated, in place, so that each device holds the one that
-    its query heads read.
+    Each device then holds the key-value head that its query heads read.
     """
     return config.kv_heads if mesh is None else math.lcm(config.kv_heads, mesh.shape["tensor"])
 
 
 def gathered(shardings, axis: str = "fsdp"):
-    """The same tree of shardings with nothing spread over one mesh axis: every device along it holds what all hold."""
+    """Returns the same tree of shardings, replicated along one mesh axis."""
 
     def whole(sharding: NamedSharding) -> NamedSharding:
         spec = (None if entry == axis else entry for entry in sharding.spec)
@@ -82,10 +81,10 @@ def gathered(shardings, axis: str = "fsdp"):
 
 
 def check_mesh(config: DecoderConfig, mesh: Mesh) -> None:
-    """Finds out whether a mesh can share a decoder's parameters evenly.
+    """Checks that a mesh divides a decoder's parameters evenly.
 
     Raises:
-      UserError: an axis of the mesh does not divide the sizes that it shares; it names those that would.
+      UserError: An axis of the mesh does not divide a size that it is to share; the message names those that would.
     """
     shared = {
         "fsdp": {"width": config.width},
@@ -112,5 +111,5 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def shardings_of(boxed, mesh: Mesh):
-    """The shardings of a tree of parameters that still carry their logical axis names."""
+    """Returns the shardings of a tree of parameters that carry their logical axes."""
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(AXIS_RULES))

@@ -1,4 +1,4 @@
-"""How the decoder's parameters lie in a Hugging Face checkpoint: names, one tensor a layer, kernels transposed."""
+"""The layout of parameters in a Hugging Face checkpoint: names, one tensor per layer, transposed kernels."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from flax import traverse_util
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lcrag.policy.config import DecoderConfig
-from lcrag.policy.functions import Params, abstract_parameters
+from lcrag.policy.parameters import Params, abstract_parameters
 
 # Our path inside a layer -> the name inside `model.layers.<n>.`
 _LAYER_NAMES = {
@@ -34,20 +34,19 @@ _TOP_NAMES = {
 }
 _KINDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
-# The most of a tensor that is in host memory at once, in bytes, on its way to or from the devices.
-PIECE_BYTES = 2**26
+PIECE_BYTES = 2**26  # of a tensor that are in host memory at once, on the way to or from the devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredParameter:
-    """One tensor of a checkpoint, and the parameter that it is, or is a layer of.
+    """One tensor of a checkpoint and its place among the parameters.
 
     Attributes:
-      path: The parameter, as "layers/mlp/up/kernel".
-      layer: Its layer; None if the parameter is not stacked over layers.
-      name: The tensor, as "model.layers.3.mlp.up_proj.weight".
+      path: The parameter, such as "layers/mlp/up/kernel".
+      layer: Index of the layer, or None if the parameter is not stacked over layers.
+      name: The tensor, such as "model.layers.3.mlp.up_proj.weight".
       shape: The tensor's shape.
-      transposed: Whether the parameter has the tensor's two axes the other way round.
+      transposed: Whether the tensor's two axes are swapped in the parameter.
     """
 
     path: str
@@ -58,46 +57,44 @@ class StoredParameter:
 
     @property
     def stacked(self) -> bool:
-        """Whether the parameter has an axis of layers, its first."""
+        """Whether the parameter's first axis is that of the layers."""
         return self.layer is not None
 
     @property
     def rows_axis(self) -> int:
-        """The axis of the parameter along which the tensor's rows lie."""
+        """The axis of the parameter that holds the tensor's rows."""
         return self.stacked + self.transposed
 
     def start(self, row: int) -> np.ndarray:
-        """Where a row of the tensor begins in the parameter, int32[axes of the parameter]."""
+        """Returns where a row of the tensor starts in the parameter, int32[axes of the parameter]."""
         start = np.zeros(self.stacked + len(self.shape), np.int32)
         start[0] = self.layer or 0
         start[self.rows_axis] = row
         return start
 
     def divides_layers(self, parameter: NamedSharding) -> bool:
-        """Whether the parameter's layers lie on different devices: our own table never does that, compilers may."""
+        """Whether the parameter is sharded over layers: never by our own axis rules, but compilers may do so."""
         return self.stacked and bool(parameter.spec) and parameter.spec[0] is not None
 
     def sharding(self, parameter: NamedSharding) -> NamedSharding:
-        """How the tensor is spread when each device has what its share of the parameter is made of."""
+        """Returns the sharding of the tensor in which each device holds its own share of the parameter."""
         axes = (*parameter.spec, *(None for _ in range(3)))[self.stacked : self.stacked + len(self.shape)]
         return NamedSharding(parameter.mesh, PartitionSpec(*(axes[::-1] if self.transposed else axes)))
 
 
 def stored_parameters(config: DecoderConfig) -> list[StoredParameter]:
-    """Every tensor of the model's checkpoint; the layers of a parameter follow one another."""
-    return [stored for path, leaf in flat_parameters(abstract_parameters(config)).items() for stored in _of(path, leaf)]
+    """Lists the tensors of the model's checkpoint; the layers of a parameter are consecutive."""
+    leaves = flat_parameters(abstract_parameters(config)).items()
+    return [stored for path, leaf in leaves for stored in _tensors_of(path, leaf)]
 
 
-def _of(path: str, leaf: jax.ShapeDtypeStruct) -> Iterator[StoredParameter]:
+def _tensors_of(path: str, leaf: jax.ShapeDtypeStruct) -> Iterator[StoredParameter]:
     stacked, transposed = path.startswith("layers/"), path.endswith("/kernel")
     shape = leaf.shape[1:] if stacked else leaf.shape
     for layer in range(leaf.shape[0]) if stacked else (None,):
+        tensor_shape = shape[::-1] if transposed else shape
         yield StoredParameter(
-            path=path,
-            layer=layer,
-            name=_name(path, layer),
-            shape=shape[::-1] if transposed else shape,
-            transposed=transposed,
+            path=path, layer=layer, name=_name(path, layer), shape=tensor_shape, transposed=transposed
         )
 
 
@@ -109,7 +106,7 @@ def _name(path: str, layer: int | None) -> str:
 
 
 def flat_parameters(params: Params) -> dict[str, Any]:
-    """The leaves of a nested dict by their path, as "layers/mlp/up/kernel"."""
+    """Flattens nested parameters to paths such as "layers/mlp/up/kernel"."""
     return traverse_util.flatten_dict(params, sep="/")
 
 
@@ -119,11 +116,11 @@ def nested_parameters(flat: dict[str, Any]) -> Params:
 
 
 def row_pieces(rows: int, row_bytes: int) -> tuple[int, list[int]]:
-    """Cuts rows into pieces of one size, so that one compiled program moves them all.
+    """Cuts rows into pieces of one size, so that one compiled function moves them all.
 
     Returns:
-      The rows of a piece (`PIECE_BYTES` of them, at least one), and the first row of each piece. The
-      last piece ends with the last row, so it may begin with rows of the one before.
+      The rows of a piece (at most `PIECE_BYTES`, at least one row), and the first row of each piece. The last piece
+      ends with the last row, so it may overlap the one before.
     """
     size = min(rows, max(1, PIECE_BYTES // row_bytes))
     return size, [min(first, rows - size) for first in range(0, rows, size)]

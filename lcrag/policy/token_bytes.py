@@ -1,6 +1,6 @@
-"""The bytes that each token of a vocabulary stands for, read off the decoder of the `tokenizers` library.
+"""The bytes of each token of a vocabulary, derived from the decoder of the `tokenizers` library.
 
-Bytes, not text: a token may hold a part of a character, and stop strings are found in bytes.
+Bytes rather than text, because a token may hold a part of a character and stop strings are matched in bytes.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ import tokenizers
 from lcrag.errors import UserError
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_PUNCTUATION = frozenset(".?!,")  # before which WordPiece's clean-up leaves no space
+_PUNCTUATION = frozenset(".?!,")  # WordPiece's clean-up removes the space before them
 _SUPPORTED = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece")
 
 
 @functools.cache
 def bytes_of_characters() -> dict[str, int]:
-    """The printable stand-ins that byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) use for bytes."""
+    """Maps the printable characters of byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) to bytes."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     table = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in printable)
@@ -30,11 +30,7 @@ def bytes_of_characters() -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Spelling:
-    """How the tokens of a vocabulary are written out one after the other.
-
-    Attributes:
-      steps: The library's decoders, in order.
-    """
+    """How the tokens of a vocabulary are decoded: the library's decoders, in order."""
 
     steps: tuple[Mapping[str, Any], ...]
 
@@ -44,11 +40,11 @@ class Spelling:
 
     @property
     def leading_space(self) -> bool:
-        """Whether the space in front of a text's first token is not part of the text."""
+        """Whether decoding a text drops the space before its first token."""
         return not self.steps or any(map(_drops_leading_space, self.steps))
 
     def bytes_of(self, token: str) -> bytes:
-        """The bytes of one token that is not the first of its text."""
+        """Returns the bytes of a token that is not the first of its text."""
         if self.byte_level:
             return _byte_level(token)
         if not self.steps:
@@ -67,10 +63,10 @@ class Spelling:
 
 
 def spelling_of(backend: tokenizers.Tokenizer) -> Spelling:
-    """The spelling of a tokenizer's vocabulary.
+    """Reads the spelling of a tokenizer's vocabulary from its decoder.
 
     Raises:
-      UserError: its decoder is of a kind that does not write out one token after the other.
+      UserError: The decoder is of a kind that does not decode tokens one by one.
     """
     if backend.decoder is None:
         return Spelling(())
@@ -79,18 +75,18 @@ def spelling_of(backend: tokenizers.Tokenizer) -> Spelling:
     for step in steps:
         if step["type"] not in _SUPPORTED or (step["type"] == "Replace" and "String" not in step["pattern"]):
             raise UserError(
-                f"tokenizers with the decoder {step['type']} are not supported: the bytes of a token cannot be told;"
+                f"tokenizers with the decoder {step['type']} are not supported: the bytes of a token are not defined;"
                 f" supported are {', '.join(_SUPPORTED)}"
             )
     return Spelling(tuple(steps))
 
 
 def table_of(backend: tokenizers.Tokenizer, spelling: Spelling, size: int) -> tuple[bytes, ...]:
-    """The bytes of every id below `size`; an id without a token stands for nothing."""
+    """Returns the bytes of every id below `size`; ids without a token have none."""
     table = [b""] * size
     for token, index in backend.get_vocab(with_added_tokens=True).items():
         table[index] = spelling.bytes_of(token)
-    if spelling.byte_level:  # added tokens are kept as plain text
+    if spelling.byte_level:  # added tokens are stored as plain text
         for index, added in backend.get_added_tokens_decoder().items():
             table[index] = added.content.encode()
     return tuple(table)

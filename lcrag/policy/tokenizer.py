@@ -1,21 +1,104 @@
-"""The one small interface to tokenizers, whatever they are made of."""
+"""The interface to tokenizers, and conversations in a model's chat template."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from lcrag.policy.chat import ChatPrompt, ChatTemplate, Message
+from lcrag.errors import UserError
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
+Message: TypeAlias = Mapping[str, str]
+
+# Llama 3.1 and later write the date into the system turn and fall back to this one. A prompt that depends on the date
+# could not be sampled again.
+DATE = "26 Jul 2024"
+_NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # reserved by Unicode for internal use
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatPrompt:
+    """A rendered conversation and its tokens."""
+
+    text: str
+    ids: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatTemplate:
+    """A Jinja chat template of `transformers`.
+
+    Attributes:
+      source: The template.
+      variables: Values that it may refer to in addition to the messages, such as `bos_token`.
+    """
+
+    source: str
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def render(self, messages: Sequence[Message], **options: Any) -> str:
+        """Renders a conversation in a sandbox, up to where the model continues.
+
+        Raises:
+          UserError: The template is malformed or rejects these messages.
+        """
+        import jinja2
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        variables: dict[str, Any] = {"date_string": DATE, **self.variables, **options}
+        conversation = [dict(message) for message in messages]
+        try:
+            rendered, _ = render_jinja_template(
+                conversations=[conversation], chat_template=self.source, add_generation_prompt=True, **variables
+            )
+        except jinja2.TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise UserError(
+                f"the model's chat template refuses a conversation of {roles}: {error}; change Chat.system, or write"
+                " prompts without a template by Chat.template = False"
+            ) from error
+        return rendered[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkedText:
+    """A rendered conversation, and the character positions at which contents spell a control token."""
+
+    text: str
+    forged: tuple[int, ...]
+
+    def forges(self, start: int, end: int) -> bool:
+        """Whether the characters from `start` to `end` contain such a position."""
+        return any(start <= position < end for position in self.forged)
+
+
+def render_marked(
+    template: ChatTemplate, messages: Sequence[Message], special_tokens: Iterable[str], options: Mapping[str, Any]
+) -> MarkedText:
+    """Renders a conversation and locates the control tokens that its contents spell.
+
+    They are marked by a character that occurs nowhere else, which is removed from the rendered text.
+    """
+    whole = "".join(message["content"] for message in messages)
+    mark = next(character for character in _NONCHARACTERS if character not in whole)
+    spelled = re.compile("(?=" + "|".join(map(re.escape, special_tokens)) + ")") if special_tokens else None
+    marked = [
+        {**message, "content": spelled.sub(mark, message["content"]) if spelled else message["content"]}
+        for message in messages
+    ]
+    pieces = template.render(marked, **options).split(mark)
+    positions = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int).tolist()
+    return MarkedText("".join(pieces), tuple(positions))
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What sampling, episodes and learning need of a tokenizer.
+    """A tokenizer as sampling, episodes and learning use it.
 
-    `HuggingFaceTokenizer` and `SentencePieceTokenizer` are the two kinds. Text from outside is for `encode_ordinary`,
-    which makes no control tokens of it; `encode` is for text that may write them, such as a prompt laid out by hand.
+    Implemented by `HuggingFaceTokenizer` and `SentencePieceTokenizer`. Use `encode_ordinary` for text from outside: it
+    never produces control tokens. `encode` is for text that may contain them, such as hand-written prompts.
     """
 
     @property
@@ -24,15 +107,15 @@ class Tokenizer(Protocol):
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end a generation; the first one is used when a single one is wanted."""
+        """Ids that end a generation, the preferred one first."""
 
     @property
     def pad_id(self) -> int:
-        """Id of padding; it never carries meaning, masks say what is padding."""
+        """Id of padding; masks, not ids, determine what is padding."""
 
     @property
     def beginning_ids(self) -> tuple[int, ...]:
-        """What a context begins with, such as Llama's begin-of-text token; mostly nothing."""
+        """Ids at the beginning of every context, such as Llama's begin-of-text token; often empty."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -40,43 +123,40 @@ class Tokenizer(Protocol):
 
     @property
     def token_bytes(self) -> tuple[bytes, ...]:
-        """The bytes that each id of the vocabulary stands for."""
+        """The bytes of each id of the vocabulary."""
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """How the model wants a conversation written down; None if it was made for none."""
+        """The model's chat template, if it has one."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text as the library reads it, control tokens included; nothing is added at either end."""
+        """Encodes a text as the library does, control tokens included; adds nothing at either end."""
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of every text."""
+        """Encodes every text as `encode` does."""
 
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
-        """Token ids of text from outside: one that spells `<|im_end|>` or `</s>` is encoded as these characters.
+        """Encodes text from outside: `<|im_end|>` or `</s>` in it is encoded as these characters.
 
-        Args:
-          text: The text.
-          continues: Whether other text stands before it; then a tokenizer that puts a space in front of a text
-            (SentencePiece's dummy prefix) does not.
+        With `continues`, other text precedes it: no space is put in front (SentencePiece's dummy prefix).
         """
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
-        """A conversation in the model's own template, up to where the model is to go on.
+        """Encodes a conversation in the model's template, up to where the model continues.
 
         Args:
-          messages: Role and content of each; their content is ordinary text.
+          messages: Role and content of each; contents are ordinary text.
           **options: Variables of the template, such as Qwen3's `enable_thinking`.
 
         Raises:
-          UserError: there is no template, or it refuses these messages.
+          UserError: There is no template, or it rejects these messages.
         """
 
     def decode(self, ids: TokenIds) -> str:
-        """The text of `ids`, from the beginning of a text; an incomplete character is replaced by U+FFFD."""
+        """Decodes ids from the beginning of a text; incomplete characters become U+FFFD."""
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
-        """The bytes of `ids`, wherever they stand; a model's unused rows beyond the vocabulary stand for nothing."""
+        """Decodes ids anywhere in a text to bytes; ids beyond the vocabulary have none."""
 
     def fingerprint(self) -> str:
-        """A short hash, to tell whether two artefacts were made with the same tokenizer."""
+        """Returns a short hash that identifies the tokenizer."""

@@ -1,8 +1,8 @@
-"""The unembedding: logits of hidden states, and log-probabilities that never hold all of them.
+"""The unembedding: logits of hidden states, and log-probabilities that never materialise all logits.
 
-With V words and N positions, log-probabilities and their gradient go over blocks of the vocabulary. A block's logits
-[N, block] are made, reduced and forgotten, and made again in the backward pass; every row of the table's gradient is
-finished in one block. Blocks of positions would add all blocks' gradients [V, width] to one another instead.
+With V words and N positions, log-probabilities and their gradient are computed over blocks of the vocabulary. A block's
+logits [N, block] are computed, reduced and dropped, and computed again in the backward pass. Every row of the table's
+gradient is finished in one block; with blocks of positions, gradients [V, width] of all blocks would have to be added.
 """
 
 import dataclasses
@@ -18,19 +18,17 @@ from jaxtyping import Array, Float, Int, PyTree
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.sharding import logical_sharding
 
-# The largest block of logits that a device ever holds, in elements (128 MiB in float32).
-LARGEST_LOGITS = 2**25
-# Blocks are multiples of this many words: a tile of the accelerators' matrix units.
-WORDS_OF_A_TILE = 128
+LARGEST_LOGITS = 2**25  # elements of the largest block of logits that a device holds (128 MiB in float32)
+WORDS_OF_A_TILE = 128  # blocks are multiples of this tile of the accelerators' matrix units
 
 
 def unembedding_table(config: DecoderConfig, params: PyTree) -> Float[Array, "vocabulary width"]:
-    """The parameter whose rows score the words: the embedding itself where the two are tied."""
+    """Returns the parameter whose rows score the words: the embedding itself where the two are tied."""
     return params["embedding" if config.tie_embeddings else "unembedding"]
 
 
 def unembed(config: DecoderConfig, params: PyTree, hidden: Float[Array, "*axes width"]) -> Float[Array, "*axes words"]:
-    """Float32 logits of hidden states."""
+    """Computes float32 logits of hidden states."""
     flat = hidden.reshape(-1, hidden.shape[-1])
     return _logits(flat, unembedding_table(config, params).astype(config.dtype)).reshape(*hidden.shape[:-1], -1)
 
@@ -43,9 +41,9 @@ def unembed_log_probabilities(
     temperature: float | Float[Array, ""] = 1.0,
     mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
-    """Log-probability of each target, and the entropy there in nats, at a sampling temperature.
+    """Computes the log-probability of each target and the entropy in nats, at a sampling temperature.
 
-    A device holds at most `LARGEST_LOGITS` logits at once. Neither the entropy nor the temperature carries a gradient.
+    A device holds at most `LARGEST_LOGITS` logits at once. Entropy and temperature carry no gradient.
 
     Args:
       config: The decoder.
@@ -53,9 +51,8 @@ def unembed_log_probabilities(
       hidden: Final hidden states.
       targets: Word ids.
       temperature: Divides the logits.
-      mesh: Where the parameters and the batch's rows are spread. Each device then goes over its own words with its
-        own rows: what crosses devices are the sums over words, and each block of the table and of its gradient once.
-        None: one device.
+      mesh: Devices that share the parameters and rows; None: one device. Each device processes its own words with its
+        own rows: only sums over words, and each block of the table and of its gradient once, cross devices.
     """
     plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None)
     return _scores(plan, unembedding_table(config, params), hidden, targets, jnp.asarray(temperature, jnp.float32))
@@ -63,7 +60,7 @@ def unembed_log_probabilities(
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """How the computation is spread: its dtype, and the mesh axes behind each logical axis (none on one device)."""
+    """The compute dtype, and the mesh axes of each logical axis (none on one device)."""
 
     compute_dtype: str
     mesh: Mesh | None
@@ -78,38 +75,38 @@ class _Plan:
         return PartitionSpec(*(self.axes(name) or None if name else None for name in names))
 
     def on_devices(self, function: Callable, inputs: tuple, outputs: Any) -> Callable:
-        """`function` on every device's own part of its arguments."""
+        """Maps `function` over the devices' own parts of its arguments."""
         bound = functools.partial(function, self)
         if self.mesh is None:
             return bound
         return jax.shard_map(bound, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     def columns(self, table: Float[Array, "words share"], start, count: int) -> Float[Array, "{count} width"]:
-        """Some rows of this device's words, in the compute dtype and all of their width."""
+        """Reads rows of this device's words, in the compute dtype and full width."""
         rows = jax.lax.dynamic_slice_in_dim(table, start, count).astype(self.compute_dtype)
         axes = self.axes("embed")
         return jax.lax.all_gather(rows, axes, axis=1, tiled=True) if axes else rows
 
     def summed_columns(self, gradient: Float[Array, "count width"]) -> Float[Array, "count share"]:
-        """The sum over all rows of the batch, of which this device keeps its share of the width."""
+        """Sums over all rows of the batch; this device keeps its share of the width."""
         shared = self.axes("embed")
         others = tuple(axis for axis in self.axes("batch") if axis not in shared)
         gradient = jax.lax.psum(gradient, others) if others else gradient
         return jax.lax.psum_scatter(gradient, shared, scatter_dimension=1, tiled=True) if shared else gradient
 
     def over_words(self, array: Array, reduction: Callable = jax.lax.psum) -> Array:
-        """Joins what each device found among its own words."""
+        """Reduces the devices' results for their own words."""
         axes = self.axes("vocabulary")
         return reduction(array, axes) if axes else array
 
     def first_word(self, words: int) -> Int[Array, ""] | int:
-        """Id of this device's first word."""
+        """Returns the id of this device's first word."""
         axes = self.axes("vocabulary")
         return jax.lax.axis_index(axes) * words if axes else 0
 
 
 class _Sums(NamedTuple):
-    """What is kept of the logits of the words so far; the exponentials are relative to the highest."""
+    """Running sums over the logits of the words so far; exponentials are relative to the highest logit."""
 
     highest: Float[Array, "positions"]
     exponentials: Float[Array, "positions"]
@@ -122,14 +119,14 @@ def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "word
 
 
 def _block_size(words: int, positions: int) -> int:
-    """Words of a block: as even as possible, whole tiles, at least one."""
+    """Returns the words of a block: as even as possible, whole tiles, at least one."""
     largest = max(1, LARGEST_LOGITS // positions)
     even = -(-words // -(-words // largest))
     return min(words, -(-even // WORDS_OF_A_TILE) * WORDS_OF_A_TILE)
 
 
 def _over_blocks(words: int, size: int, add: Callable, carry):
-    """Folds `add(carry, start, count)` over blocks of words; the last may be smaller."""
+    """Folds `add(carry, start, count)` over blocks of words; the last block may be smaller."""
     full, rest = divmod(words, size)
     carry = jax.lax.fori_loop(0, full, lambda number, carry: add(carry, number * size, size), carry)
     return add(carry, full * size, rest) if rest else carry
@@ -140,7 +137,7 @@ def _flat(hidden, *others):
 
 
 def _local_sums(plan: _Plan, table, hidden, targets, temperature):
-    """This device's rows: log-probabilities, entropies and the logarithms of the normalisers."""
+    """Returns log-probabilities, entropies and log-normalisers of this device's rows."""
     flat, flat_targets = _flat(hidden, targets)
     words, (positions, _) = len(table), flat.shape
     wanted = flat_targets - plan.first_word(words)
@@ -170,7 +167,7 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature):
 
 
 def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, gradient):
-    """Gradients of the table's part and the hidden states that this device has."""
+    """Returns the gradients of this device's part of the table and of the hidden states."""
     flat, flat_targets, flat_normaliser, scale = _flat(hidden, targets, normaliser, gradient / temperature)
     words = len(table)
     wanted = flat_targets - plan.first_word(words)

@@ -11,9 +11,9 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.sharding import Mesh
 
 from lcrag.errors import UserError
-from lcrag.policy import flash_attention as module
+from lcrag.policy import attention as module
 from lcrag.policy import hidden_states, initialise, logical_sharding, make_mesh, param_shardings
-from lcrag.policy.flash_attention import attention_kernel, flash_attention
+from lcrag.policy.attention import attention_kernel, flash_attention
 from lcrag.policy.sharding import MESH_AXES, spread_kv_heads
 from lcrag.testing import tiny_config
 
@@ -112,7 +112,7 @@ def test_cudnn_where_it_cannot_serve_is_one_clear_sentence():
         ({"compute_dtype": "bfloat16", "head_width": 20}, None, "heads 20 wide"),
         ({"compute_dtype": "bfloat16"}, make_mesh(), "a mesh of cpu devices"),
     ):
-        with pytest.raises(UserError, match=f"attention='cudnn' cannot serve {words}"):
+        with pytest.raises(UserError, match=f"attention='cudnn' does not support {words}"):
             attention_kernel(tiny_config(attention="cudnn", **changes), 64, mesh)
 
 

@@ -60,7 +60,7 @@ REFUSED = {
     "lacks the field 'hidden_size'": {"hidden_size": None},
     "lacks the field 'num_key_value_heads'": {"num_key_value_heads": None},
     "hidden_size '4096': it must be a number": {"hidden_size": "4096"},
-    "num_hidden_layers 0: it must be a whole number": {"num_hidden_layers": 0},
+    "num_hidden_layers 0: it must be a positive whole number": {"num_hidden_layers": 0},
     "head_width even": {"head_dim": 33},
     "lacks the field 'factor'": {"rope_scaling": {"rope_type": "llama3"}},
 }

@@ -51,7 +51,7 @@ def test_truncated_shard(folder, kept):
 def test_absent_shard(folder):
     shard = folder / index(folder)[NAME]
     shard.unlink()
-    assert f"model.safetensors.index.json names the file {shard.name}, which is not there" in sentence(folder)
+    assert f"model.safetensors.index.json names the file {shard.name}, which does not exist" in sentence(folder)
 
 
 def test_shard_of_another_model(folder):
@@ -121,7 +121,7 @@ def test_no_weights_and_no_model(folder, tmp_path_factory):
     (folder / "model.safetensors").unlink()
     assert "no weights in" in sentence(folder)
     assert "expected the file config.json" in sentence(tmp_path_factory.mktemp("empty"))
-    assert "no such folder; nothing is downloaded" in sentence(tmp_path_factory.mktemp("some") / "Qwen" / "Qwen3-8B")
+    assert "no such folder; models are not downloaded" in sentence(tmp_path_factory.mktemp("some") / "Qwen" / "Qwen3-8B")
 
 
 def test_an_empty_file_of_weights(folder):

@@ -21,7 +21,7 @@ jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=int(
 
 import lcrag.policy.stored_parameters as stored_parameters
 from lcrag.policy import load_hugging_face, make_mesh, save_hugging_face
-from lcrag.policy.tensor_folder import TensorFolder
+from lcrag.policy.model_files import TensorFolder
 
 stored_parameters.PIECE_BYTES = 4000
 sizes, read = [], TensorFolder.read

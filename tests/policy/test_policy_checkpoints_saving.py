@@ -16,7 +16,7 @@ import lcrag.policy.saving as saving
 import lcrag.policy.stored_parameters as stored_parameters_module
 from lcrag.errors import UserError
 from lcrag.policy import Lora, add_lora, initialise, load_hugging_face, logits, make_mesh, merge_lora, save_hugging_face
-from lcrag.policy.tensor_writer import plan_shards, write_shard
+from lcrag.policy.model_files import plan_shards, write_shard
 from lcrag.testing import tiny_config
 from lcrag.testing.random_decoders import DECODERS, random_decoder, saved_decoder
 
@@ -149,7 +149,7 @@ def test_a_folder_without_a_source_names_only_what_is_known(tmp_path):
 def test_a_source_that_is_gone_is_said(tmp_path, caplog):
     config = tiny_config(source=str(tmp_path / "old"))
     save_hugging_face(tmp_path / "model", config, initialise(config, jax.random.key(0)))
-    assert "old is gone" in caplog.text
+    assert "old no longer exists" in caplog.text
 
 
 def test_a_killed_writer_leaves_the_earlier_model(tmp_path, monkeypatch):

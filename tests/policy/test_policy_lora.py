@@ -31,8 +31,8 @@ from lcrag.policy import (
     stored_dtype,
     unembed,
 )
+from lcrag.policy.config import LINEAR_LAYERS
 from lcrag.policy.decoder import Linear
-from lcrag.policy.lora import LINEAR_LAYERS
 from lcrag.testing import tiny_config
 from lcrag.testing.random_decoders import random_decoder
 

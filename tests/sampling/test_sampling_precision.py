@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lcrag.policy import abstract_parameters, hidden_states, make_mesh, unembed
-from lcrag.policy.precision import compute_parameters
+from lcrag.policy import abstract_parameters, compute_parameters, hidden_states, make_mesh, unembed
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 from lcrag.testing import tiny_config, tiny_tokenizer
 

@@ -1,0 +1,230 @@
+"""The files of a model folder: JSON objects, and tensors in safetensors shards, read and written.
+
+Tensors are read and written in pieces, so that no whole shard is ever in memory. The safetensors format: eight bytes
+with the header's length, a JSON header of names, dtypes, shapes and offsets, and the values in the header's order
+(https://huggingface.co/docs/safetensors). The library's own writer needs all values at once.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import safetensors
+
+from lcrag.errors import UserError
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+# Dtypes that weights may be stored in, by their safetensors codes.
+DTYPES: dict[str, np.dtype] = {
+    "F32": np.dtype(np.float32),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F16": np.dtype(np.float16),
+}
+
+
+def read_json_object(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Raises:
+      UserError: The file cannot be read, is not JSON, or holds something other than an object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): copy the file again") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}): copy or write the file again") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is not a JSON object: copy or write the file again")
+    return value
+
+
+def read_optional_json(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object; returns an empty object if the file does not exist."""
+    return read_json_object(path) if path.is_file() else {}
+
+
+def write_json_object(path: pathlib.Path, value: dict[str, Any]) -> None:
+    """Writes an indented JSON object."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file, as its header describes it; `code` is its safetensors dtype ("F32", "BF16", "I64", ...)."""
+
+    name: str
+    file: pathlib.Path
+    shape: tuple[int, ...]
+    code: str
+
+
+class TensorFolder:
+    """The tensors of `model.safetensors`, or of the shards listed in `model.safetensors.index.json`.
+
+    As in `transformers`, the single file takes precedence. Headers are read at once, values on request.
+
+    Args:
+      folder: A model folder.
+
+    Raises:
+      UserError: There are no weights, or only pickled ones, or a file is missing, truncated or contradicts the index.
+    """
+
+    def __init__(self, folder: str | pathlib.Path):
+        self.folder = pathlib.Path(folder)
+        self._handles: dict[pathlib.Path, Any] = {}
+        single, index = self.folder / SINGLE_FILE, self.folder / INDEX_FILE
+        if not single.is_file() and not index.is_file():
+            raise UserError(_without_weights(self.folder))
+        found = self._tensors_of(single) if single.is_file() else self._indexed_tensors(index)
+        self.tensors: Mapping[str, StoredTensor] = found
+
+    def check(self, shapes: Mapping[str, tuple[int, ...]], unused: str = "(?!)") -> None:
+        """Compares the stored tensors with those that a model needs; reads no values.
+
+        Args:
+          shapes: Name and shape of every tensor that the model needs.
+          unused: A regular expression of names that may be stored in addition.
+
+        Raises:
+          UserError: A tensor is missing, has another shape, is not floating-point, or is not part of the model.
+        """
+        for name, shape in shapes.items():
+            if name not in self.tensors:
+                raise UserError(
+                    f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete or of another model"
+                )
+            tensor = self.tensors[name]
+            if tensor.shape != tuple(shape):
+                raise UserError(
+                    f"tensor {name} in {tensor.file} has shape {tensor.shape}, but config.json asks for"
+                    f" {tuple(shape)}: one of the two files is of another model"
+                )
+            if tensor.code not in DTYPES:
+                raise UserError(
+                    f"tensor {name} in {tensor.file} is stored as {tensor.code}, which is not supported:"
+                    f" save the model unquantized, as {', '.join(DTYPES)}"
+                )
+        for name in sorted(self.tensors.keys() - shapes.keys()):
+            if not re.fullmatch(unused, name):
+                raise UserError(
+                    f"tensor {name} in {self.tensors[name].file} is not part of the model that config.json describes:"
+                    " the checkpoint is of another model, or holds parts (adapters, heads) that are not supported"
+                )
+
+    def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+        """Reads the values of a tensor or of a part of it."""
+        handle = self._handles[self.tensors[name].file]
+        return handle.get_slice(name)[index] if index else handle.get_tensor(name)
+
+    def _indexed_tensors(self, index: pathlib.Path) -> dict[str, StoredTensor]:
+        weight_map = read_json_object(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+            raise UserError(f"{index} has no weight_map from tensors to files: fetch or write it again")
+        found: dict[str, StoredTensor] = {}
+        for file in sorted(set(weight_map.values())):
+            if not (self.folder / file).is_file():
+                raise UserError(f"{index} names the file {file}, which does not exist: copy or fetch it too")
+            held = self._tensors_of(self.folder / file)
+            found |= {name: tensor for name, tensor in held.items() if weight_map.get(name, file) == file}
+        for name, file in weight_map.items():
+            if name not in found:
+                raise UserError(f"{index} says that {file} holds the tensor {name}, but it does not: fetch both again")
+        return found
+
+    def _tensors_of(self, path: pathlib.Path) -> dict[str, StoredTensor]:
+        try:
+            handle = safetensors.safe_open(path, framework="numpy")
+        except (OSError, safetensors.SafetensorError) as error:
+            raise UserError(
+                f"{path} cannot be read ({error}): it is truncated or not a safetensors file; fetch or write it again"
+            ) from error
+        self._handles[path] = handle
+        parts = {name: handle.get_slice(name) for name in handle.keys()}
+        return {
+            name: StoredTensor(name, path, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()
+        }
+
+
+def _without_weights(folder: pathlib.Path) -> str:
+    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    if pickles:
+        return (
+            f"{folder} holds pickled weights only ({pickles[0]}), which are never opened: load it in transformers once"
+            f" and save_pretrained it, which writes {SINGLE_FILE}"
+        )
+    return f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}"
+
+
+def plan_shards(shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, most_bytes: int) -> dict[str, list[str]]:
+    """Distributes tensors over files: in their order, each file as full as possible.
+
+    Args:
+      shapes: The tensors.
+      dtype: Of all of them.
+      most_bytes: Maximum bytes of values in a file; a larger tensor has a file of its own.
+    """
+    shards: list[list[str]] = [[]]
+    filled = 0
+    for name, shape in shapes.items():
+        needed = tensor_bytes(shape, dtype)
+        if shards[-1] and filled + needed > most_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(name)
+        filled += needed
+    if len(shards) == 1:
+        return {SINGLE_FILE: shards[0]}
+    return {f"model-{number:05d}-of-{len(shards):05d}.safetensors": names for number, names in enumerate(shards, 1)}
+
+
+def tensor_bytes(shape: Sequence[int], dtype: np.dtype) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+
+
+def write_shard(
+    path: pathlib.Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: np.dtype,
+    pieces: Iterable[tuple[str, int, np.ndarray]],
+) -> None:
+    """Writes one safetensors file.
+
+    Args:
+      path: The file.
+      shapes: Its tensors, in the order of the file.
+      dtype: Of all of them.
+      pieces: Consecutive rows of a tensor: its name, the index of the first row and the values; in any order.
+    """
+    codes = {each: code for code, each in DTYPES.items()}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    begins, end = {}, 0
+    for name, shape in shapes.items():
+        begins[name], end = end, end + tensor_bytes(shape, dtype)
+        header[name] = {"dtype": codes[dtype], "shape": list(shape), "data_offsets": [begins[name], end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # values begin at a multiple of eight bytes
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, first, rows in pieces:
+            file.seek(8 + len(text) + begins[name] + first * tensor_bytes(shapes[name][1:], dtype))
+            file.write(np.ascontiguousarray(rows, dtype).view(np.uint8).data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_index(folder: pathlib.Path, shards: Mapping[str, Sequence[str]], total_bytes: int) -> None:
+    """Writes the index file that maps tensors to shards."""
+    weight_map = {name: file for file, names in shards.items() for name in names}
+    write_json_object(
+        folder / INDEX_FILE, {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(weight_map.items()))}
+    )

@@ -1,0 +1,174 @@
+"""The decoder's parameters: initialised, sharded, cast for sampling, fingerprinted, and split into adapters and base.
+
+Parameters are nested dictionaries of arrays. With LoRA the adapters lie next to the kernels that they adapt.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PyTree, UInt
+
+from lcrag.policy.config import DecoderConfig, Lora
+from lcrag.policy.decoder import ADAPTERS, Decoder
+from lcrag.policy.sharding import check_mesh, make_mesh, shardings_of
+
+Params = Any  # a nested dict of arrays
+
+
+def _boxed_parameters(config: DecoderConfig, key):
+    """Draws random float32 parameters that carry their logical axes."""
+    dummy = jnp.zeros((1, 1), jnp.int32)
+    return Decoder(dataclasses.replace(config, attention="xla")).init(key, dummy, dummy)["params"]
+
+
+def initialise(config: DecoderConfig, key, mesh: Mesh | None = None) -> Params:
+    """Draws random float32 parameters, born sharded: no device ever holds more than its share."""
+    create = lambda key: nn.meta.unbox(_boxed_parameters(config, key))  # noqa: E731
+    shardings = param_shardings(config, mesh or make_mesh(devices=jax.devices()[:1]))
+    return jax.jit(create, out_shardings=shardings)(key)
+
+
+def abstract_parameters(config: DecoderConfig) -> Params:
+    """Returns the shapes and dtypes of the parameters as `jax.ShapeDtypeStruct`s."""
+    return jax.eval_shape(lambda: nn.meta.unbox(_boxed_parameters(config, jax.random.key(0))))
+
+
+def parameter_count(config: DecoderConfig) -> int:
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(abstract_parameters(config)))
+
+
+def param_shardings(config: DecoderConfig, mesh: Mesh):
+    """Returns a NamedSharding for every parameter, from the table of axis rules.
+
+    Raises:
+      UserError: An axis of the mesh does not divide a size that it is to share.
+    """
+    check_mesh(config, mesh)
+    boxed = jax.eval_shape(functools.partial(_boxed_parameters, config), jax.random.key(0))
+    return shardings_of(boxed, mesh)
+
+
+def compute_parameters(config: DecoderConfig, params: Params) -> Params:
+    """Casts parameters to the compute dtype once, as the forward pass would at every use.
+
+    A decode step takes about as long as reading the parameters, and float32 masters have twice the bytes. The scales of
+    norms stay as they are because norms are computed in float32; results do not change by a bit. Leaves that are no
+    wider than the compute dtype are returned themselves, not copied.
+    """
+
+    def cast(path, leaf):
+        used_in_float32 = path[-1].key == "scale"
+        return leaf if used_in_float32 or leaf.dtype.itemsize <= config.dtype.itemsize else leaf.astype(config.dtype)
+
+    return jax.tree.map_with_path(cast, params)
+
+
+def add_lora(
+    config: DecoderConfig, params: Params, lora: Lora, key, mesh: Mesh | None = None
+) -> tuple[DecoderConfig, Params]:
+    """Adds fresh float32 adapters, born sharded; the given parameters are reused without a copy.
+
+    Args:
+      config: The decoder, without adapters.
+      params: Its parameters, in float32 or bfloat16.
+      lora: Which adapters.
+      key: Of the random halves.
+      mesh: Devices; one device if None.
+    """
+    adapted = dataclasses.replace(config, lora=lora)
+    create = lambda key: split_trainable(adapted, nn.meta.unbox(_boxed_parameters(adapted, key)))[0]  # noqa: E731
+    shardings, _ = split_trainable(adapted, param_shardings(adapted, mesh or make_mesh(devices=jax.devices()[:1])))
+    return adapted, join(jax.jit(create, out_shardings=shardings)(key), params)
+
+
+def split_trainable(config: DecoderConfig, tree: PyTree) -> tuple[PyTree, PyTree]:
+    """Splits a tree into (trained, frozen): adapters and base, or everything and nothing without adapters.
+
+    Args:
+      config: The decoder.
+      tree: Its parameters, or a tree of the same structure (shardings, abstract arrays).
+    """
+    if config.lora is None:
+        return tree, {}
+    flat = traverse_util.flatten_dict(tree)
+    parts = ({path: leaf for path, leaf in flat.items() if (path[-1] in ADAPTERS) == learned} for learned in (1, 0))
+    trained, frozen = (traverse_util.unflatten_dict(part) for part in parts)
+    return trained, frozen
+
+
+def join(tree: PyTree, other: PyTree) -> PyTree:
+    """Merges two nested dictionaries without a common leaf: the inverse of `split_trainable`."""
+    return traverse_util.unflatten_dict(traverse_util.flatten_dict(tree) | traverse_util.flatten_dict(other))
+
+
+def merge_lora(config: DecoderConfig, params: Params, dtype: DTypeLike | None = None) -> tuple[DecoderConfig, Params]:
+    """Adds the products of the adapters to their kernels; returns the policy without adapters.
+
+    Products and sums are computed in float32; a bfloat16 kernel then loses what is below its last bit. Parameters
+    without adapters are returned as they are.
+
+    Args:
+      config: The decoder.
+      params: Its parameters.
+      dtype: Of the merged kernels; None: unchanged.
+    """
+    if config.lora is None:
+        return config, params
+    adapters, base = split_trainable(config, params)
+    products, kernels = traverse_util.flatten_dict(adapters), traverse_util.flatten_dict(base)
+    for path in {path[:-1] for path in products}:
+        parts = (kernels[(*path, "kernel")], *(products[(*path, name)] for name in ADAPTERS))
+        kernels[(*path, "kernel")] = _merged(config.lora.scale, parts[0].dtype if dtype is None else dtype, *parts)
+    return dataclasses.replace(config, lora=None), traverse_util.unflatten_dict(kernels)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _merged(
+    scale: float,
+    dtype: DTypeLike,
+    kernel: Float[Array, "layers inputs outputs"],
+    down: Float[Array, "layers inputs rank"],
+    up: Float[Array, "layers rank outputs"],
+) -> Float[Array, "layers inputs outputs"]:
+    product = jnp.einsum("lir,lro->lio", down, up, precision="highest", preferred_element_type=jnp.float32)
+    return (kernel.astype(jnp.float32) + scale * product).astype(dtype)
+
+
+def parameter_fingerprint(params: PyTree) -> str:
+    """Hashes names, shapes, dtypes and all bits of parameters: 16 hexadecimal digits, the same on any mesh.
+
+    Every value is mixed with its place and the results are added modulo 2^32, so the order of the sum does not matter
+    and no array leaves its device.
+
+    Args:
+      params: A nested dictionary of float32 or bfloat16 arrays.
+    """
+    flat = traverse_util.flatten_dict(params, sep="/")
+    sums = jax.device_get(_checksums(flat))
+    lines = (f"{path} {flat[path].shape} {flat[path].dtype} {sums[path]}" for path in sorted(flat))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+@jax.jit
+def _checksums(flat: dict[str, Array]) -> dict[str, UInt[Array, ""]]:
+    return {path: _checksum(leaf) for path, leaf in flat.items()}
+
+
+def _checksum(leaf: Array) -> UInt[Array, ""]:
+    bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}")).astype(jnp.uint32)
+    strides = np.cumprod([1, *leaf.shape[:0:-1]])[::-1][: leaf.ndim]
+    places = sum(
+        jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis) * np.uint32(stride % 2**32)
+        for axis, stride in enumerate(strides)
+    )
+    mixed = (bits ^ (places * np.uint32(0x9E3779B1))) * np.uint32(0x85EBCA77)
+    return jnp.sum((mixed ^ (mixed >> 15)) * np.uint32(0xC2B2AE3D), dtype=jnp.uint32)
