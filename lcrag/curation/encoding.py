@@ -1,4 +1,4 @@
-"""Demonstrations as tokens: whoever wrote it, text is encoded as it would be in an episode."""
+"""Encodes demonstrations into training rows, as their text would be encoded in an episode."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from lcrag.policy import Tokenizer
 
 
 class UnusableRow(ValueError):
-    """A demonstration that cannot be learned from."""
+    """A demonstration that cannot be used for training."""
 
     def __init__(self, field: str, problem: str):
         super().__init__(problem)
@@ -21,11 +21,11 @@ class UnusableRow(ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedRow:
-    """A demonstration as learning sees it.
+    """A training row.
 
     Attributes:
       tokens: The whole context.
-      learned: True on the tokens to imitate.
+      learned: True for the tokens to imitate.
     """
 
     tokens: Int32[np.ndarray, " n"]
@@ -39,23 +39,23 @@ class RowEncoder:
       tokenizer: The policy's.
       chat: How openings are put to a model with a chat template.
       longest_tokens: Rows with more tokens are unusable.
-      end_of_sequence: Teach the end of sequence behind a dialogue that ends with the policy's words. Episodes end at
-        their stop strings without it; whoever generates without these needs it.
+      end_of_sequence: Append end-of-sequence to dialogues that end with the policy's turn. Episodes end at their stop
+        strings without it; generation without stop strings needs it.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, longest_tokens: int, end_of_sequence: bool = True):
         self.context_tokenizer = ContextTokenizer(tokenizer, chat)
-        self._tokenizer, self._chat = tokenizer, chat  # files hold more texts than are worth remembering
+        self._tokenizer, self._chat = tokenizer, chat  # uncached: files hold too many texts
         self.longest_tokens = longest_tokens
         self._end = [tokenizer.eos_ids[0]] if end_of_sequence else []
         templated = chat.template and tokenizer.chat_template is not None
         self._special_tokens = tuple(tokenizer.special_tokens) if templated else ()
 
     def demonstration(self, demonstration: Demonstration) -> EncodedRow:
-        """A demonstration that was read; what the environment wrote behind the policy's last turn is left out.
+        """Encodes a demonstration up to the policy's last turn.
 
         Raises:
-          UnusableRow: it is too long, or begins in a chat template already.
+          UnusableRow: it is too long, or its prompt is in a chat template already.
         """
         self._check_opening(demonstration)
         opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system)
@@ -70,7 +70,7 @@ class RowEncoder:
         return self._row(tokens, learned, ends=demonstration.turns[-1].learn)
 
     def record(self, record: EpisodeRecord) -> EncodedRow:
-        """A played episode.
+        """Encodes a played episode.
 
         Raises:
           UnusableRow: it is too long, or the policy wrote nothing in it.
@@ -81,12 +81,12 @@ class RowEncoder:
         return self._row(record.tokens[:last], record.by_policy[:last], ends=bool(record.by_policy[-1]))
 
     def _row(self, tokens: np.ndarray, learned: np.ndarray, *, ends: bool) -> EncodedRow:
-        """Adds the end of sequence where the policy has the last word, and checks the size."""
+        """Appends end-of-sequence if the policy's turn is the last, and checks the row."""
         end = self._end if ends else []
         tokens = np.concatenate([tokens, np.asarray(end, np.int32)])
         learned = np.concatenate([learned, np.full(len(end), True)])
         if learned[0]:
-            raise UnusableRow("prompt", "it has no tokens, so nothing stands before the policy's first word")
+            raise UnusableRow("prompt", "it has no tokens, so nothing stands before the policy's first token")
         if not learned.any():
             raise UnusableRow("turns", "the policy's text has no tokens to learn")
         if len(tokens) > self.longest_tokens:

@@ -1,22 +1,22 @@
-"""Demonstrations of the atlas: its oracle plays the very program that reinforcement learning runs.
+"""Demonstrations on the atlas: its oracle plays the same program that reinforcement learning runs.
 
-Most are counterfactual: the passages about the asked fact (of two hops, the last one), in every language, give another
-value of the same kind, so that reading pays and remembering does not. Only clean ones are kept: those whose answer is
-the value that the current passages give.
+Most are counterfactual: the passages about the fact in question (the last one of two hops) give another value of the
+same kind in every language, which rewards reading over remembering. Only demonstrations whose answer is the value in
+the passages are kept.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from lcrag.atlas import Fact
-from lcrag.atlas.retelling import FactSampler
+from lcrag.atlas.oracle import FactSampler
 from lcrag.atlas.world import World
 from lcrag.curation.playing import play
+from lcrag.curation.text_writers import AtlasOracle, oracle_writer
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, EpisodeRecord, Generate, Program, Translator, Turn
+from lcrag.episodes import Chat, EpisodeRecord, Program, Translator
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.host_services import Search
 from lcrag.episodes.requests import Found, FoundPassage
@@ -29,7 +29,7 @@ MOST_FRUITLESS = 20 * TOGETHER
 
 
 def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
-    """A search that knows some queries' answers beforehand: one large batch instead of thousands of small ones."""
+    """Returns a search that looks up `queries`, all searched beforehand in one batch."""
     pairs = [(query, language) for query in dict.fromkeys(queries) for language in languages]
     found = dict(zip(pairs, search([q for q, _ in pairs], [code for _, code in pairs], passages), strict=True))
 
@@ -42,28 +42,20 @@ def remembered(search: Search, queries: Sequence[str], languages: Sequence[str],
     return look_up
 
 
-@runtime_checkable
-class AtlasTeacher(Protocol):
-    """Plays some program on the atlas's questions; `lcrag.atlas.oracle.Oracle` is one."""
-
-    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """What the policy should write next, after turns (by, text)."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Demonstrator:
     """Makes demonstrations of one program on the atlas's training questions.
 
     Attributes:
       world: The atlas.
-      questions: What is demonstrated.
+      questions: Questions to demonstrate.
       program: Builds the episode program of a question.
       search: Answers (query, language) pairs.
       tokenizer: The policy's.
-      oracle: The teacher; it plays the program.
+      oracle: Plays the program.
       context: Tokens that a context holds.
       chat: How openings are put to a model with a chat template.
-      translator: Makes the translations that the program asks for; None: it asks for none.
+      translator: Makes the translations that the program requests, if any.
     """
 
     world: World
@@ -71,16 +63,16 @@ class Demonstrator:
     program: Callable[[Question], Program]
     search: Search
     tokenizer: Tokenizer
-    oracle: AtlasTeacher
+    oracle: AtlasOracle
     context: int = 512
     chat: Chat = Chat()
     translator: Translator | None = None
 
     def stream(self, seed: int) -> Iterator[EpisodeRecord]:
-        """Clean demonstrations without end; the same seed gives the same ones.
+        """Yields demonstrations forever, determined by the seed.
 
         Raises:
-          UserError: after many questions not one was answered rightly.
+          UserError: none of many consecutive questions was answered correctly.
         """
         generator, facts = np.random.default_rng(seed), FactSampler(self.world)
         last_facts = self.world.last_facts
@@ -96,17 +88,17 @@ class Demonstrator:
             fruitless = 0 if clean else fruitless + TOGETHER
             yield from clean
         raise UserError(
-            f"the oracle answered none of {fruitless} questions rightly: demonstrate with collections that hold their"
+            f"the oracle answered none of {fruitless} questions correctly: demonstrate with collections that hold their"
             " facts, or ask other questions"
         )
 
     def _clean(
         self, drawn: Sequence[tuple[Question, Fact, Fact]], tokenizer: ContextTokenizer
     ) -> Iterator[EpisodeRecord]:
-        """Plays some questions, each in a world where its fact is as told, and yields what was answered rightly."""
+        """Plays questions, each in a world with its drawn fact, and yields those answered correctly."""
         records = play(
             [(question, self.program(question)) for question, *_ in drawn],
-            self._write,
+            oracle_writer(self.oracle),
             self.search,
             tokenizer,
             context=self.context,
@@ -116,9 +108,6 @@ class Demonstrator:
         for (question, _, told), record in zip(drawn, records, strict=True):
             if record.outcome.answer in self.world.values(told, question.language):
                 yield record
-
-    def _write(self, question: Question, turns: Sequence[Turn], request: Generate) -> str:
-        return self.oracle.next_text(question, [(turn.by, turn.text) for turn in turns])
 
     def _retold(self, found: Found, fact: Fact, told: Fact) -> Found:
         if told is fact:

@@ -29,7 +29,7 @@ from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.host_services import answer_batch, answer_translations
 from lcrag.episodes.requests import Found
 from lcrag.episodes.running_episode import PendingRequest, RunningEpisode
-from lcrag.errors import UserError
+from lcrag.errors import UserError, choose
 from lcrag.rewards import ANSWER_TERMS
 from lcrag.sampling import Sampled
 
@@ -58,7 +58,9 @@ def play(
     concurrency: int = 1,
     translator: Translator | None = None,
 ) -> list[EpisodeRecord]:
-    """Plays programs to their end in lockstep; their searches and translations are batched.
+    """Returns the records of programs, played to their end in lockstep; log-probabilities are 0.
+
+    The searches and translations that the programs wait for at the same time are batched.
 
     Args:
       programs: Each question with its fresh program.
@@ -71,9 +73,6 @@ def play(
       retries: How a failing search or translation is retried.
       concurrency: Programs that are written for at a time; above 1 for writers that wait for a remote model.
       translator: Makes translations; None: a program that requests one is refused.
-
-    Returns:
-      The records, in order; their log-probabilities are 0.
 
     Raises:
       UserError: a prompt does not fit the context, a search or a translation failed, or a program requests a completion
@@ -170,11 +169,8 @@ def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
     Raises:
       UserError: there is no such answer reward.
     """
-    if answer not in ANSWER_TERMS:
-        raise UserError(f"no answer reward is called {answer!r}: choose one of {', '.join(ANSWER_TERMS)}")
-    scores = ANSWER_TERMS[answer](
-        [each.outcome.answer for each in records], [each.question.answers for each in records]
-    )
+    reward = choose(ANSWER_TERMS, answer, "answer reward")
+    scores = reward([each.outcome.answer for each in records], [each.question.answers for each in records])
     return [score >= 1.0 for score in scores.tolist()]
 
 

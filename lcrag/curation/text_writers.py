@@ -1,8 +1,10 @@
-"""Text writers that play a program in the policy's place: a chat model behind an endpoint, and the golden answers."""
+"""Text writers that play a program in the policy's place: a chat model, an oracle, and the golden answers."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
+from lcrag.curation.playing import TextWriter
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Generate, Turn
 from lcrag.errors import UserError
@@ -61,6 +63,19 @@ def with_stop(text: str, stop: Sequence[str]) -> str:
     opened = {end: text.rfind(end.replace("</", "<")) for end in stop if end.startswith("</")}
     last = max(opened, key=opened.__getitem__, default="")
     return text + last if last and opened[last] >= 0 else text
+
+
+@runtime_checkable
+class AtlasOracle(Protocol):
+    """Plays a program on the atlas's questions, as `lcrag.atlas.oracle.Oracle` does."""
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the policy's next text, after turns (by, text)."""
+
+
+def oracle_writer(oracle: AtlasOracle) -> TextWriter:
+    """Returns the text writer that follows an oracle."""
+    return lambda question, turns, request: oracle.next_text(question, [(turn.by, turn.text) for turn in turns])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How environment text becomes tokens of a context: its opening, in the model's chat template, and what follows."""
+"""Encodes environment text into contexts: the opening in the model's chat template, and the text that follows."""
 
 import dataclasses
 import functools
@@ -16,12 +16,12 @@ REMEMBERED_TEXTS = 2**16
 class Chat:
     """How an episode's opening is put to a model with a chat template: as the user's turn.
 
-    The model's turn then goes on to the end of the episode: what the environment shows later stands in it as it is
-    (Search-R1, section 3.2), and so does the opening itself where the model has no template.
+    The model's turn then lasts to the end of the episode, and later observations stand in it unchanged (Search-R1,
+    section 3.2). Without a template the opening stands unchanged too.
 
     Attributes:
-      template: Whether to use the template of a model that has one; False: openings stand as they are.
-      system: The system prompt; None: what the template writes by itself.
+      template: Whether to use the template of a model that has one.
+      system: The system prompt; None: the template's default.
       enable_thinking: Qwen3's switch: False begins the answer with an empty thought; None: the template's default.
     """
 
@@ -30,10 +30,10 @@ class Chat:
     enable_thinking: bool | None = None
 
     def check(self, tokenizer: Tokenizer) -> None:
-        """Whether the tokenizer's template can do what is asked.
+        """Checks the settings against the tokenizer's template.
 
         Raises:
-          UserError: it cannot.
+          UserError: the template does not support a setting.
         """
         template = tokenizer.chat_template
         asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
@@ -50,12 +50,12 @@ class Chat:
             )
 
     def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
-        """What a context begins with: the text as it stands there, and its tokens.
+        """Returns the beginning of a context, as text and as tokens.
 
         Args:
           tokenizer: The model's.
-          text: What is asked.
-          system: A method's own instructions, behind those of the run.
+          text: The prompt.
+          system: The method's instructions, placed after the run's.
         """
         given = [each for each in (self.system, system) if each is not None]
         instructions = "\n\n".join(filter(None, given))
@@ -74,10 +74,10 @@ class PlacedText:
     """Environment text as it stands in a context.
 
     Attributes:
-      text: The text, in the chat template where it opens the context of a chat model.
+      text: The text, in the chat template if it opens the context of a chat model.
       tokens: Its tokens.
       written: The text as the program wrote it.
-      system: The program's instructions, where it opens the context.
+      system: The program's instructions, if it opens the context.
     """
 
     text: str
@@ -87,9 +87,7 @@ class PlacedText:
 
 
 class ContextTokenizer:
-    """Encodes what the environment writes into contexts.
-
-    Each text is encoded once: prompts repeat within a group, passages over a whole run.
+    """Encodes environment text; caches encodings, since prompts repeat within a group and passages over a run.
 
     Args:
       tokenizer: The policy's.
@@ -102,18 +100,18 @@ class ContextTokenizer:
         self.encode = functools.lru_cache(REMEMBERED_TEXTS)(self._encode)
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of a text that others precede."""
+        """Returns the tokens of a text that continues a context."""
         return tuple(self._tokenizer.encode_ordinary(text, continues=True))
 
     def place(self, text: str, *, opens: bool, system: str | None = None) -> PlacedText:
-        """A text as it stands in a context, which it opens or continues."""
+        """Returns a text as it stands in a context, which it opens or continues."""
         if not opens:
             return PlacedText(text, self.encode(text), text)
         opening = self.opening(text, system)
         return PlacedText(opening.text, opening.ids, text, system)
 
     def fit(self, text: FittedText, room_tokens: int, *, opens: bool, system: str | None = None) -> PlacedText | None:
-        """A text made so small that with its markup it takes at most `room_tokens`; None if that cannot be."""
+        """Returns the text, with its markup, in at most `room_tokens`; None if it does not fit."""
         target = room_tokens
         while (fitted := text.fit(self, target)) is not None:
             placed = self.place(fitted, opens=opens, system=system)
@@ -123,5 +121,5 @@ class ContextTokenizer:
         return None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids that others precede."""
+        """Returns the text of ids that continue a context."""
         return self._tokenizer.decode_bytes(ids).decode("utf-8", errors="replace")

@@ -5,7 +5,6 @@ request that still fails is answered with a failure and never with an empty resu
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -25,7 +24,9 @@ from lcrag.episodes.requests import (
 from lcrag.errors import UserError
 from lcrag.sampling import SamplingParameters
 
-T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Failure = TypeVar("Failure")
 Ticket = TypeVar("Ticket", bound=Hashable)
 # (queries, languages, number of passages) -> for each (query, language) pair its hits, best first
 Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
@@ -115,113 +116,85 @@ class Retries:
     backoff_seconds: float = 0.5
 
 
-_ONCE = Retries(attempts=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Failed:
-    """A call that failed in every attempt, and the last error."""
-
-    reason: str
-
-
-def _attempted(call: Callable[[], T], retries: Retries, called: str) -> T | _Failed:
-    """Returns what a call returns, retried while it raises.
+def _answer_together(
+    serve: Callable[[Sequence[Item]], Sequence[Answer]],
+    items: Sequence[Item],
+    retries: Retries,
+    failure: Callable[[str], Failure],
+    called: str,
+) -> Sequence[Answer | Failure]:
+    """Answers items with one call, which is retried; when all attempts have failed, each item is tried alone once.
 
     Args:
-      call: Its exceptions are logged; only a `UserError` propagates.
+      serve: Items -> their answers. Its exceptions are logged; only a `UserError` propagates.
+      items: What to answer.
       retries: Number of attempts and waits.
+      failure: Last error -> the answer to an item that could not be served alone.
       called: Name of the call in the log.
     """
 
-    def failure(state: tenacity.RetryCallState) -> _Failed:
+    def reason(state: tenacity.RetryCallState) -> str:
         error = state.outcome.exception() if state.outcome else None
-        return _Failed(f"{type(error).__name__}: {error}")
+        return f"{type(error).__name__}: {error}"
 
     def log(state: tenacity.RetryCallState) -> None:
-        logging.warning("%s failed (attempt %d): %s", called, state.attempt_number, failure(state).reason)
+        logging.warning("%s of %d failed (attempt %d): %s", called, len(items), state.attempt_number, reason(state))
+
+    def alone(state: tenacity.RetryCallState) -> Sequence[Answer | Failure]:
+        if len(items) == 1:
+            return [failure(reason(state))]
+        once = Retries(attempts=1)
+        return [_answer_together(serve, [item], once, failure, called)[0] for item in items]
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda e: isinstance(e, Exception) and not isinstance(e, UserError)),
         stop=tenacity.stop_after_attempt(retries.attempts),
         wait=tenacity.wait_exponential(multiplier=retries.backoff_seconds),
         after=log,
-        retry_error_callback=failure,
-    )(call)
+        retry_error_callback=alone,
+    )(serve, items)
 
 
 def answer_batch(search: Search, requests: Sequence[Retrieve], retries: Retries) -> list[Found | RetrievalFailure]:
-    """Answers many requests with one search call for each number of passages.
+    """Answers searches with one call for each number of passages; only those that cannot be served fail."""
 
-    When every attempt of a call has failed, each of its requests is tried alone, so only those that cannot be served
-    fail.
-    """
+    def search_together(group: Sequence[Retrieve]) -> list[Found]:
+        pairs = dict.fromkeys((query, code) for each in group for query in each.queries for code in each.languages)
+        results = search([query for query, _ in pairs], [code for _, code in pairs], group[0].passages)
+        if len(results) != len(pairs):
+            raise RuntimeError(f"the search answered {len(results)} of {len(pairs)} queries")
+        hits = dict(zip(pairs, results, strict=True))
+        return [[[list(hits[query, code]) for code in each.languages] for query in each.queries] for each in group]
+
     by_count: dict[int, list[int]] = {}
     for index, request in enumerate(requests):
         by_count.setdefault(request.passages, []).append(index)
     answers: dict[int, Found | RetrievalFailure] = {}
     for indices in by_count.values():
-        found = _search_with_retries(search, [requests[index] for index in indices], retries)
+        group = [requests[index] for index in indices]
+        found = _answer_together(search_together, group, retries, RetrievalFailure, "search")
         answers |= zip(indices, found, strict=True)
     return [answers[index] for index in range(len(requests))]
 
 
-def _search_with_retries(
-    search: Search, group: Sequence[Retrieve], retries: Retries
-) -> Sequence[Found | RetrievalFailure]:
-    found = _attempted(lambda: _search_together(search, group), retries, f"search of {len(group)} requests")
-    if not isinstance(found, _Failed):
-        return found
-    if len(group) == 1:
-        return [RetrievalFailure(found.reason)]
-    return [_search_with_retries(search, [request], _ONCE)[0] for request in group]
-
-
-def _search_together(search: Search, group: Sequence[Retrieve]) -> list[Found]:
-    """Makes one call for all (query, language) pairs; each distinct pair is searched once."""
-    pairs = dict.fromkeys((query, language) for each in group for query in each.queries for language in each.languages)
-    results = search([query for query, _ in pairs], [language for _, language in pairs], group[0].passages)
-    if len(results) != len(pairs):
-        raise RuntimeError(f"the search answered {len(results)} of {len(pairs)} queries")
-    hits = dict(zip(pairs, results, strict=True))
-    return [[[list(hits[query, language]) for language in each.languages] for query in each.queries] for each in group]
-
-
 def answer_translations(translator: Translator, requests: Sequence[Translate], retries: Retries) -> list[Translated]:
-    """Answers many requests with one call for each pair of languages; each distinct text is translated once.
+    """Answers translations with one call for each pair of languages, in which each distinct text is translated once.
 
-    When every attempt of a call has failed, each text is tried alone, so only those that cannot be translated fail.
+    Only texts that cannot be translated fail.
     """
-    wanted: dict[tuple[str | None, str], dict[str, None]] = {}
+
+    def translate_together(group: Sequence[Translate]) -> list[Translated]:
+        answers = translator([each.text for each in group], group[0].source, group[0].target)
+        if len(answers) != len(group):
+            raise RuntimeError(f"the translator answered {len(answers)} of {len(group)} texts")
+        empty = TranslationFailure("an empty translation")
+        return [empty if isinstance(each, str) and not each.strip() else each for each in answers]
+
+    by_direction: dict[tuple[str | None, str], dict[Translate, None]] = {}
     for request in requests:
-        wanted.setdefault((request.source, request.target), {})[request.text] = None
-    answers = {
-        direction: _translate_with_retries(translator, list(texts), direction, retries)
-        for direction, texts in wanted.items()
-    }
-    return [answers[request.source, request.target][request.text] for request in requests]
-
-
-def _translate_with_retries(
-    translator: Translator, texts: Sequence[str], direction: tuple[str | None, str], retries: Retries
-) -> dict[str, Translated]:
-    together = functools.partial(_translate_together, translator, texts, direction)
-    answers = _attempted(together, retries, f"translation of {len(texts)} texts")
-    if not isinstance(answers, _Failed):
-        return answers
-    if len(texts) == 1:
-        return {texts[0]: TranslationFailure(answers.reason)}
-    return {text: _translate_with_retries(translator, [text], direction, _ONCE)[text] for text in texts}
-
-
-def _translate_together(
-    translator: Translator, texts: Sequence[str], direction: tuple[str | None, str]
-) -> dict[str, Translated]:
-    answers = translator(texts, *direction)
-    if len(answers) != len(texts):
-        raise RuntimeError(f"the translator answered {len(answers)} of {len(texts)} texts")
-    empty = TranslationFailure("an empty translation")
-    return {
-        text: empty if isinstance(answer, str) and not answer.strip() else answer
-        for text, answer in zip(texts, answers, strict=True)
-    }
+        by_direction.setdefault((request.source, request.target), {})[request] = None
+    answers: dict[Translate, Translated] = {}
+    for group in by_direction.values():
+        translated = _answer_together(translate_together, list(group), retries, TranslationFailure, "translation")
+        answers |= zip(group, translated, strict=True)
+    return [answers[request] for request in requests]

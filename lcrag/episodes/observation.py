@@ -1,9 +1,8 @@
-"""What a search shows the policy: one `<information>` block within a budget of tokens.
+"""Shows the policy what a search found: one `<information>` block within a token budget.
 
-The budget covers the whole block. The tags are counted first and never cut. What is left is shared over the
-searched languages: each may use an equal share, and what one does not need is shared again among the others, so
-that every language that found something is visible. Within a language the best passages come first and the last
-ones are cut.
+The budget covers the whole block, and the tags are never cut. The rest is divided fairly over the searched languages,
+so every language that found something is visible. Within a language the best passages come first and the last ones are
+cut.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from lcrag.episodes.requests import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
-from lcrag.errors import UserError
+from lcrag.errors import choose
 
 SEARCH_FAILED = " The search failed. No passages could be retrieved.\n"
 NOTHING_FOUND = " No passages were found.\n"
@@ -21,11 +20,11 @@ NOTHING_FOUND = " No passages were found.\n"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Style:
-    """How passages are written down.
+    """How passages are formatted.
 
     Attributes:
-      before: What comes before the passages, the opening tag included.
-      after: What comes after them, the closing tag included.
+      before: Text before the passages, with the opening tag.
+      after: Text after them, with the closing tag.
       passage: (number from 1, title, text) -> one passage.
     """
 
@@ -53,14 +52,26 @@ STYLES = {
 }
 
 
+def _fitted(
+    build: Callable[[int], str | None], target_tokens: int, tokenizer: TextTokenizer, room_tokens: int
+) -> str | None:
+    """Lowers the target until the text fits; the tokens of a whole text are not quite the sum of its parts'."""
+    while (text := build(target_tokens)) is not None:
+        excess = len(tokenizer.encode(text)) - room_tokens
+        if excess <= 0:
+            return text
+        target_tokens -= excess
+    return None
+
+
 @dataclasses.dataclass(frozen=True)
 class Information:
     """Passages by language, to be written as one block; a `FittedText` for `Observe`.
 
     Attributes:
       sections: The neutralised text found in each searched language, best passage first.
-      style: How the block is written.
-      budget_tokens: At most this many tokens for the block, tags included.
+      style: How the block is formatted.
+      budget_tokens: Most tokens of the block, tags included.
     """
 
     sections: tuple[str, ...]
@@ -68,18 +79,14 @@ class Information:
     budget_tokens: int
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
-        """The block in at most `room_tokens` and `budget_tokens`; None if not one token a language has room."""
+        """Returns the block in at most `room_tokens` and `budget_tokens`; None without room for a token a language."""
         budget = min(self.budget_tokens, room_tokens)
         body_budget = budget - len(tokenizer.encode(self.style.before + self.style.after))
-        while body_budget >= len(self.sections):
-            block = self._block(tokenizer, body_budget)
-            excess = len(tokenizer.encode(block)) - budget  # tokens of the whole are not quite the sum of the parts
-            if excess <= 0:
-                return block
-            body_budget -= excess
-        return None
+        return _fitted(lambda target: self._block(tokenizer, target), body_budget, tokenizer, budget)
 
-    def _block(self, tokenizer: TextTokenizer, body_budget: int) -> str:
+    def _block(self, tokenizer: TextTokenizer, body_budget: int) -> str | None:
+        if body_budget < len(self.sections):
+            return None
         needs = [len(tokenizer.encode(section)) for section in self.sections]
         shares = share_out(body_budget, needs)
         body = "".join(cut(text, share, tokenizer) for text, share in zip(self.sections, shares, strict=True))
@@ -88,37 +95,25 @@ class Information:
 
 @dataclasses.dataclass(frozen=True)
 class Framed:
-    """A block of passages inside a longer text; a `FittedText` of which only the block is ever cut.
-
-    Attributes:
-      before: Text in front of the block.
-      block: The passages.
-      after: Text behind it.
-    """
+    """A block of passages inside a longer text; a `FittedText` of which only the block is cut."""
 
     before: str
     block: Information
     after: str
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
-        """The text in at most `room_tokens`; None if the block would not have a token a language."""
-        block_room = room_tokens - len(tokenizer.encode(self.before)) - len(tokenizer.encode(self.after))
-        while (block := self.block.fit(tokenizer, block_room)) is not None:
-            text = self.before + block + self.after
-            excess = len(tokenizer.encode(text)) - room_tokens  # tokens of the whole are not quite the sum of the parts
-            if excess <= 0:
-                return text
-            block_room -= excess
-        return None
+        """Returns the text in at most `room_tokens`; None without room for a token a language."""
+
+        def build(block_room: int) -> str | None:
+            block = self.block.fit(tokenizer, block_room)
+            return None if block is None else self.before + block + self.after
+
+        frame_tokens = len(tokenizer.encode(self.before)) + len(tokenizer.encode(self.after))
+        return _fitted(build, room_tokens - frame_tokens, tokenizer, room_tokens)
 
 
 def statements(texts: Sequence[str], style: str = "atlas", budget_tokens: int = 600) -> Information:
-    """What models wrote elsewhere, shown in the way passages are: none of it can be taken for a tag.
-
-    Args:
-      texts: Each is a section of its own.
-      style: Name in `STYLES`.
-      budget_tokens: At most this many tokens for the block, tags included.
+    """Returns texts of models as a block in the style of passages, each a section of its own; tags are neutralised.
 
     Raises:
       UserError: there is no such style.
@@ -128,13 +123,13 @@ def statements(texts: Sequence[str], style: str = "atlas", budget_tokens: int = 
 
 
 def information(found: Found | RetrievalFailure, style: str | Style = "atlas", budget_tokens: int = 600) -> Information:
-    """What a search found, as the environment shows it.
+    """Returns what a search found as the environment shows it.
 
     Args:
-      found: The answer to a `Retrieve`: for each query, for each language, its hits, best first. The policy is told
-        of a search that failed.
-      style: Name in `STYLES`, or a style of the caller's own.
-      budget_tokens: At most this many tokens for the block, tags included (LcRL's code: 600).
+      found: The answer to a `Retrieve`: for each query, for each language, its hits, best first. A failure is shown
+        as a sentence.
+      style: Name in `STYLES`, or a style.
+      budget_tokens: Most tokens of the block, tags included (LcRL's code: 600).
 
     Raises:
       UserError: there is no such style.
@@ -145,21 +140,17 @@ def information(found: Found | RetrievalFailure, style: str | Style = "atlas", b
     return Information(_sections(found, chosen) or (NOTHING_FOUND,), chosen, budget_tokens)
 
 
-def known_style(name: str | Style) -> Style:
-    """The passage style of a name, or the style itself.
+def known_style(style: str | Style) -> Style:
+    """Returns the style of a name, or the style itself.
 
     Raises:
       UserError: there is no such style.
     """
-    if isinstance(name, Style):
-        return name
-    if name not in STYLES:
-        raise UserError(f"there is no passage style {name!r}: choose one of {', '.join(STYLES)}")
-    return STYLES[name]
+    return style if isinstance(style, Style) else choose(STYLES, style, "passage style")
 
 
 def _sections(found: Found, style: Style) -> tuple[str, ...]:
-    """The text of each query and language that found something; passages are numbered through."""
+    """Returns the text of each query and language that found something; numbers continue across them."""
     sections, number = [], 0
     for passages in filter(None, itertools.chain.from_iterable(found)):
         numbered = enumerate(passages, start=number + 1)
@@ -169,18 +160,18 @@ def _sections(found: Found, style: Style) -> tuple[str, ...]:
 
 
 def passages_of(languages: Sequence[Sequence[FoundPassage]], style: Style) -> str:
-    """The neutralised text of what one query found, in the order of its languages; passages are numbered through."""
+    """Returns the neutralised passages that one query found, in the order of its languages, numbered from 1."""
     passages = enumerate(itertools.chain.from_iterable(languages), start=1)
     return neutralise("".join(style.passage(number, _line(each.title), _line(each.text)) for number, each in passages))
 
 
 def _line(text: str) -> str:
-    """The text on one line, so that a passage cannot look like two."""
+    """Returns the text on one line; a passage then cannot look like two."""
     return " ".join(text.split())
 
 
 def share_out(total: int, needs: Sequence[int]) -> list[int]:
-    """Max-min fair shares: nobody gets more than it needs, and what some leave goes equally to the others.
+    """Returns max-min fair shares: at most each need, with unneeded parts divided equally among the others.
 
     An indivisible rest goes to the first ones, a token each.
     """
@@ -200,9 +191,9 @@ _BROKEN_END = re.compile(r"(?:\s\S{0,20}|\d+)$")
 
 
 def cut(text: str, tokens: int, tokenizer: TextTokenizer) -> str:
-    """The beginning of `text` in about `tokens` tokens; the whole text where it fits.
+    """Returns the beginning of `text` in about `tokens` tokens, or the whole text if it fits.
 
-    A last word or number that may be broken is dropped (half a year is a wrong year), unless nothing would remain.
+    A possibly broken last word or number is dropped (half a year is a wrong year), unless nothing would remain.
     """
     ids = tokenizer.encode(text)
     if len(ids) <= tokens:

@@ -1,7 +1,7 @@
-"""What an episode program may ask for, and what it returns.
+"""The requests that an episode program may yield, and the outcome that it returns.
 
-A program is a generator: it yields requests and is sent their answers. It knows nothing
-of batching, slots, devices or masks.
+A program is a generator: it yields requests and is sent their answers. It does not know of batching, slots, devices or
+masks.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 @runtime_checkable
 class TextTokenizer(Protocol):
-    """What fitting a text into a number of tokens needs of a tokenizer."""
+    """Encodes and decodes text, to fit it into a number of tokens."""
 
     def encode(self, text: str) -> Sequence[int]: ...
 
@@ -20,7 +20,7 @@ class TextTokenizer(Protocol):
 
 @runtime_checkable
 class FoundPassage(Protocol):
-    """What an episode sees of a search's hit."""
+    """A hit of a search, as episodes see it."""
 
     @property
     def title(self) -> str: ...
@@ -31,24 +31,23 @@ class FoundPassage(Protocol):
 
 @runtime_checkable
 class FittedText(Protocol):
-    """Environment text that adapts to the room there is for it."""
+    """Environment text that adapts to the room in the context."""
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
-        """The text in at most `room_tokens` tokens; None if it cannot be made so small."""
+        """Returns the text in at most `room_tokens` tokens; None if it does not fit."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Observe:
-    """Append environment text to this episode's context. Answer: None.
+    """Appends environment text to this episode's context. Answer: None.
 
-    The first one is the episode's opening prompt: a model with a chat template gets it as the user's turn.
-
-    If it does not fit into what is left of the context, `ContextFull` is raised in the program instead.
+    The first one is the opening prompt: a model with a chat template gets it as the user's turn. If the text does not
+    fit the rest of the context, `ContextFull` is raised in the program instead.
 
     Attributes:
-      text: What is appended.
-      system: Of the first one, the method's instructions: a model with a chat template gets them as the system message,
-        any other in front of the text.
+      text: The text.
+      system: The method's instructions, in the first one only: the system message for a model with a chat template,
+        otherwise placed before the text.
       tools: Names of the tools that the text offers the policy; a runner without one of them refuses the program
         before anything is sampled.
     """
@@ -60,14 +59,13 @@ class Observe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generate:
-    """Let the policy continue this episode's context. Answer: `str`, the sampled text up to and
-    including the stop string that ended it (what follows it inside the same token is not part of the text).
+    """Lets the policy continue this episode's context.
+
+    Answer: `str`, the sampled text up to and including the stop string that ended it, without the rest of that token.
 
     Attributes:
       stop: Strings that end the generation.
-      max_tokens: At most this many tokens; None: the run's default.
-      temperature: Sampling temperature, 0 is greedy; None: the run's default.
-      top_p: Nucleus mass; None: the run's default.
+      max_tokens, temperature, top_p: As in `SamplingParameters`; None: the run's default.
     """
 
     stop: tuple[str, ...]
@@ -78,11 +76,10 @@ class Generate:
 
 @dataclasses.dataclass(frozen=True)
 class Retrieve:
-    """Search every query in every named language's collection.
+    """Searches every query in every named language's collection.
 
-    Answer: for each query, for each language in the order asked, a list of `FoundPassage`, best first.
-    A failed search answers `RetrievalFailure` in place of the whole list; the runner has
-    already retried and counted it.
+    Answer: for each query, for each language in the order given, a list of `FoundPassage`, best first; or
+    `RetrievalFailure` in place of the whole list, after the runner has retried.
     """
 
     queries: tuple[str, ...]
@@ -97,17 +94,17 @@ class RetrievalFailure:
     reason: str
 
 
-TRANSLATION = "translation"  # the tool behind `Translate`
+TRANSLATION = "translation"  # name of the tool that `Translate` uses
 
 
 @dataclasses.dataclass(frozen=True)
 class Translate:
-    """Translate a text with the runner's translator. Answer: `str`, or `TranslationFailure` if there is none.
+    """Translates a text with the runner's translator. Answer: `str`, or `TranslationFailure`.
 
     Attributes:
-      text: What to translate.
-      source: Code of its language; None: the translator finds out.
-      target: Code of the language wanted.
+      text: The text.
+      source: Code of its language; None: the translator detects it.
+      target: Code of the language to translate into.
     """
 
     text: str
@@ -117,27 +114,24 @@ class Translate:
 
 @dataclasses.dataclass(frozen=True)
 class TranslationFailure:
-    """The answer to a `Translate` that the translator does not do, or that failed after every retry."""
+    """The answer to a `Translate` that the translator cannot do, or that failed after every retry."""
 
     reason: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Complete:
-    """Complete a prompt in a fresh context beside this episode's own. Answer: `Completion`.
+    """Completes a prompt in a fresh context outside the dialogue. Answer: `Completion`.
 
-    What is written there is not the episode's: it is counted and kept in the record, and never trained on. Several in
-    one tuple run in parallel, each with random numbers of its own; equal ones are several samples, and their prompt is
-    prefilled once.
+    The completion is counted and kept in the record, and never trained on. Several in one tuple run in parallel, each
+    with its own random numbers; equal ones are several samples of one prefilled prompt.
 
     Attributes:
-      prompt: The prompt; the policy's may be a `FittedText`. A model with a chat template gets it as the user's turn.
-        If it does not fit the policy's context, `ContextFull` is raised in the program instead.
+      prompt: The prompt; a model with a chat template gets it as the user's turn. The policy's may be a `FittedText`;
+        if it does not fit the policy's context, `ContextFull` is raised in the program instead.
       stop: Strings that end the completion.
-      max_tokens: At most this many tokens; None: the run's default.
-      temperature: Sampling temperature, 0 is greedy; None: the run's default.
-      top_p: Nucleus mass; None: the run's default.
-      model: Who completes it: None is the policy, a name is one of the runner's other models.
+      max_tokens, temperature, top_p: As in `SamplingParameters`; None: the run's default.
+      model: Name of one of the runner's other models; None: the policy.
     """
 
     prompt: str | FittedText
@@ -155,9 +149,9 @@ class Completion:
     Attributes:
       text: Up to and including the stop string that ended it.
       finish_reason: "stop", "eos" or "length".
-      tokens: How many were sampled.
-      pieces: The text of each token; joined they begin with `text`. Empty if the model does not tell.
-      log_probabilities: Of each token, in the untruncated distribution at the sampling temperature. Empty likewise.
+      tokens: Number of sampled tokens.
+      pieces: The text of each token; joined they begin with `text`. Empty if the model does not report them.
+      log_probabilities: Of each token, in the untruncated distribution at the sampling temperature; empty likewise.
     """
 
     text: str
@@ -168,21 +162,21 @@ class Completion:
 
 
 class ContextFull(Exception):
-    """Raised inside a program whose context has no room left for what it asked.
+    """Raised in a program whose context has no room for its request.
 
-    A program may catch it to return its own `Outcome`; otherwise its episode ends without an answer.
+    A program may catch it to return an `Outcome`; otherwise its episode ends without an answer.
     """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an episode came to.
+    """The result of an episode.
 
     Attributes:
-      answer: The answer in the policy's own text, None if it gave none.
-      invalid_actions: How often the policy did nothing valid.
-      counts: What the program counted, logged as `episode/<name>` beside what the engine counts.
-      extra: What a method needs beyond this (evidence, plan, ...); JSON-serialisable.
+      answer: The answer in the policy's text, None if it gave none.
+      invalid_actions: Number of generations without a valid action.
+      counts: The program's counters, logged as `episode/<name>` in addition to the engine's.
+      extra: Further results of a method (evidence, plan, ...); JSON-serialisable.
     """
 
     answer: str | None

@@ -178,7 +178,9 @@ class Runner:
         for episode in episodes:
             self._dispatch(episode)
         while self._finished < self._total:
-            self._make_room()
+            if slots := self._scheduler.make_room():
+                self.statistics.evictions += len(slots)
+                self.sampler.free(slots)
             self._begin_generations(self._scheduler.admit())
             for worker in self._workers.values():
                 worker.start()
@@ -222,11 +224,6 @@ class Runner:
         self._finished += 1
         if self._progress is not None:
             self._progress(self._finished, self._total)
-
-    def _make_room(self) -> None:
-        if slots := self._scheduler.make_room():
-            self.statistics.evictions += len(slots)
-            self.sampler.free(slots)
 
     def _begin_generations(self, forks: Mapping[int, Sequence[int]]) -> None:
         owners, ready = self._scheduler.owners, self._scheduler.ready

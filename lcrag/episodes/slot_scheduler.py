@@ -1,6 +1,5 @@
 """Which contexts hold the device slots, and which wait for one."""
 
-import dataclasses
 import heapq
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
@@ -102,12 +101,12 @@ class SlotScheduler:
         openings = [tuple(each.unsent) for each, _ in queue]
         forks: dict[int, list[int]] = {}
         admitted: set[int] = set()
-        for admission in plan_admissions(openings, len(self._free)):
-            source = self._assign(*queue[admission.leader])
-            forks[source] = [self._assign(*queue[place]) for place in admission.followers]
+        for leader, followers in plan_admissions(openings, len(self._free)).items():
+            source = self._assign(*queue[leader])
+            forks[source] = [self._assign(*queue[place]) for place in followers]
             for target in forks[source]:
                 self.owners[target].take_unsent()  # copied with the slot
-            admitted |= {admission.leader, *admission.followers}
+            admitted |= {leader, *followers}
         left = [waiting for place, waiting in enumerate(queue) if place not in admitted]
         self._completions = [waiting for waiting in left if isinstance(waiting[0], CompletionContext)]
         self._episodes = [waiting for waiting in left if isinstance(waiting[0], RunningEpisode)]
@@ -123,32 +122,22 @@ def _episode_of(owner: SlotOwner) -> RunningEpisode:
     return owner.pending.episode if isinstance(owner, CompletionContext) else owner
 
 
-@dataclasses.dataclass(frozen=True)
-class Admission:
-    """Contexts with the same opening: the first is prefilled, the others are copies of its slot.
-
-    Attributes:
-      leader: Position in the queue of the context to prefill.
-      followers: Positions of those to fork from it.
-    """
-
-    leader: int
-    followers: tuple[int, ...]
-
-
-def plan_admissions(openings: Sequence[Hashable], free: int) -> list[Admission]:
+def plan_admissions(openings: Sequence[Hashable], free: int) -> dict[int, list[int]]:
     """Fills `free` slots from the head of a queue.
 
     The head of the queue always enters, together with all others of the same opening: a shared prompt is then prefilled
     as rarely as possible. The order of admission changes no episode.
+
+    Returns:
+      Position in the queue of a context to prefill -> positions of those to fork from it.
     """
     places: dict[Hashable, list[int]] = {}
     for place, opening in enumerate(openings):
         places.setdefault(opening, []).append(place)
-    admissions = []
+    admissions = {}
     for leader, *followers in places.values():
         if free <= 0:
             break
-        admissions.append(Admission(leader, tuple(followers[: free - 1])))
-        free -= 1 + len(admissions[-1].followers)
+        admissions[leader] = followers[: free - 1]
+        free -= 1 + len(admissions[leader])
     return admissions

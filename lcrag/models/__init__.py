@@ -2,7 +2,6 @@
 
 Public:
   SamplerCompleter, EndpointCompleter: A checkpoint on this machine and a model behind an endpoint, as `Completer`s.
-  ChatEndpoint: Requests to a chat model behind an OpenAI-compatible endpoint.
   CompletionJudge: Judges prompts with a completer.
   ModelTranslator, EndpointTranslator, LookUpTranslator: Translate by a model, or exactly in constructed languages.
   FirstTranslator, RememberedTranslator, TranslationCache: Combine translators, and cache in memory or in a file.
@@ -11,7 +10,7 @@ Public:
 with checks by Translate-R1's pipeline.
 """
 
-from lcrag.models.completers import ChatEndpoint, CompletionJudge, EndpointCompleter, SamplerCompleter
+from lcrag.models.completers import CompletionJudge, EndpointCompleter, SamplerCompleter
 from lcrag.models.translation_cache import TranslationCache
 from lcrag.models.translators import (
     EndpointTranslator,
@@ -22,7 +21,6 @@ from lcrag.models.translators import (
 )
 
 __all__ = [
-    "ChatEndpoint",
     "CompletionJudge",
     "EndpointCompleter",
     "EndpointTranslator",

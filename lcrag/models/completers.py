@@ -199,30 +199,15 @@ class ChatEndpoint:
 
 
 class EndpointCompleter:
-    """A model behind an endpoint, as a `Completer`; its completions have no log-probabilities.
+    """A `ChatEndpoint` as a `Completer`; its completions have no log-probabilities.
 
     Stop strings are searched for here, since endpoints leave them out of their texts.
-
-    Args:
-      model: Name of the model at the endpoint.
-      url: The endpoint, up to `/v1`.
-      concurrency: Requests in flight.
-      attempts: Most requests for one completion.
-      seconds: Timeout of one request.
-
-    Raises:
-      UserError: the client is not installed.
     """
 
     def __init__(self, model: str, url: str = LOCAL, concurrency: int = 32, attempts: int = 6, seconds: float = 120.0):
         self._endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion]:
-        """Completes a batch of prompts.
-
-        Raises:
-          UserError: the endpoint stays unreachable or refuses, or returns no text.
-        """
         return self._endpoint.each(self._completed, requests)
 
     def _completed(self, request: tuple[str, SamplingParameters]) -> Completion:

@@ -1,4 +1,4 @@
-"""Translations in a file of JSON lines: what was paid for once is never asked for again."""
+"""Caches translations in a file of JSON lines."""
 
 import contextlib
 import fcntl
@@ -27,7 +27,7 @@ def _row(text: str, answer: str, source: str | None, target: str) -> _Translatio
 
 
 def _whole_rows(path: pathlib.Path) -> list[_Translation]:
-    """What a file holds; the part of a line that a killed process left at its end counts for nothing."""
+    """Returns the rows of a file, without a partial line that a killed process left at its end."""
     content = path.read_bytes() if path.exists() else b""
     lines = content[: _whole_bytes(content)].splitlines()
     return [row for _, row in parsed_rows(path, lines, _Translation, BadRows())] if lines else []
@@ -38,19 +38,19 @@ def _whole_bytes(content: bytes) -> int:
 
 
 class TranslationCache:
-    """A translator that remembers.
+    """A translator with a cache in a file.
 
-    The file grows by a line a translation, written after every batch; a process killed at any moment loses no more than
-    the batch it was waiting for, and the same call goes on where it stopped. Without a translator it only answers from
-    the file. What the translator does not translate is not remembered, and asked again in the next call.
+    Lines are appended after every batch: a killed process loses at most the batch it was waiting for, and the same call
+    continues where it stopped. Failures are not cached.
 
     Args:
-      path: The file; it is made if it is not there.
-      translator: Whom to ask for what the file lacks.
-      batch: Texts it is given at a time.
+      path: The file, created if missing.
+      translator: Translates what the file lacks; None: that is an error.
+      batch: Most texts in one call of the translator.
 
     Raises:
-      UserError: a line of the file is no translation.
+      UserError: a line of the file is no translation; in calls also: texts are missing and there is no translator, or
+        another process is writing to the file.
     """
 
     def __init__(self, path: str | pathlib.Path, translator: Translator | None = None, batch: int = 64):
@@ -61,17 +61,12 @@ class TranslationCache:
         self._remember(_whole_rows(self._path))
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """The texts in the language `target`.
-
-        Raises:
-          UserError: the file lacks some and there is no translator, or another process is adding to it.
-        """
         missing = [text for text in dict.fromkeys(texts) if (source, target, text) not in self._known]
         failures = self._add(missing, source, target) if missing else {}
         return [failures[text] if text in failures else self._known[source, target, text] for text in texts]
 
     def _add(self, texts: Sequence[str], source: str | None, target: str) -> dict[str, TranslationFailure]:
-        """Asks for some texts and remembers what is translated; returns what is not."""
+        """Translates and caches texts; returns the failures."""
         if self._translator is None:
             raise UserError(
                 f"{self._path} lacks {len(texts)} translations from {source} to {target}, the first of"

@@ -155,12 +155,7 @@ class RemoteTranslator:
         self._executor = ThreadPoolExecutor(connections, thread_name_prefix="remote translation")
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """Translates texts.
-
-        Raises:
-          UserError: the service is unreachable or misconfigured.
-          ServiceRefusal: it refuses one of the requests.
-        """
+        """Translates texts; raises `ServiceRefusal` if the service refuses one of the requests."""
         ask = functools.partial(self._ask, self._service, source=source, target=target)
         parts = [list(texts[start : start + self._texts]) for start in range(0, len(texts), self._texts)]
         return list(itertools.chain.from_iterable(self._executor.map(ask, parts)))

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import cachetools
 
-from lcrag.data.constructed.language import CONSTRUCTED, ENGLISH, constructed_language
-from lcrag.data.constructed.words import words_of
+from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_language, words_of
 from lcrag.data.languages import LANGUAGES
 from lcrag.episodes import Completer, Translated, TranslationFailure, Translator
 from lcrag.errors import UserError
@@ -51,11 +50,7 @@ class ModelTranslator:
         self._max_tokens, self._temperature, self._seed = max_tokens, temperature, seed
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """Translates texts; fails for languages that `lcrag.data.languages` does not know.
-
-        Raises:
-          UserError: the model is unreachable.
-        """
+        """Translates texts; fails for languages that `lcrag.data.languages` does not know."""
         if unknown := [code for code in (source, target) if code is not None and code not in LANGUAGES]:
             return [TranslationFailure(f"the model is asked for no language {unknown[0]!r}")] * len(texts)
         answers: list[Translated] = [TranslationFailure("it was not asked")] * len(texts)
@@ -86,18 +81,11 @@ def translation_in(reply: str) -> Translated:
 
 
 class EndpointTranslator:
-    """A `ModelTranslator` over a chat model behind an OpenAI-compatible endpoint; for the key see `ChatEndpoint`.
+    """A `ModelTranslator` over a `ChatEndpoint`, whose arguments it takes.
 
     Args:
-      model: Name of the model at the endpoint.
-      url: The endpoint, up to `/v1`.
-      concurrency: Requests in flight.
-      attempts: Most requests for one text, where the endpoint is unreachable or the answer has no translation.
-      seconds: Timeout of one request.
+      attempts: Most requests for one text, whether the endpoint fails or the answer has no translation.
       max_tokens: Longest answer.
-
-    Raises:
-      UserError: the client is not installed.
     """
 
     def __init__(
@@ -113,11 +101,6 @@ class EndpointTranslator:
         self._translator = ModelTranslator(completer, attempts=attempts, max_tokens=max_tokens)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """Translates texts.
-
-        Raises:
-          UserError: the endpoint is unreachable or refuses.
-        """
         return self._translator(texts, source, target)
 
 
@@ -187,7 +170,6 @@ class RememberedTranslator:
         self._known: cachetools.LRUCache[tuple[str | None, str, str], str] = cachetools.LRUCache(texts)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """Translates texts."""
         distinct = list(dict.fromkeys(texts))
         with self._lock:
             known = {text: self._known.get((source, target, text)) for text in distinct}

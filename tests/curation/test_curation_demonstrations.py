@@ -109,7 +109,7 @@ def test_a_demonstration_is_right_and_keeps_to_the_format(texts, expected):
 
 
 def test_unknown_comparisons_are_refused():
-    with pytest.raises(UserError, match="no answer reward is called 'guess'"):
+    with pytest.raises(UserError, match="there is no answer reward 'guess'"):
         right([played("<answer> A</answer>")], "guess")
 
 

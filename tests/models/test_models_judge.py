@@ -22,5 +22,5 @@ def test_the_first_attempt_is_greedy_and_later_ones_differ():
 
 
 def test_a_judge_without_randomness_would_say_the_same_again():
-    with pytest.raises(UserError, match="CompletionJudge.temperature is 0: a model asked again needs one above 0"):
+    with pytest.raises(UserError, match="CompletionJudge.temperature is 0: later attempts need one above 0"):
         CompletionJudge(lambda requests: [], temperature=0)

@@ -12,8 +12,8 @@ from lcrag.app.composition.sft_rows import RowContext, rows_of_records
 from lcrag.atlas import World
 from lcrag.atlas import comprehension as atlas
 from lcrag.curation.playing import play
-from lcrag.data.domains import MATHEMATICS, MULTIPLE_CHOICE
-from lcrag.data.questions import Question
+from lcrag.curation.text_writers import oracle_writer
+from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
@@ -84,7 +84,7 @@ def comprehension_demonstrations(
     def played(questions: Sequence[Question], oracle: ComprehensionOracle) -> list[EpisodeRecord]:
         return play(
             [(question, program(question)) for question in questions],
-            lambda question, turns, request: oracle.next_text(question, [(turn.by, turn.text) for turn in turns]),
+            oracle_writer(oracle),
             collections.search,
             encoder.context_tokenizer,
             context=surroundings.longest_tokens - 1,  # the end of sequence

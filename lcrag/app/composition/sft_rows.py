@@ -20,13 +20,13 @@ from lcrag.app.composition.method import Method
 from lcrag.atlas import World
 from lcrag.atlas.oracle import Oracle
 from lcrag.curation.encoding import EncodedRow, RowEncoder, UnusableRow
-from lcrag.curation.golden_answers import GoldenAnswers, misread
-from lcrag.curation.oracle_demonstrations import AtlasTeacher, Demonstrator
+from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.curation.playing import play
+from lcrag.curation.text_writers import AtlasOracle, GoldenAnswers, misread
+from lcrag.data.batches import share_of
 from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.data.shares import share_of
 from lcrag.episodes import Chat, EpisodeRecord, Translator
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory
@@ -110,7 +110,7 @@ def seqio_demonstrations(
       limit: At most this many examples of each task.
       end_of_sequence: Teach the end of sequence behind each target.
     """
-    import lcrag.data.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
+    import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
     from lcrag.data.seqio_demonstrations import demonstrations_of_task
 
     with counted_bad_rows() as bad_rows:
@@ -159,7 +159,7 @@ def oracle_demonstrations(
     searches: int,
     seed: int = 0,
     end_of_sequence: bool = True,
-    oracle: Callable[..., AtlasTeacher] = Oracle,
+    oracle: Callable[..., AtlasOracle] = Oracle,
     translator: Translator | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:

@@ -14,11 +14,10 @@ from lcrag.app.composition.components import (
     resolved_folder,
 )
 from lcrag.atlas import World
-from lcrag.curation.oracle_demonstrations import AtlasTeacher
 from lcrag.curation.playing import TextWriter, play
-from lcrag.curation.text_writers import EndpointTeacher
+from lcrag.curation.text_writers import AtlasOracle, EndpointTeacher, oracle_writer
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Generate, Program, Turn
+from lcrag.episodes import EpisodeRecord, Program
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.host_services import Search
 from lcrag.episodes.running_episode import derived_seed
@@ -26,8 +25,7 @@ from lcrag.errors import UserError
 from lcrag.methods.globalrag.oracle import PlanTeacher
 from lcrag.methods.rag_r1.oracle import ParallelOracle, training_memory
 from lcrag.models.completers import LOCAL, ChatEndpoint
-from lcrag.policy import Policy, load_tokenizer
-from lcrag.policy.fingerprint import parameter_fingerprint
+from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
 
 EpisodeJobs: TypeAlias = Sequence[
     tuple[Question, Program, int]
@@ -145,16 +143,13 @@ def plan_teacher(
     return _rule_based(PlanTeacher(budget=budget, careless=careless, seed=seed), tokenizer, context, world())
 
 
-def _rule_based(oracle: AtlasTeacher, tokenizer: str, context: int, world: World) -> WritingTeacher:
+def _rule_based(oracle: AtlasOracle, tokenizer: str, context: int, world: World) -> WritingTeacher:
     """A teacher that follows rules, and so always writes the same."""
 
     def writer(temperature: float) -> TextWriter:
         if temperature:
             raise UserError(f"the atlas's oracle does not sample at a temperature of {temperature:g}: set it to 0")
-        return write
-
-    def write(question: Question, turns: Sequence[Turn], request: Generate) -> str:
-        return oracle.next_text(question, [(turn.by, turn.text) for turn in turns])
+        return oracle_writer(oracle)
 
     written = _context_tokenizer(tokenizer)
     return WritingTeacher(writer=writer, tokenizer=written, context=context, hashes={"world": world.fingerprint()})

@@ -41,6 +41,7 @@ class RequestLimits:
                 raise UserError(f"{type(self).__name__}.{field.name} is {value}: nothing would be accepted")
 
 
+@runtime_checkable
 class Service(Protocol):
     """Answers requests while it is entered; `Batcher` is one."""
 
