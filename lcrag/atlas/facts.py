@@ -1,11 +1,73 @@
-"""One-hop facts about the world's countries, currencies and languages, read from CLDR through Babel."""
+"""Facts of the atlas from Unicode CLDR: names in every language, relations, and which collection holds which fact."""
 
+import collections
 import dataclasses
-from collections.abc import Iterator
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+from babel import Locale
 from babel.core import get_global
 
-from lcrag.atlas.names import names_of
+from lcrag.data.languages import LCRL_LANGUAGES
+
+KINDS = ("country", "currency", "language", "script")
+LONGEST_NAME_CHARACTERS = 28
+_TABLES = {"country": "territories", "currency": "currencies", "language": "languages", "script": "scripts"}
+_BRACKETED = re.compile(r"\s*[(（\[].*?[)）\]]\s*$")
+_UNPRINTED = str.maketrans("", "", "\u200e\u200f\u00ad")  # directional marks and soft hyphens
+_UNWANTED = re.compile(r"[\d\[\](){}（）,،、;:#<>&=~＝]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """What one entity is called in one language.
+
+    Attributes:
+      text: The name; it holds no brackets, digits or commas, and is unique among names of its kind in the language.
+      aliases: Other forms that CLDR gives: the name with its bracketed addition, the plural, the symbol.
+    """
+
+    text: str
+    aliases: tuple[str, ...] = ()
+
+
+@functools.cache
+def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
+    """Names as `{entity code: {language: Name}}`.
+
+    Kept are the entities that CLDR names in all languages, by a name other than the code, at most
+    `LONGEST_NAME_CHARACTERS` long, unique in every language when letter case is ignored.
+    """
+    per_language = {language: _names_in(kind, language) for language in LCRL_LANGUAGES}
+    common = set.intersection(*(set(names) for names in per_language.values()))
+    for names in per_language.values():
+        counts = collections.Counter(names[code].text.casefold() for code in common)
+        common -= {code for code in common if counts[names[code].text.casefold()] > 1}
+    return {code: {language: per_language[language][code] for language in LCRL_LANGUAGES} for code in sorted(common)}
+
+
+def _names_in(kind: str, language: str) -> dict[str, Name]:
+    locale = Locale(language)
+    names = {}
+    for code, raw in getattr(locale, _TABLES[kind]).items():
+        full = " ".join(raw.translate(_UNPRINTED).split())
+        text = _BRACKETED.sub("", full)
+        if not text or text.casefold() == code.casefold() or _UNWANTED.search(text):
+            continue
+        aliases = [full, *(_currency_aliases(locale, code) if kind == "currency" else ())]
+        if len(text) <= LONGEST_NAME_CHARACTERS:
+            names[code] = Name(text, tuple(alias for alias in dict.fromkeys(aliases) if alias != text))
+    return names
+
+
+def _currency_aliases(locale: Locale, code: str) -> list[str]:
+    """Plural forms and the symbol; the bare code is no alias, because it answers another question."""
+    plurals = locale._data["currency_names_plural"].get(code, {})  # Babel has no public accessor for all the forms
+    forms = [" ".join(plural.translate(_UNPRINTED).split()) for plural in dict(plurals).values()]
+    symbol = locale.currency_symbols.get(code, code).translate(_UNPRINTED)
+    return forms + ([symbol] if symbol != code else [])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,3 +275,44 @@ def _language_facts() -> Iterator[Fact]:
             yield Fact("country_code_of_language", code, country)
         if script != "Latn":
             yield Fact("script_of_language", code, script)
+
+
+CURRENCY_LIKE = ("currency", "currency_code", "currency_year")  # relations of which CLDR knows former values
+OUTDATED_SHARE = 0.12  # of the currency-like passages
+
+
+@dataclasses.dataclass(frozen=True)
+class Holdings:
+    """State of each fact in each language's collection.
+
+    Attributes:
+      current: Ids of the facts it holds as they are, by language.
+      outdated: Ids of the facts it gives as they were before, by language.
+    """
+
+    current: Mapping[str, frozenset[str]]
+    outdated: Mapping[str, frozenset[str]]
+
+
+def draw_holdings(facts: Sequence[Fact], seed: int, coverage: Mapping[str, float], outdated_share: float) -> Holdings:
+    """Draws for every fact and language whether the collection has a passage on it, and whether it is outdated.
+
+    A fact missing everywhere (a draw in 10^5) is given to English.
+    """
+    generator = np.random.default_rng([seed, 3])
+    languages = tuple(coverage)
+    nominal = np.array([coverage[language] for language in languages])
+    held = generator.random((len(facts), len(languages))) < nominal
+    held[~held.any(axis=1), 0] = True
+    currency_like = sum(fact.relation in CURRENCY_LIKE for fact in facts)
+    datable = np.array([fact.relation in CURRENCY_LIKE and fact.outdated is not None for fact in facts])
+    rate = min(1.0, outdated_share * currency_like / max(1, int(datable.sum())))
+    outdated = held & datable[:, None] & (generator.random(held.shape) < rate)
+
+    def ids(mask: np.ndarray) -> dict[str, frozenset[str]]:
+        return {
+            language: frozenset(fact.id for fact, chosen in zip(facts, mask[:, column], strict=True) if chosen)
+            for column, language in enumerate(languages)
+        }
+
+    return Holdings(current=ids(held & ~outdated), outdated=ids(outdated))

@@ -10,10 +10,12 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from lcrag.atlas.comparisons import KIND
-from lcrag.atlas.facts import RELATIONS
-from lcrag.atlas.names import KINDS, names_of
+from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of
 from lcrag.atlas.wording import UNKNOWN, label, query_text
+from lcrag.atlas.world import World
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 
@@ -242,3 +244,37 @@ def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
     """Code of the entity that has this name in the first possible of the languages."""
     codes = _entities_by_name().get((kind, name), {})
     return next((codes[language] for language in languages if language in codes), None)
+
+
+COUNTERFACTUAL_SHARE = 0.7
+
+
+class FactSampler:
+    """The training facts of a world, indexed by relation and by subject."""
+
+    def __init__(self, world: World):
+        self._facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
+        self._by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
+        self._by_subject: dict[str, list[Fact]] = collections.defaultdict(list)
+        for fact in self._facts:
+            self._by_relation[fact.relation].append(fact)
+            self._by_subject[fact.subject].append(fact)
+
+    def any(self, generator: np.random.Generator) -> Fact:
+        return _one_of(generator, self._facts)
+
+    def told(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """The fact, mostly with the value of another fact of its relation: then only reading finds the answer."""
+        if generator.random() >= COUNTERFACTUAL_SHARE:
+            return fact
+        return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)
+
+    def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """Another fact of the same subject or of the same relation, what a retriever would confuse it with."""
+        pool = (self._by_subject[fact.subject], self._by_relation[fact.relation])[int(generator.random() < 0.6)]
+        others = [other for other in pool if other.id != fact.id]
+        return _one_of(generator, others or self._facts)
+
+
+def _one_of(generator: np.random.Generator, items: list[Fact]) -> Fact:
+    return items[int(generator.integers(len(items)))]

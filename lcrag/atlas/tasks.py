@@ -1,4 +1,12 @@
-"""The atlas as seqio tasks: `atlas_<split>_<language>`, and a mixture `atlas_<split>` of each split."""
+"""Importing this module registers the seqio tasks of every data set, which imports TensorFlow.
+
+The atlas's are `atlas_<split>_<language>`, with a mixture `atlas_<split>` of each split.
+
+import lcrag.atlas.tasks
+seqio.get_mixture_or_task("atlas_train")
+lcrag.atlas.tasks.questions_of_task("atlas_held_out_fi")
+lcrag.atlas.tasks.questions_of_task("mkqa_train")  # once $LCRAG_DATA holds the files; see docs/data.md
+"""
 
 import functools
 
@@ -7,7 +15,9 @@ from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.atlas.world import DATASET, build_world
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.data.seqio_questions import TokenizerVocabulary, register_questions
+from lcrag.data.seqio_questions import TokenizerVocabulary, questions_of_task, register_file_data, register_questions
+
+__all__ = ["questions_of_task"]
 
 
 def register_atlas() -> None:
@@ -20,3 +30,7 @@ def register_atlas() -> None:
 
 def _questions(split: str, language: str) -> list[Question]:
     return build_world().questions(split, (language,))
+
+
+register_atlas()
+register_file_data(TokenizerVocabulary(SHIPPED_FOLDER))

@@ -6,9 +6,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from lcrag.atlas.facts import RELATIONS, Fact, Relation, read_facts
-from lcrag.atlas.holdings import OUTDATED_SHARE, Holdings, draw_holdings
-from lcrag.atlas.names import Name, names_of
+from lcrag.atlas.facts import (
+    OUTDATED_SHARE,
+    RELATIONS,
+    Fact,
+    Holdings,
+    Name,
+    Relation,
+    draw_holdings,
+    names_of,
+    read_facts,
+)
 from lcrag.atlas.splits import compose, known_split, split_facts, split_two_hops, subject_of
 from lcrag.atlas.wording import label, passage_text, query_text, question_text
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages

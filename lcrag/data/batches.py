@@ -1,6 +1,9 @@
-"""The questions of step n, as a function of (seed, n) alone: nothing to save, nothing to restore."""
+"""Orders and batches that depend on a seed alone: the questions of a training step, and shares of a data set."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -68,3 +71,81 @@ def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
     free = middle[~np.isin(order[middle], tail)]  # at least count - 3 size + len(clashing) of them
     order[clashing], order[free[: len(clashing)]] = order[free[: len(clashing)]], order[clashing]
     return order
+
+
+def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
+    """The keys by the SHA-256 of seed and key: whatever order they come in, and whichever others are there."""
+    return sorted(keys, key=lambda key: (hashlib.sha256(f"{seed}:{key}".encode()).digest(), key))
+
+
+def in_share(key: str, share: float, seed: int) -> bool:
+    """Whether a key is of the share (0 to 1) of all keys that a seed chooses; of a larger share it is, too."""
+    return zlib.crc32(f"{seed}/{key}".encode()) < share * 2**32
+
+
+def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, seed: int, what: str) -> Sequence[str]:
+    """The keys of one split: consecutive pieces of the seeded order, in the order of `sizes`.
+
+    A smaller last split is a beginning of a larger one, and the splits before it do not change with it.
+
+    Args:
+      keys: All keys.
+      split: Name of the split; "all": every key.
+      sizes: Split -> its number of keys.
+      seed: Names the order.
+      what: What the keys are, for messages: "questions of mkqa".
+
+    Raises:
+      UserError: there is no such split, or there are too few keys for all of them.
+    """
+    order = seeded_order(keys, seed)
+    if split == "all":
+        return order
+    if split not in sizes:
+        raise UserError(f"there is no split {split!r} of the {what}: use one of {', '.join([*sizes, 'all'])}")
+    if sum(sizes.values()) > len(order):
+        wanted = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise UserError(f"there are only {len(order)} usable {what} for the splits {wanted}: ask for smaller ones")
+    names = list(sizes)
+    start = sum(sizes[name] for name in names[: names.index(split)])
+    return order[start : start + sizes[split]]
+
+
+def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:
+    """A share of the questions, every question in all its languages or in none, in the order in which they came.
+
+    With one seed a smaller share is a part of every larger one.
+
+    Args:
+      questions: All questions.
+      share: In (0, 1].
+      seed: Names the order from whose beginning they are taken.
+
+    Raises:
+      UserError: the share is not in (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise UserError(f"a share of {share:g} of the questions does not exist: give one above 0, and at most 1")
+    table = {versions[0].coupling: versions for versions in coupled(questions)}
+    kept = set(seeded_order(table, seed)[: max(1, round(share * len(table)))])
+    return [question for name, versions in table.items() if name in kept for question in versions]
+
+
+def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> list[Question]:
+    """At most `limit` questions of each language, in the order in which they came.
+
+    Which ones depends on their ids and the seed alone: the versions of a question go together where every language has
+    all questions, and a smaller number is a part of every larger one.
+
+    Args:
+      questions: All questions.
+      limit: How many of each language; None: all.
+      seed: Names the order from whose beginning they are taken.
+    """
+    if limit is None:
+        return list(questions)
+    ids: dict[str, list[str]] = defaultdict(list)
+    for question in questions:
+        ids[question.language].append(question.id)
+    kept = {(language, each) for language, own in ids.items() for each in seeded_order(own, seed)[:limit]}
+    return [question for question in questions if (question.language, question.id) in kept]

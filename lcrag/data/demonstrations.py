@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from lcrag.data.batches import seeded_order
 from lcrag.data.rows import BadRows, Row, read_rows
-from lcrag.data.seeded_order import seeded_order
 from lcrag.errors import UserError
 
 By = Literal["policy", "environment"]

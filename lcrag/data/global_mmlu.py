@@ -12,12 +12,11 @@ import pyarrow
 import pyarrow.parquet
 import pydantic
 
-from lcrag.data.domains import MULTIPLE_CHOICE
-from lcrag.data.english.tables import table_rows
+from lcrag.data.batches import seeded_order
+from lcrag.data.english.asked import table_rows
 from lcrag.data.files import data_file
-from lcrag.data.questions import Question
+from lcrag.data.questions import MULTIPLE_CHOICE, Question
 from lcrag.data.rows import BadRows, Row, Text, first_problem, read_rows
-from lcrag.data.seeded_order import seeded_order
 from lcrag.data.tiers import tier_of
 from lcrag.errors import UserError
 

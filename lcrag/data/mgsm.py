@@ -8,9 +8,8 @@ import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from lcrag.data.domains import MATHEMATICS
 from lcrag.data.files import data_file
-from lcrag.data.questions import Question
+from lcrag.data.questions import MATHEMATICS, Question
 from lcrag.data.rows import BadRows, read_text
 from lcrag.data.tiers import tier_of
 from lcrag.errors import UserError

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from lcrag.data.batches import take_split
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.data.rows import BadRows, Row, Text, read_rows
-from lcrag.data.seeded_order import take_split
 
 DATASET = "mkqa"
 FILE = "mkqa.jsonl.gz"

@@ -1,7 +1,15 @@
-"""A question: what every data set is turned into before an episode begins."""
+"""Questions, as every data set gives them, and the domains that they belong to."""
 
 import dataclasses
 from typing import Any
+
+MATHEMATICS = "mathematics"
+MULTIPLE_CHOICE = "multiple_choice"
+INSTRUCTION_FOLLOWING = "instruction_following"
+SUMMARISATION = "summarisation"
+TRANSLATION = "translation"
+DOMAINS: tuple[str, ...] = (MATHEMATICS, MULTIPLE_CHOICE, INSTRUCTION_FOLLOWING, SUMMARISATION, TRANSLATION)
+
 
 QUESTION_MARKS = ("?", "？", "؟", ";", "\u037e")  # the last two are Greek
 
@@ -39,7 +47,7 @@ class Question:
 
     @property
     def domain(self) -> str:
-        """How it is answered and judged, one of `lcrag.data.domains.DOMAINS`; empty where there is one way only."""
+        """How it is answered and judged, one of `lcrag.data.questions.DOMAINS`; empty where there is one way only."""
         return self.extra.get("domain", "")
 
     @property

@@ -4,8 +4,8 @@ import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from lcrag.data.batches import seeded_order
 from lcrag.data.questions import Question
-from lcrag.data.seeded_order import seeded_order
 from lcrag.errors import UserError
 
 # Tier -> its languages (table 1; the constructed ones: section 3.4; the held-out ones: section 6.6).

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import pydantic
 
+from lcrag.data.batches import take_split
 from lcrag.data.files import data_file
 from lcrag.data.languages import XOR_TYDI_TEST
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.data.rows import BadRows, Row, Text, read_rows
-from lcrag.data.seeded_order import take_split
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
 

@@ -8,10 +8,10 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
+from lcrag.data.batches import take_split
 from lcrag.data.files import data_file
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.data.rows import BadRows
-from lcrag.data.seeded_order import take_split
 from lcrag.data.squad_format import SquadParagraph, SquadQuestion, read_squad
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage

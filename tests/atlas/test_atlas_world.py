@@ -8,8 +8,7 @@ import unicodedata
 import pytest
 
 from lcrag.atlas import RELATIONS, SPLITS, Fact, TwoHop, build_world, render_passage
-from lcrag.atlas.holdings import CURRENCY_LIKE
-from lcrag.atlas.names import KINDS, names_of
+from lcrag.atlas.facts import CURRENCY_LIKE, KINDS, names_of
 from lcrag.atlas.splits import mentioned_entities, subject_of
 from lcrag.atlas.wording import UNKNOWN, WORDING, label
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING

@@ -9,8 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 from prepared_data import prepared
 
-from lcrag.data.corpora.completeness import check_complete, finished_files, unfinished_blocks
 from lcrag.data.corpora.documents import Article
+from lcrag.data.corpora.local import check_complete, finished_files, unfinished_blocks
 from lcrag.data.corpora.source import find_source
 from lcrag.data.rows import BadRows
 from lcrag.data.xquad import xquad_passages

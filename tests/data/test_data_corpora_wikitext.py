@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from mwparserfromhell.parser import ParserError
 from prepared_data import prepared
 
-from lcrag.data.corpora import wikitext
+from lcrag.data.corpora import dump
 from lcrag.data.corpora.documents import Article, WikiPage
-from lcrag.data.corpora.dump import read_pages
-from lcrag.data.corpora.wikitext import clean, plain_text
+from lcrag.data.corpora.dump import clean, plain_text, read_pages
 
 HIDDEN = frozenset(("file", "category", "luokka"))
 
@@ -79,8 +78,8 @@ def test_pages_that_cannot_be_parsed_are_named(monkeypatch):
             raise ParserError("lost")
         return original(text, skip_style_tags=True)
 
-    original = wikitext.mwparserfromhell.parse
-    monkeypatch.setattr(wikitext.mwparserfromhell, "parse", parse)
+    original = dump.mwparserfromhell.parse
+    monkeypatch.setattr(dump.mwparserfromhell, "parse", parse)
     texts = ("good", "bad", "{{only a template}}")
     pages = [WikiPage(id=text[:1], title=text, wikitext=text, hidden_namespaces=HIDDEN) for text in texts]
     articles, problems = clean(tuple(pages))

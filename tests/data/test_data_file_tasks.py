@@ -8,14 +8,13 @@ import pytest
 import seqio
 from prepared_data import prepared
 
-import lcrag.data.tasks
+import lcrag.atlas.tasks
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data import global_mmlu, mgsm
 from lcrag.data.english.sets import QUESTION_SETS, questions_of
-from lcrag.data.file_tasks import register_jsonl
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.rows import BadRows
-from lcrag.data.seqio_questions import TokenizerVocabulary
+from lcrag.data.seqio_questions import TokenizerVocabulary, register_jsonl
 from lcrag.data.tiers import inverse_resource_rates
 from lcrag.data.xquad import LANGUAGES, xquad_questions
 from lcrag.errors import UserError
@@ -54,24 +53,24 @@ def test_mixtures_have_the_paper_s_languages(mixture, languages):
 
 def test_examples_and_questions(folder):
     questions = xquad_questions(folder / "xquad", "test", ("th",), bad_rows=BadRows())
-    assert lcrag.data.tasks.questions_of_task("xquad_test_th") == questions
+    assert lcrag.atlas.tasks.questions_of_task("xquad_test_th") == questions
     task = seqio.get_mixture_or_task("xquad_test_th")
     row = next(task.get_dataset({"inputs": 256, "targets": 64}, "test", shuffle=False).as_numpy_iterator())
     vocabulary = task.output_features["inputs"].vocabulary
     assert vocabulary.decode(row["inputs"].tolist()) == questions[0].text
     assert vocabulary.decode(row["targets"].tolist()[:-1]) == f" {questions[0].answers[0]}"
-    found = [lcrag.data.tasks.questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
+    found = [lcrag.atlas.tasks.questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
     assert [len(each) for each in found] == [43] * 7
 
 
 def test_what_is_missing_is_a_sentence(folder, monkeypatch):
     with pytest.raises(UserError, match="only 500 usable questions of mkqa for the splits"):
-        lcrag.data.tasks.questions_of_task("mkqa_train_fi")
+        lcrag.atlas.tasks.questions_of_task("mkqa_train_fi")
     with pytest.raises(UserError, match="no xquad.ro.json"):
-        lcrag.data.tasks.questions_of_task("xquad_test_ro")
+        lcrag.atlas.tasks.questions_of_task("xquad_test_ro")
     monkeypatch.delenv("LCRAG_DATA")
     with pytest.raises(UserError, match="nothing says where the files of mkqa are"):
-        lcrag.data.tasks.questions_of_task("mkqa_test_fi")
+        lcrag.atlas.tasks.questions_of_task("mkqa_test_fi")
 
 
 def test_a_file_with_enough_questions_is_split_and_read_once(folder):
@@ -82,7 +81,7 @@ def test_a_file_with_enough_questions_is_split_and_read_once(folder):
     with (folder / "mkqa" / "mkqa.jsonl").open("w") as file:
         for number in range(3500):
             file.write(json.dumps(rows[number % 500] | {"example_id": number - 1750}) + "\n")
-    finnish, thai = (lcrag.data.tasks.questions_of_task(f"mkqa_test_{language}") for language in ("fi", "th"))
+    finnish, thai = (lcrag.atlas.tasks.questions_of_task(f"mkqa_test_{language}") for language in ("fi", "th"))
     assert [q.id for q in finnish] == [q.id for q in thai] and len(finnish) == 2000
 
 
@@ -92,7 +91,7 @@ def test_one_s_own_questions(tmp_path):
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     register_jsonl("mine", "train", ("fi", "bn"), [path], TokenizerVocabulary(SHIPPED_FOLDER))
     try:
-        assert {question.language for question in lcrag.data.tasks.questions_of_task("mine_train")} == {"fi", "bn"}
+        assert {question.language for question in lcrag.atlas.tasks.questions_of_task("mine_train")} == {"fi", "bn"}
     finally:
         seqio.MixtureRegistry.remove("mine_train")
         for code in ("fi", "bn"):
@@ -106,9 +105,9 @@ def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):
     row = json.dumps(dict.fromkeys(columns, "x") | {"answer": "D"})
     (tmp_path / "global_mmlu" / "ha" / "dev.jsonl").write_text(row)
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    problems = lcrag.data.tasks.questions_of_task("mgsm_test_th")
+    problems = lcrag.atlas.tasks.questions_of_task("mgsm_test_th")
     assert problems == mgsm.mgsm_questions(tmp_path / "mgsm", ("th",), bad_rows=BadRows()) and len(problems) == 200
-    (question,) = lcrag.data.tasks.questions_of_task("global_mmlu_dev_ha")
+    (question,) = lcrag.atlas.tasks.questions_of_task("global_mmlu_dev_ha")
     assert (question.answers, question.domain, question.tier) == (("D",), "multiple_choice", "low")
 
 
@@ -139,4 +138,4 @@ def test_the_english_sets_are_tasks_too(tmp_path, monkeypatch):
     shutil.copy(source, tmp_path / "musique" / "musique_ans_v1.0_dev.jsonl.gz")
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
     expected = questions_of(QUESTION_SETS["musique"].read(source, BadRows()))
-    assert lcrag.data.tasks.questions_of_task("musique_test") == expected
+    assert lcrag.atlas.tasks.questions_of_task("musique_test") == expected

@@ -10,6 +10,7 @@ from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import with_question_mark
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.golden_plans import golden_plans
 
 ROWS = (
     {"id": 1, "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa", "Afrikassa "]},
@@ -91,7 +92,7 @@ def test_question_marks_of_all_scripts_are_known(text):
     ("extra", "said"),
     [
         ({"golden_plans": [{"Q1": {"query": "Where is #2?", "answer": "x"}}]}, "golden_plans.0: Q1 names #2"),
-        ({"golden_plans": [{"Q1": {"query": "Where?"}}]}, "golden_plans.0: answer of Q1: it is no text"),
+        ({"golden_plans": [{"Q1": {"query": "Where?"}}]}, "golden_plans.0: answer of Q1: it is not a non-empty text"),
         ({"plan": {"Q1": ["Where is #1?", "#1"]}, "sub_answers": {"#1": "x"}}, "plan: .* is cyclic"),
     ],
 )
@@ -100,7 +101,7 @@ def test_a_golden_plan_that_is_none_is_a_bad_row(tmp_path, extra, said):
     good = ROWS[2] | {"extra": {"golden_plans": [{"Q1": {"query": "Which colour?", "answer": ["red"]}}]}}
     path.write_text(f"{json.dumps(good)}\n{json.dumps(ROWS[1] | {'extra': extra})}\n")
     with pytest.raises(UserError, match=f"mine.jsonl, line 2, field extra: {said}.*; mend the row"):
-        read(path)
+        read(path, check_extra=golden_plans)
     bad_rows = BadRows(skip=True)
-    [question] = read(path, bad_rows=bad_rows)
+    [question] = read(path, bad_rows=bad_rows, check_extra=golden_plans)
     assert question.extra == good["extra"] and "line 2" in bad_rows.problems[0]

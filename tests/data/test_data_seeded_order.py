@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.data.seeded_order import in_share, seeded_order, take_split
+from lcrag.data.batches import in_share, seeded_order, take_split
 from lcrag.errors import UserError
 
 keys = st.lists(st.text(max_size=5), unique=True, min_size=6, max_size=30)

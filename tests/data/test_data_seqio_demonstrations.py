@@ -7,7 +7,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-import lcrag.data.tasks  # noqa: F401  registers the atlas
+import lcrag.atlas.tasks  # noqa: F401  registers the atlas
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.encoding import RowEncoder
 from lcrag.data.rows import BadRows

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcrag.data.batches import limited, share_of
 from lcrag.data.questions import Question
-from lcrag.data.shares import limited, share_of
 from lcrag.errors import UserError
 
 QUESTIONS = [

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from lcrag.data.corpora.completeness import check_complete, finished_files, notes_of
 from lcrag.data.corpora.documents import Block
+from lcrag.data.corpora.local import check_complete, finished_files, notes_of
 from lcrag.data.corpora.plan import Plan, block_passages, cleaned, count_problems
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError

@@ -1,15 +1,133 @@
-"""Wikimedia XML dumps (`*-pages-articles.xml.bz2`), read as a stream.
-
-The format: https://www.mediawiki.org/wiki/Help:Export. A dump is never held in memory, whatever its size.
-"""
+"""Articles of a Wikipedia dump, and their text without wiki markup."""
 
 import io
 import pathlib
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
-from lcrag.data.corpora.documents import WikiPage
+import mwparserfromhell
+from mwparserfromhell import nodes
+from mwparserfromhell.parser import ParserError
+from mwparserfromhell.wikicode import Wikicode
+
+from lcrag.data.corpora.documents import Article, WikiPage
 from lcrag.errors import UserError
+
+# Elements whose content is no running text.
+_HIDDEN_TAGS = frozenset(
+    "ref references table gallery math chem ce score timeline imagemap inputbox categorytree graph mapframe maplink"
+    " templatedata templatestyles syntaxhighlight source section indicator hiero style script includeonly".split()
+)
+_BREAKING_TAGS = frozenset("br p div li dd dt hr center blockquote poem".split())
+# Links to the same article in another language, as dumps had them before Wikidata.
+_INTERLANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?!\s)")
+_MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{2,}__")
+_QUOTES = re.compile(r"'{5}|'''|''")
+# Chinese: -{zh-hans:计算机; zh-hant:電腦}- and -{word}-.
+_VARIANTS = re.compile(r"-\{(?:[^{}|]*\|)?([^{}]*)\}-")
+_WANTED_VARIANT = re.compile(r"zh-(?:hans|cn)\s*:\s*([^;]*)")
+_FIRST_VARIANT = re.compile(r"\s*[a-z]{2,3}(?:-[a-z]+)+\s*:\s*([^;]*)")
+# What templates leave behind when they go: "( ; 1815)", "()", " ,".
+_LEADING_SEPARATORS = re.compile(r"([(（])[\s,;:，；、]+")
+_EMPTY_BRACKETS = re.compile(r"\s*[(（][\s,;:，；、]*[)）]")
+_SPACE_BEFORE = re.compile(r"[ \t]+([,;.،。，、])(?=\s|$)", re.MULTILINE)
+_SPACES = re.compile(r"[ \t\xa0]+")
+# Stands, as often as the level says, before a heading; no XML can hold it.
+_HEADING = "\x1d"
+
+
+def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -> str:
+    """The running text of a page, one line a paragraph, item of a list, or heading of a section that is not empty.
+
+    Args:
+      wikitext: The markup.
+      hidden_namespaces: Names, in lower case, of the namespaces whose links show no text.
+
+    Raises:
+      ParserError: mwparserfromhell does not understand its own tokens.
+    """
+    parsed = mwparserfromhell.parse(wikitext, skip_style_tags=True)
+    text = "".join(_shown(parsed, hidden_namespaces))
+    text = _QUOTES.sub("", _MAGIC_WORD.sub("", _VARIANTS.sub(_chosen_variant, text)))
+    text = _EMPTY_BRACKETS.sub("", _LEADING_SEPARATORS.sub(r"\1", text))
+    text = _SPACE_BEFORE.sub(r"\1", _SPACES.sub(" ", text))
+    lines = [line.strip(" \t") for line in text.split("\n") if any(map(str.isalnum, line))]
+    return "\n".join(_without_empty_sections(lines))
+
+
+def _without_empty_sections(lines: list[str]) -> list[str]:
+    """The lines without headings, like that of references, that have nothing under them any more."""
+    kept: list[str] = []
+    level_below = 1  # of what follows: a heading's level, 7 for running text; behind the last line the page ends
+    for line in reversed(lines):
+        level = len(line) - len(line.lstrip(_HEADING))
+        if not level:
+            kept.append(line)
+            level_below = 7
+        elif level < level_below:
+            kept.append(line.lstrip(_HEADING).strip())
+            level_below = level
+    return kept[::-1]
+
+
+def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
+    """The text of every node that shows some."""
+    for node in code.nodes:
+        match node:
+            case nodes.Text():
+                yield node.value
+            case nodes.HTMLEntity():
+                yield node.normalize()
+            case nodes.Wikilink():
+                yield _link_text(node, hidden)
+            case nodes.ExternalLink():
+                yield "".join(_shown(node.title, hidden)) if node.title else ""
+            case nodes.Heading():
+                yield f"\n{_HEADING * node.level}{''.join(_shown(node.title, hidden))}\n"
+            case nodes.Tag():
+                yield from _tag_text(node, hidden)
+
+
+def _tag_text(tag: nodes.Tag, hidden: frozenset[str]) -> Iterator[str]:
+    name = str(tag.tag).strip().lower()
+    if name in _BREAKING_TAGS:
+        yield "\n"
+    if name not in _HIDDEN_TAGS and tag.contents is not None:
+        yield from _shown(tag.contents, hidden)
+
+
+def _link_text(link: nodes.Wikilink, hidden: frozenset[str]) -> str:
+    title = str(link.title).strip()
+    namespace, colon, _ = title.partition(":")
+    if colon and (namespace.strip().lower() in hidden or (link.text is None and _INTERLANGUAGE.match(title))):
+        return ""
+    if link.text is None:
+        return title.removeprefix(":")
+    # A file under a namespace's old name still has several parts; an ordinary link has one.
+    return "" if colon and "|" in str(link.text) else "".join(_shown(link.text, hidden))
+
+
+def _chosen_variant(match: re.Match) -> str:
+    """Of a word given in several Chinese variants the mainland's, else the first."""
+    content = match[1]
+    chosen = _WANTED_VARIANT.search(content) or _FIRST_VARIANT.match(content)
+    return chosen[1].strip() if chosen else content
+
+
+def clean(pages: tuple[WikiPage, ...]) -> tuple[list[Article], list[tuple[str, str]]]:
+    """The pages as articles, those without any text left out; and (page, problem) of each that cannot be parsed."""
+    articles, problems = [], []
+    for page in pages:
+        try:
+            text = plain_text(page.wikitext, page.hidden_namespaces)
+        except ParserError as error:
+            problems.append((f"page {page.id} ({page.title})", f"its wikitext cannot be parsed ({error})"))
+            continue
+        if text:
+            articles.append(Article(id=page.id, title=page.title, text=text))
+    return articles, problems
+
 
 # Keys of the namespaces whose links show no text (Media, File, Category), and names they have in every wiki.
 _HIDDEN_KEYS = ("-2", "6", "14")

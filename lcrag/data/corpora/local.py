@@ -1,21 +1,111 @@
-"""Shards made on this machine: processes clean wikitext ahead of the encoder, which has all devices of the host."""
+"""How far the making of shards is."""
 
 import collections
 import concurrent.futures
 import contextlib
+import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
 
-from lcrag.data.corpora.completeness import check_complete, notes_of, unfinished_blocks
-from lcrag.data.corpora.documents import Block
+from lcrag.data.corpora.documents import Block, block_name
 from lcrag.data.corpora.plan import Plan, block_passages, cleaned, count_problems
-from lcrag.data.corpora.progress import Meter, Progress
+from lcrag.data.corpora.source import Source
 from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
 from lcrag.retrieval import Encoder
-from lcrag.retrieval.shards import Shards
+from lcrag.retrieval.shards import ShardRecord, Shards
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    """A moment of the making of shards.
+
+    Attributes:
+      passages: Those embedded so far, earlier attempts included.
+      passages_per_second: Of this attempt.
+      share: Of the source's bytes, in [0, 1].
+      seconds_left: Estimated from the bytes and the time of this attempt; None before its first shard.
+    """
+
+    passages: int
+    passages_per_second: float
+    share: float
+    seconds_left: float | None
+
+
+class Meter:
+    """Counts the shards of one attempt."""
+
+    def __init__(self, source: Source, passages: int):
+        sizes = [path.stat().st_size for path in source.files]
+        self._before = [sum(sizes[:number]) for number in range(len(sizes))]
+        self._total = max(1, sum(sizes))
+        self._found, self._made = passages, 0
+        self._started = time.monotonic()
+        self._first: tuple[float, float] | None = None
+
+    def add(self, block: Block, passages: int) -> Progress:
+        """A shard more, that of `block`."""
+        now, share = time.monotonic(), min(1.0, (self._before[block.file] + block.bytes_read) / self._total)
+        self._made += passages
+        return Progress(
+            passages=self._found + self._made,
+            passages_per_second=self._made / max(now - self._started, 1e-9),
+            share=share,
+            seconds_left=self._seconds_left(now, share),
+        )
+
+    def _seconds_left(self, now: float, share: float) -> float | None:
+        """Counted from the first shard on, which compiled the encoder and where an earlier attempt had stopped."""
+        if self._first is None:
+            self._first = now, share
+        then, first_share = self._first
+        return (now - then) * (1.0 - share) / (share - first_share) if share > first_share else None
+
+
+def notes_of(block: Block) -> dict[str, Any]:
+    """What a block's shard must say of it."""
+    return {"is_last": block.is_last}
+
+
+def finished_files(source: Source, finished: Mapping[str, ShardRecord]) -> set[int]:
+    """Numbers of the files that have all of their shards, up to the last."""
+    return {number for number in range(len(source.files)) if _is_finished(number, finished)}
+
+
+def _is_finished(file: int, finished: Mapping[str, ShardRecord]) -> bool:
+    number = 0
+    while (record := finished.get(block_name(file, number))) is not None:
+        if record.notes["is_last"]:
+            return True
+        number += 1
+    return False
+
+
+def unfinished_blocks(source: Source, finished: Mapping[str, ShardRecord], bad_rows: BadRows) -> Iterator[Block]:
+    """The blocks that have no shard yet; files that have all of theirs are not even read."""
+    done = finished_files(source, finished)
+    for number in range(len(source.files)):
+        if number not in done:
+            yield from source.blocks(number, finished, bad_rows)
+
+
+def check_complete(source: Source, finished: Mapping[str, ShardRecord]) -> None:
+    """Makes sure that nothing is missing.
+
+    Raises:
+      UserError: a file lacks a shard.
+    """
+    done = finished_files(source, finished)
+    missing = [path for number, path in enumerate(source.files) if number not in done]
+    if missing:
+        raise UserError(f"{missing[0]} is not whole in the shards: run the same command again, which makes the others")
+
 
 Cleaned = tuple[Block, list[tuple[str, str]]]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, passages_of, unit_of
 from lcrag.data.corpora.documents import Article, Block, WikiPage
+from lcrag.data.corpora.dump import clean
 from lcrag.data.corpora.source import Source
-from lcrag.data.corpora.wikitext import clean
 from lcrag.data.rows import BadRows
 from lcrag.retrieval.passages import Passage
 

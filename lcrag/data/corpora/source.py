@@ -11,12 +11,19 @@ import zlib
 from collections.abc import Callable, Container, Iterator
 from typing import Literal, get_args
 
-from lcrag.data.corpora.articles import FIELDS as ARTICLE_FIELDS
-from lcrag.data.corpora.articles import ArticleRow, articles_of
-from lcrag.data.corpora.documents import Block, Document, block_name
+from lcrag.data.corpora.documents import (
+    ARTICLE_FIELDS,
+    PASSAGE_FIELDS,
+    ArticleRow,
+    Block,
+    Document,
+    PassageRow,
+    articles_of,
+    block_name,
+    passages_of,
+    squad_passages,
+)
 from lcrag.data.corpora.dump import read_pages
-from lcrag.data.corpora.passage_files import FIELDS as PASSAGE_FIELDS
-from lcrag.data.corpora.passage_files import PassageRow, passages_of, squad_passages
 from lcrag.data.corpora.rows import first_row, json_rows, parquet_rows, tab_separated_rows
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError

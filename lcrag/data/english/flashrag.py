@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from lcrag.data.english.asked import Answers, Asked, asked, distinct, paragraph, supports_of
-from lcrag.data.english.json_lists import list_rows
+from lcrag.data.english.asked import Answers, Asked, asked, distinct, list_rows, paragraph, supports_of
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 from lcrag.retrieval.passages import Passage
 

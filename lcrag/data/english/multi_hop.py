@@ -1,18 +1,14 @@
-"""HotpotQA (Yang et al., 2018) and 2WikiMultiHopQA (Ho et al., 2020), whose official files have one form.
-
-https://arxiv.org/abs/1809.09600, https://arxiv.org/abs/2011.01060. A question comes with ten paragraphs, of which two
-to four hold the facts that answer it; its type says how they are combined.
-"""
+"""Multi-hop question sets: HotpotQA, 2WikiMultiHopQA, Bamboogle, MuSiQue and WikiHop."""
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import pydantic
 
-from lcrag.data.english.asked import Asked, asked, paragraph, supports_of
-from lcrag.data.english.json_lists import list_rows
-from lcrag.data.rows import BadRows, Row, Text
+from lcrag.data.english.asked import Asked, asked, distinct, list_rows, paragraph, supports_of
+from lcrag.data.rows import BadRows, Row, Text, read_rows
+from lcrag.retrieval.passages import Passage
 
 
 class MultiHopRow(Row):
@@ -60,3 +56,106 @@ def read_simplified(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int
     """The questions of a simplified file; an id is the place in the list, from 0."""
     for line, number, row in list_rows(path, SimplifiedRow, bad_rows):
         yield line, asked(str(number), row.question, [row.answer], type=row.type)
+
+
+class MusiqueParagraph(Row):
+    """One of a question's twenty paragraphs."""
+
+    idx: int
+    title: str
+    paragraph_text: Text
+
+
+class MusiqueStep(Row):
+    """A single question; `#1` in it stands for the first one's answer."""
+
+    question: Text
+    answer: Text
+    paragraph_support_idx: int | None = None
+
+
+class MusiqueRow(Row):
+    """One line. The kind of composition begins its id: `3hop1__...` is the first of two with three hops."""
+
+    id: Text
+    question: Text
+    answer: Text
+    answer_aliases: list[str] = []
+    answerable: bool = True
+    paragraphs: list[MusiqueParagraph]
+    question_decomposition: list[MusiqueStep]
+
+
+def read_musique(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
+    """The answerable questions of a file; aliases are golden answers as well, as in the official script."""
+    for line, row in read_rows(path, MusiqueRow, bad_rows):
+        if not row.answerable:
+            continue
+        passages = {each.idx: paragraph(each.title, each.paragraph_text) for each in row.paragraphs}
+        supports = [step.paragraph_support_idx for step in row.question_decomposition]
+        if missing := [number for number in supports if number is not None and number not in passages]:
+            bad_rows.add(path, line, "question_decomposition", f"there is no paragraph {missing[0]}")
+            continue
+        steps = [_step(step, passages) for step in row.question_decomposition]
+        yield (
+            line,
+            asked(
+                row.id,
+                row.question,
+                distinct([row.answer, *row.answer_aliases]),
+                list(passages.values()),
+                type=kind_of(row.id),
+                supports=[step["support"] for step in steps if step["support"]],
+                decomposition=steps,
+            ),
+        )
+
+
+def kind_of(identity: str) -> str:
+    """The kind of composition that an official id names; empty where it names none."""
+    kind, mark, _ = identity.partition("__")
+    return kind if mark else ""
+
+
+def _step(step: MusiqueStep, passages: Mapping[int, Passage]) -> dict[str, str | None]:
+    number = step.paragraph_support_idx
+    return {
+        "question": step.question,
+        "answer": step.answer,
+        "support": passages[number].id if number is not None else None,
+    }
+
+
+class WikiHopRow(Row):
+    """An element of the list."""
+
+    id: Text
+    query: Text
+    answer: Text
+    candidates: list[str]
+    supports: list[Text]
+
+
+def read_wikihop(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
+    """The queries of a file as questions: "What is the country of citizenship of juan rossell?".
+
+    Its paragraphs have no titles, and nothing says which of them are needed.
+    """
+    for line, number, row in list_rows(path, WikiHopRow, bad_rows):
+        relation, space, subject = row.query.partition(" ")
+        if not space:
+            bad_rows.add(path, line, f"{number}.query", "expected a relation, a space and a subject")
+            continue
+        name = relation.replace("_", " ")
+        yield (
+            line,
+            asked(
+                row.id,
+                f"What is the {name} of {subject}?",
+                [row.answer],
+                [paragraph("", text) for text in row.supports],
+                relation=name,
+                subject=subject,
+                candidates=list(row.candidates),
+            ),
+        )

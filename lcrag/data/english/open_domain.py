@@ -13,9 +13,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from lcrag.data.english.asked import Answers, Asked, asked, distinct
-from lcrag.data.english.json_lists import list_rows
-from lcrag.data.english.tables import table_rows
+from lcrag.data.english.asked import Answers, Asked, asked, distinct, list_rows, table_rows
 from lcrag.data.rows import BadRows, Row, Text, read_rows
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import seqio
 
-import lcrag.data.tasks
+import lcrag.atlas.tasks
 from lcrag.atlas import SPLITS, build_world
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
@@ -41,11 +41,11 @@ def test_a_mixture_can_be_packed_for_a_decoder():
 @pytest.mark.parametrize("split", ["validation", "unseen"])
 def test_tasks_turn_back_into_questions(split):
     world = build_world()
-    found = lcrag.data.tasks.questions_of_task(f"atlas_{split}")
+    found = lcrag.atlas.tasks.questions_of_task(f"atlas_{split}")
     assert sorted(found, key=repr) == sorted(world.questions(split), key=repr)
-    assert lcrag.data.tasks.questions_of_task(f"atlas_{split}_th") == world.questions(split, ["th"])
+    assert lcrag.atlas.tasks.questions_of_task(f"atlas_{split}_th") == world.questions(split, ["th"])
 
 
 def test_an_unknown_task_is_one_clear_sentence():
     with pytest.raises(UserError, match="no seqio task or mixture 'atlas_test'.*atlas_train"):
-        lcrag.data.tasks.questions_of_task("atlas_test")
+        lcrag.atlas.tasks.questions_of_task("atlas_test")
