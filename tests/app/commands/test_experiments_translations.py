@@ -19,13 +19,12 @@ from experiment_parts import TOKENIZER, contents, json_lines
 from rich.console import Console
 
 from lcrag import main
-from lcrag.app.commands.curate import translation_progress
-from lcrag.app.commands.curate.translations import tier_places
-from lcrag.app.commands.curate.translation_progress import FillingProgress
+from lcrag.app.commands.curate import translations
+from lcrag.app.commands.curate.translations import TranslationProgress, tier_places
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import STAGES, Ask
+from lcrag.methods.translate_r1.pipeline import STAGES, ModelRequest
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 from lcrag.testing import tiny_config
 from lcrag.testing.local_server import served
@@ -222,7 +221,7 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, finis
     # Only what was in flight, of the translator and of the judge, is asked again, and nothing that was written.
     assert chat.prompts.total() - len(whole) <= 2 * in_flight
     again = [prompt for prompt, count in chat.prompts.items() if count > 1 and "<input>" in prompt]
-    assert not kept & {Ask(role="translator", prompt=each, max_tokens=2048).key("strong") for each in again}
+    assert not kept & {ModelRequest(role="translator", prompt=each, max_tokens=2048).key("strong") for each in again}
     expected = results(finished)
     made = results(output)
     assert made["requests"] == expected["requests"]
@@ -341,10 +340,10 @@ def test_the_parallel_questions_of_xor_tydi_need_its_files(tmp_path, monkeypatch
 
 def test_progress_estimates_from_its_first_line_on(monkeypatch):
     console, clock = Console(file=io.StringIO(), width=100), iter((0.0, 5.0, 10.0, 11.0, 20.0, 40.0))
-    monkeypatch.setattr(translation_progress.time, "monotonic", lambda: next(clock))
-    progress = FillingProgress(10, console)
+    monkeypatch.setattr(translations.time, "monotonic", lambda: next(clock))
+    progress = TranslationProgress(10, console)
     for filled in (True, True, False, True, True):
-        progress.saw(filled)
+        progress.count(filled)
     assert console.file.getvalue().splitlines() == [
         "2 of 10 places filled, 2 sources tried",
         "3 of 10 places filled, 4 sources tried; 1m 10s left",

@@ -9,10 +9,9 @@ from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline import ExactRendering, Judge, PromptedRendering, Stages, Thresholds
+from lcrag.methods.translate_r1.pipeline.checks import defect, natural_language_share, unfit_source
 from lcrag.methods.translate_r1.pipeline.domains import domain_of
-from lcrag.methods.translate_r1.pipeline.heuristics import defect
-from lcrag.methods.translate_r1.pipeline.patience import TRIED, Patience
-from lcrag.methods.translate_r1.pipeline.sources import natural_language_share, unfit_source
+from lcrag.methods.translate_r1.pipeline.stages import ANSWERS_TRIED, UsableAnswers
 
 
 @pytest.mark.parametrize(
@@ -156,12 +155,12 @@ def test_an_exact_translator_needs_no_model():
 
 
 def test_a_model_that_never_says_what_is_wanted_ends_the_run():
-    patience = Patience("the judge says neither SAME nor DIFFERENT")
-    for _ in range(TRIED - 1):
-        patience.saw("hm", usable=False)
+    usable = UsableAnswers("the judge says neither SAME nor DIFFERENT")
+    for _ in range(ANSWERS_TRIED - 1):
+        usable.count("hm", usable=False)
     with pytest.raises(UserError, match="nor DIFFERENT in 64 answers, it says 'hm': choose another model"):
-        patience.saw("hm", usable=False)
-    patience = Patience("x")
-    patience.saw("SAME", usable=True)
-    for _ in range(TRIED):
-        patience.saw("hm", usable=False)
+        usable.count("hm", usable=False)
+    usable = UsableAnswers("x")
+    usable.count("SAME", usable=True)
+    for _ in range(ANSWERS_TRIED):
+        usable.count("hm", usable=False)

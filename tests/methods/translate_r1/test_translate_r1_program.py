@@ -20,7 +20,7 @@ from lcrag.episodes import (
     TranslationFailure,
     episode_json,
 )
-from lcrag.episodes.translation import answer_translations
+from lcrag.episodes.host_services import answer_translations
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.program import final_text, translate_r1
 from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt

@@ -16,7 +16,7 @@ from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Teacher
 from lcrag.app.display import make_console
 from lcrag.app.runs import Journal, open_run, provenance
-from lcrag.app.runs.atomic import write_json, write_json_lines
+from lcrag.app.runs.files import write_json, write_json_lines
 from lcrag.curation.verdicts import right
 from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.questions import Question

@@ -2,14 +2,15 @@
 
 import asyncio
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 
+from rich.console import Console
+
 from lcrag.app.commands.curate.teaching import REPORT, check_distinct
-from lcrag.app.commands.curate.translation_progress import FillingProgress
-from lcrag.app.commands.curate.translation_report import attempt_rows, question_rows, report_tables
 from lcrag.app.composition.checking import check_counts
 from lcrag.app.composition.configuration import operative_config
-from lcrag.app.display import make_console
+from lcrag.app.display import hours_and_minutes, make_console
 from lcrag.app.runs import Journal, open_run, provenance
 from lcrag.app.runs.atomic import write_json, write_json_lines, write_text
 from lcrag.data.fingerprints import records_fingerprint
@@ -21,22 +22,25 @@ from lcrag.evaluation import to_markdown, to_rich
 from lcrag.methods.translate_r1.pipeline import (
     JUDGE,
     TRANSLATOR,
-    AskedOnce,
     ExactRendering,
     Judge,
     Model,
     PromptedRendering,
+    RequestCache,
     Sources,
     Stages,
     Thresholds,
     TranslationQuota,
     Tried,
     Versions,
-    account,
-    fill_lanes,
-    lanes_of,
-    sift,
-    to_translate,
+    attempt_rows,
+    fill_quotas,
+    filter_sources,
+    languages_to_translate,
+    question_rows,
+    quotas_of,
+    report_tables,
+    translation_report,
 )
 
 REQUESTS, ATTEMPTS, QUESTIONS, PAGE = "requests.jsonl", "attempts.jsonl", "questions.jsonl", "report.md"
@@ -53,14 +57,15 @@ MAY_CHANGE = tuple(
         "CompleterModel.in_flight",
     )
 )
+SECONDS_PER_LINE = 10.0
 _EXACT_AT_A_TIME = 16
 
 
 def tier_places(languages: Sequence[str], quotas: Mapping[str, float] = QUOTAS) -> dict[str, int]:
-    """How many questions of a domain each language gets: its tier's number (Translate-R1, Appendix L).
+    """Returns each language's number of questions per domain, that of its tier (Translate-R1, appendix L).
 
     Args:
-      languages: Their codes.
+      languages: Language codes.
       quotas: Tier -> number.
 
     Raises:
@@ -86,44 +91,43 @@ def translations(
     thresholds: Thresholds = USUAL_THRESHOLDS,
     seed: int = 0,
 ) -> None:
-    """Translates questions; the same call continues after an interruption, and pays for no request twice.
+    """Translates questions; the same call continues after an interruption and repeats no request.
 
-    Every answer of a model goes into `requests.jsonl` before it is used. At the end what became of every attempt is
-    written into `attempts.jsonl`, the questions into `questions.jsonl`, which `jsonl_questions` reads, and what each
-    stage removed into `report.json` and `report.md`.
+    Stores every model answer in `requests.jsonl` before using it. At the end writes all attempts to `attempts.jsonl`,
+    the questions to `questions.jsonl`, which `jsonl_questions` reads, and counts to `report.json` and `report.md`.
 
     Args:
-      output_dir: The folder.
-      questions: Sources of any domains; versions that are there already are taken as they are.
-      languages: Codes of the languages wanted.
-      places: Questions of each domain that a language gets: one number, or each language's.
-      translator: Who translates, and back.
-      judge: Who compares originals with back-translations; None: the translator.
-      exact: Language -> a translator without mistakes, which is asked in the translator's place.
+      output_dir: Output folder.
+      questions: Sources of any domains; existing versions in other languages are taken as they are.
+      languages: Codes of the target languages.
+      places: Questions per domain and language: one number, or a number for each language.
+      translator: Translates in both directions.
+      judge: Compares originals with back-translations; None: the translator.
+      exact: Language -> an exact translator, which replaces the model.
       together: Whether a question is kept only if it passes in all languages.
-      attempts: Sources tried for a place at most.
-      thresholds: The numbers that the stages compare with.
-      seed: Of the order in which sources are tried.
+      attempts: Maximum sources tried per place.
+      thresholds: Thresholds of the stages.
+      seed: Seed of the order of sources.
 
     Raises:
-      UserError: the folder holds something else, a model is missing, away or unfit, or nothing passes.
+      UserError: the folder holds another run, a model is missing, unavailable or unsuitable, or nothing passes.
     """
     check_counts("translations", attempts=attempts)
     check_distinct(questions)
-    sources = sift(questions, thresholds, preferred=PREFERRED, seed=seed)
-    lanes = lanes_of(sources, languages, places, together=together)
+    sources = filter_sources(questions, thresholds, preferred=PREFERRED, seed=seed)
+    quotas = quotas_of(sources, languages, places, together=together)
     exact = exact or {}
-    models = _models(translator, judge, [code for code in to_translate(lanes, sources) if code not in exact])
+    models = _models(translator, judge, [code for code in languages_to_translate(quotas, sources) if code not in exact])
     about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
     config, console = operative_config(), make_console()
     with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=("questions",)) as run:
         journal = Journal(run.path / REQUESTS)
-        progress = FillingProgress(sum(lane.places for lane in lanes), console)
-        tried = asyncio.run(_tried(lanes, sources, models, exact, journal, thresholds, attempts, progress))
+        progress = TranslationProgress(sum(quota.places for quota in quotas), console)
+        tried = asyncio.run(_tried(quotas, sources, models, exact, journal, thresholds, attempts, progress))
         write_json_lines(run.path / ATTEMPTS, attempt_rows(sources, tried))
         rows = question_rows(tried)
         write_json_lines(run.path / QUESTIONS, rows)
-        report = account(sources, lanes, tried, [row["role"] for row in journal.rows])
+        report = translation_report(sources, quotas, tried, [row["role"] for row in journal.rows])
         write_json(run.path / REPORT, report)
         tables = report_tables(report)
         write_text(run.path / PAGE, "# Translations\n\n" + "\n".join(map(to_markdown, tables)))
@@ -134,11 +138,7 @@ def translations(
 
 
 def _models(translator: Model | None, judge: Model | None, prompted: Sequence[str]) -> dict[str, Model]:
-    """Role -> who has it.
-
-    Raises:
-      UserError: there is no translator, and a language needs one.
-    """
+    """Returns the model of each role; a `UserError` if languages need a translator and there is none."""
     if translator is None and prompted:
         raise UserError(
             f"translations.translator has no value, and {', '.join(prompted)} need one: bind"
@@ -149,21 +149,55 @@ def _models(translator: Model | None, judge: Model | None, prompted: Sequence[st
 
 
 async def _tried(
-    lanes: Sequence[TranslationQuota],
+    quotas: Sequence[TranslationQuota],
     sources: Sources,
     models: Mapping[str, Model],
     exact: Mapping[str, Translator],
     journal: Journal,
     thresholds: Thresholds,
     attempts: int,
-    progress: FillingProgress,
+    progress: "TranslationProgress",
 ) -> list[list[Tried[Versions]]]:
-    """All attempts of every lane."""
+    """Returns all attempts of every quota."""
     answered = {row["key"]: row["answer"] for row in journal.rows}
-    async with AskedOnce(models, answered, journal.append) as ask:
+    async with RequestCache(models, answered, journal.append) as ask:
         prompted = PromptedRendering(ask)
-        codes = {code for lane in lanes for code in lane.languages}
+        codes = {code for quota in quotas for code in quota.languages}
         renderings = {code: ExactRendering(exact[code]) if code in exact else prompted for code in codes}
         stages = Stages(renderings=renderings, judge=Judge(ask), thresholds=thresholds)
         width = max((model.in_flight for model in models.values()), default=_EXACT_AT_A_TIME)
-        return await fill_lanes(lanes, sources, stages, attempts=attempts, width=width, seen=progress.saw)
+        return await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=progress.count)
+
+
+class TranslationProgress:
+    """Counts attempts and prints, every 10 seconds, the places filled and an estimate of the time left.
+
+    The estimate starts at the first line, because answers stored by an earlier call arrive at once.
+
+    Args:
+      places: Total number of places.
+      console: Where to print.
+    """
+
+    def __init__(self, places: int, console: Console):
+        self._places, self._console = places, console
+        self._filled, self._tried = 0, 0
+        self._printed = time.monotonic()
+        self._first: tuple[float, int] | None = None
+
+    def count(self, filled: bool) -> None:
+        """Counts an attempt that filled its place or did not."""
+        self._filled += filled
+        self._tried += 1
+        now = time.monotonic()
+        if now - self._printed >= SECONDS_PER_LINE:
+            self._printed = now
+            self._console.print(self._line(now), highlight=False, soft_wrap=True)
+
+    def _line(self, now: float) -> str:
+        if self._first is None:
+            self._first = now, self._filled
+        then, before = self._first
+        seconds = (now - then) / (self._filled - before) * (self._places - self._filled) if self._filled > before else 0
+        left = f"; {hours_and_minutes(seconds)} left" if seconds else ""
+        return f"{self._filled:,} of {self._places:,} places filled, {self._tried:,} sources tried{left}"

@@ -1,44 +1,66 @@
-"""Questions of one language in others, with answers that stay right (Translate-R1, Section 3.2 and Appendix L).
+"""Answer-preserving translation of questions into other languages (Translate-R1, section 3.2 and appendix L).
 
-A source is filtered, translated, looked at, translated back and judged in its own language; one that a stage removes is
-replaced by another source until a language has its quota. The stages are functions of what models say, so the same
-answers make the same questions; `AskedOnce` is the only part that waits for models, and it asks nothing twice.
+A source is filtered, translated, checked, translated back and judged; one that a stage removes is replaced by another
+source until a language has its quota. The stages are functions of the models' answers, so that equal answers give equal
+questions; `RequestCache` alone waits for models, and sends no request twice.
+
+    models    requests, their cache, and models behind an endpoint or on this machine
+    domains   rules of each domain
+    parts     the parts of a question, and the questions made of their translations
+    prompts   of the translator and the judge
+    checks    source filter, heuristics, verdicts, and all thresholds
+    stages    translation, heuristics, back-translation and judge of one source in one language
+    quotas    sources for each language, and recycling
+    report    rows, counts and tables
 """
 
-from lcrag.methods.translate_r1.pipeline.account import account
-from lcrag.methods.translate_r1.pipeline.asking import Ask, AskedOnce, Model
-from lcrag.methods.translate_r1.pipeline.filling import Versions, fill_lanes, is_whole
-from lcrag.methods.translate_r1.pipeline.judging import JUDGE, Judge
-from lcrag.methods.translate_r1.pipeline.lanes import Sources, TranslationQuota, lanes_of, sift, to_translate
-from lcrag.methods.translate_r1.pipeline.models import CompleterModel, EndpointModel
-from lcrag.methods.translate_r1.pipeline.recycling import Tried
-from lcrag.methods.translate_r1.pipeline.rendering import TRANSLATOR, ExactRendering, PromptedRendering
-from lcrag.methods.translate_r1.pipeline.stages import STAGES, Attempt, Stages
-from lcrag.methods.translate_r1.pipeline.thresholds import Thresholds
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
+from lcrag.methods.translate_r1.pipeline.models import (
+    JUDGE,
+    TRANSLATOR,
+    CompleterModel,
+    EndpointModel,
+    Model,
+    ModelRequest,
+    RequestCache,
+)
+from lcrag.methods.translate_r1.pipeline.quotas import (
+    Sources,
+    TranslationQuota,
+    Tried,
+    Versions,
+    fill_quotas,
+    filter_sources,
+    languages_to_translate,
+    quotas_of,
+)
+from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
+from lcrag.methods.translate_r1.pipeline.stages import STAGES, ExactRendering, Judge, PromptedRendering, Stages
 
 __all__ = [
     "JUDGE",
     "STAGES",
     "TRANSLATOR",
-    "Ask",
-    "AskedOnce",
-    "Attempt",
     "CompleterModel",
     "EndpointModel",
     "ExactRendering",
     "Judge",
-    "TranslationQuota",
     "Model",
+    "ModelRequest",
     "PromptedRendering",
+    "RequestCache",
     "Sources",
     "Stages",
     "Thresholds",
+    "TranslationQuota",
     "Tried",
     "Versions",
-    "account",
-    "fill_lanes",
-    "is_whole",
-    "lanes_of",
-    "sift",
-    "to_translate",
+    "attempt_rows",
+    "fill_quotas",
+    "filter_sources",
+    "languages_to_translate",
+    "question_rows",
+    "quotas_of",
+    "report_tables",
+    "translation_report",
 ]

@@ -1,20 +1,20 @@
-"""What a domain asks of its translations: what stays as it is, how long they may be, and what must be the same."""
+"""Translation rules by domain: what must stay unchanged, the maximum length, and what the judge compares."""
 
 import dataclasses
 
-from lcrag.data import domains as names
+from lcrag.data import questions as names
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind:
-    """A kind of text, as a translator is told of it.
+    """How a translator's prompt describes a kind of text.
 
     Attributes:
-      called: What it is, for prompts.
-      keep: What the translator leaves as it is.
-      max_tokens: Longest translation that a model may write.
+      called: Name of the kind.
+      keep: What the translator must not change.
+      max_tokens: Maximum length of a model's translation.
     """
 
     called: str
@@ -24,14 +24,14 @@ class TextKind:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Domain:
-    """One domain.
+    """A domain of questions.
 
     Attributes:
-      name: One of `lcrag.data.domains.DOMAINS`, or "question" for questions that name none.
-      text: What is translated: the question, and what goes with it in the same request.
+      name: One of `lcrag.data.questions.DOMAINS`, or "question" for questions without a domain.
+      text: Kind of the text that is translated, the question with everything in the same request.
       compared: What the judge decides.
-      answers: Whether the golden answers are texts of the question's language, and so translated as well.
-      label: The answers where they are translated and checked on their own, before the text; None: they go with it.
+      answers: Whether golden answers are texts in the question's language, which are translated too.
+      label: Kind of the answers if they are translated and checked separately, before the text.
     """
 
     name: str
@@ -98,10 +98,10 @@ DOMAINS = {
 
 
 def domain_of(question: Question) -> Domain:
-    """The domain of a question; one that names none has short answers in its language (`QUESTION`).
+    """Returns the domain of a question, `QUESTION` (short answers in its language) if it names none.
 
     Raises:
-      UserError: there is no such domain.
+      UserError: the domain is unknown.
     """
     name = question.domain or QUESTION.name
     if name not in DOMAINS:

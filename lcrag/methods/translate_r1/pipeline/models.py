@@ -1,29 +1,159 @@
-"""Who translates and judges: a chat model behind an endpoint, or a checkpoint on this machine."""
+"""The models that translate and judge, and a persistent cache through which each request is made only once."""
 
 import asyncio
+import dataclasses
 import functools
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Protocol, runtime_checkable
 
 from lcrag.episodes import Completer, Completion
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline.asking import Ask
 from lcrag.models.completers import LOCAL, ChatEndpoint, user_message
 from lcrag.sampling import SamplingParameters
 
+TRANSLATOR, JUDGE = "translator", "judge"  # the roles
 
-class EndpointModel:
-    """A chat model behind an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """One request to a model.
+
+    Attributes:
+      role: `TRANSLATOR` or `JUDGE`.
+      prompt: The prompt.
+      max_tokens: Maximum length of the answer.
+      number: Number of the answer to this prompt, from 0; the first is greedy, later ones are sampled.
+    """
+
+    role: str
+    prompt: str
+    max_tokens: int
+    number: int = 0
+
+    def key(self, model: str) -> str:
+        """Identifies the request to a model, in 32 hexadecimal digits."""
+        content = json.dumps([model, *dataclasses.astuple(self)], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+    @property
+    def sampling(self) -> SamplingParameters:
+        """Sampling parameters of the answer; the seed has 31 bits and depends on the request alone."""
+        seed = int(self.key(""), 16) % 2**31
+        return SamplingParameters(max_tokens=self.max_tokens, temperature=0.7 if self.number else 0.0, seed=seed)
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Answers many requests concurrently.
+
+    Attributes:
+      name: Identifies the model, wherever it is served.
+      in_flight: Maximum concurrent requests.
+    """
+
+    name: str
+    in_flight: int
+
+    async def answer(self, request: ModelRequest) -> str:
+        """Returns the whole answer.
+
+        Raises:
+          UserError: the model is unavailable or refuses; this ends the run.
+        """
+
+
+class RequestCache:
+    """Sends requests to models and stores every answer; an asynchronous context manager.
+
+    On exit, or after a failed request, it starts no further requests, but waits for the answers in flight and stores
+    them.
 
     Args:
-      model: Name of the model, as the endpoint knows it.
+      models: Role -> the model that has it.
+      answered: Request key -> stored answer.
+      store: Stores rows `{"key", "role", "answer"}` durably; called on a thread, one call at a time.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        answered: Mapping[str, str],
+        store: Callable[[Sequence[Mapping[str, Any]]], None],
+    ):
+        self._models, self._answered, self._store = models, dict(answered), store
+        self._slots = {role: asyncio.Semaphore(model.in_flight) for role, model in models.items()}
+        self._in_flight: dict[str, asyncio.Task[str]] = {}
+        self._unwritten: list[Mapping[str, Any]] = []
+        self._writing = asyncio.Lock()
+        self._closed = False
+
+    async def __aenter__(self) -> "RequestCache":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._closed = True
+        await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
+
+    async def __call__(self, request: ModelRequest) -> str:
+        """Returns the answer to a request; equal requests are sent once.
+
+        Raises:
+          UserError: the model is unavailable or refuses, or no model has the role.
+        """
+        if request.role not in self._models:
+            raise UserError(
+                f"there is no {request.role} to ask: bind translations.{request.role} = @{request.role}/EndpointModel()"
+            )
+        key = request.key(self._models[request.role].name)
+        if key in self._answered:
+            return self._answered[key]
+        if key not in self._in_flight:
+            self._in_flight[key] = asyncio.create_task(self._send(key, request))
+        return await asyncio.shield(self._in_flight[key])  # a cancelled caller does not cancel the request
+
+    async def _send(self, key: str, request: ModelRequest) -> str:
+        try:
+            async with self._slots[request.role]:
+                if self._closed:
+                    raise asyncio.CancelledError
+                try:
+                    answer = await self._models[request.role].answer(request)
+                except Exception:
+                    self._closed = True
+                    raise
+                await self._write({"key": key, "role": request.role, "answer": answer})
+            self._answered[key] = answer
+            return answer
+        finally:
+            del self._in_flight[key]
+
+    async def _write(self, row: Mapping[str, Any]) -> None:
+        """Stores a row, together with all rows that arrived during the previous write."""
+        self._unwritten.append(row)
+        async with self._writing:
+            rows, self._unwritten = self._unwritten, []
+            if rows:
+                await asyncio.to_thread(self._store, rows)
+
+
+class EndpointModel:
+    """A chat model served by an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
+
+    Args:
+      model: Name of the model at the endpoint.
       url: The endpoint, up to `/v1`.
-      in_flight: Requests at a time.
-      attempts: Requests for one answer, where the endpoint is away.
-      seconds: That one request may take.
+      in_flight: Maximum concurrent requests.
+      attempts: Attempts per answer while the endpoint is unavailable.
+      seconds: Timeout of one request.
 
     Raises:
-      UserError: the client is not installed, or no request may be in flight.
+      UserError: the client is not installed, or `in_flight` is below 1.
     """
 
     def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
@@ -33,27 +163,28 @@ class EndpointModel:
         self._endpoint = ChatEndpoint(model, url, concurrency=in_flight, attempts=attempts, seconds=seconds)
         self._threads = ThreadPoolExecutor(in_flight, thread_name_prefix="endpoint")
 
-    async def say(self, ask: Ask) -> str:
-        """The answer.
+    async def answer(self, request: ModelRequest) -> str:
+        """Returns the answer.
 
         Raises:
-          UserError: the endpoint stays away or refuses, or gives no text.
+          UserError: the endpoint stays unavailable or refuses, or returns no text.
         """
-        settings = {"temperature": ask.temperature, "max_tokens": ask.max_tokens, "seed": ask.seed}
-        say = functools.partial(self._endpoint.say, user_message(ask.prompt), **settings)
+        chosen = request.sampling
+        settings = {"temperature": chosen.temperature, "max_tokens": chosen.max_tokens, "seed": chosen.seed}
+        say = functools.partial(self._endpoint.say, user_message(request.prompt), **settings)
         return (await asyncio.get_running_loop().run_in_executor(self._threads, say)).text
 
 
 class CompleterModel:
-    """A `Completer`, such as a checkpoint on this machine: requests that come while it works make its next batch.
+    """A `Completer`, such as a local checkpoint; requests that arrive during a batch form the next one.
 
     Args:
       completer: Completes a batch of prompts.
-      name: What to call it; answers are remembered under this name.
-      in_flight: Requests of a batch at most.
+      name: Name of the model, under which answers are stored.
+      in_flight: Maximum requests in a batch.
 
     Raises:
-      UserError: a batch is empty.
+      UserError: `in_flight` is below 1.
     """
 
     def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
@@ -61,36 +192,31 @@ class CompleterModel:
             raise UserError(f"CompleterModel.in_flight is {in_flight}: give it a value of 1 or more")
         self.name, self.in_flight = name, in_flight
         self._completer = completer
-        self._waiting: list[tuple[Ask, asyncio.Future[Completion]]] = []
+        self._waiting: list[tuple[ModelRequest, asyncio.Future[Completion]]] = []
         self._working = asyncio.Lock()
 
-    async def say(self, ask: Ask) -> str:
-        """The answer.
+    async def answer(self, request: ModelRequest) -> str:
+        """Returns the answer.
 
         Raises:
           UserError: the prompt leaves no room for an answer.
         """
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ask, answer))
-        await asyncio.sleep(0)  # whoever else is about to ask is in the same batch
+        self._waiting.append((request, answer))
+        await asyncio.sleep(0)  # lets other tasks add their requests to the batch
         async with self._working:
             batch, self._waiting = self._waiting, []
             if batch:
                 await self._complete(batch)
         return (await answer).text
 
-    async def _complete(self, batch: Sequence[tuple[Ask, asyncio.Future[Completion]]]) -> None:
+    async def _complete(self, batch: Sequence[tuple[ModelRequest, asyncio.Future[Completion]]]) -> None:
         """Answers all of a batch, or fails all of it."""
-        requests = [(ask.prompt, _generation(ask)) for ask, _ in batch]
         try:
-            completions = await asyncio.to_thread(self._completer, requests)
+            completions = await asyncio.to_thread(self._completer, [(each.prompt, each.sampling) for each, _ in batch])
         except Exception as error:
             for _, waiting in batch:
                 waiting.set_exception(error)
             return
         for (_, waiting), completion in zip(batch, completions, strict=True):
             waiting.set_result(completion)
-
-
-def _generation(ask: Ask) -> SamplingParameters:
-    return SamplingParameters(max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed)

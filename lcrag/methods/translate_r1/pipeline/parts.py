@@ -1,15 +1,15 @@
-"""What of a question is translated: its named parts, how a prompt shows them, and the question made of them again."""
+"""The parts of a question that are translated, how prompts show them, and the questions made of their translations."""
 
 import dataclasses
 import json
 import re
+import string
 from collections.abc import Mapping
 from typing import Any
 
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.data.tiers import ALL_TIERS
 from lcrag.methods.translate_r1.pipeline.domains import MULTIPLE_CHOICE, QUESTION, TRANSLATION, Domain, TextKind
-from lcrag.methods.translate_r1.pipeline.options import join_options, split_options
 
 Parts = dict[str, str]
 
@@ -18,6 +18,45 @@ LABEL, TEXT = "label", "text"
 _TEXT = "question"
 _TAGGED = re.compile(r"<output>(.*?)</output>", re.DOTALL | re.IGNORECASE)
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_OPTION = re.compile(r"^[ \t]*(?P<mark>\(?(?P<key>[A-Z])[.):])[ \t]*", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """A multiple-choice question, split into its parts.
+
+    Attributes:
+      stem: The question itself.
+      texts: Letter -> option, in order from A.
+      marks: Letter -> how it was written, such as `A.` or `(A)`.
+    """
+
+    stem: str
+    texts: Mapping[str, str]
+    marks: Mapping[str, str]
+
+
+def split_options(text: str) -> Options | None:
+    """Splits a question at its last lines that begin with A, B, C, ... in turn; None if there are none."""
+    found: list[re.Match[str]] = []
+    for match in _OPTION.finditer(text):
+        if match["key"] == "A":
+            found = [match]
+        elif found and match["key"] == string.ascii_uppercase[len(found)]:
+            found.append(match)
+    if not found:
+        return None
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    return Options(
+        stem=text[: found[0].start()].strip(),
+        texts={match["key"]: text[match.end() : end].strip() for match, end in zip(found, ends, strict=True)},
+        marks={match["key"]: match["mark"] for match in found},
+    )
+
+
+def join_options(stem: str, texts: Mapping[str, str], marks: Mapping[str, str]) -> str:
+    """Joins a question and its options, one option a line."""
+    return "\n".join([stem, *(f"{marks[key]} {text}" for key, text in texts.items())])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +64,8 @@ class Portion:
     """Parts that are translated and checked together.
 
     Attributes:
-      name: `LABEL` or `TEXT`; empty where all parts go together.
-      kind: What they are.
+      name: `LABEL` or `TEXT`; empty if all parts go together.
+      kind: Kind of the texts.
       parts: The parts.
     """
 
@@ -36,16 +75,16 @@ class Portion:
 
 
 def parts_of(question: Question, domain: Domain) -> Parts:
-    """The texts that a translator is given: the question, its options, and answers with letters if they are texts."""
+    """Returns the texts to translate: the question, its options, and answers with letters if answers are texts."""
     options = split_options(question.text) if domain is MULTIPLE_CHOICE else None
     if options is not None:
         return {_TEXT: options.stem, **options.texts}
     answers = enumerate(question.answers, start=1) if domain.answers else ()
-    return {_TEXT: question.text} | {_answer(number): text for number, text in answers if _has_letters(text)}
+    return {_TEXT: question.text} | {_answer(number): text for number, text in answers if any(map(str.isalpha, text))}
 
 
 def portions_of(parts: Parts, domain: Domain) -> list[Portion]:
-    """What is translated one after the other: in a domain with a label that, and then the text (Appendix J)."""
+    """Returns what is translated in turn: in a domain with a label first the label, then the text (appendix J)."""
     text, labels = split_label(parts)
     if domain.label is None or not labels:
         return [Portion("", domain.text, parts)]
@@ -53,27 +92,27 @@ def portions_of(parts: Parts, domain: Domain) -> list[Portion]:
 
 
 def split_label(parts: Mapping[str, str]) -> tuple[Parts, Parts]:
-    """The text of a question, and what stands beside it."""
+    """Splits parts into the question's text and all others."""
     return {_TEXT: parts[_TEXT]}, {key: part for key, part in parts.items() if key != _TEXT}
 
 
 def joined(parts: Mapping[str, str]) -> str:
-    """All parts as one text, as similarities and lengths are measured on."""
+    """Joins all parts into one text, on which similarities and lengths are measured."""
     return "\n".join(parts.values())
 
 
 def written(parts: Mapping[str, str]) -> str:
-    """The parts as a prompt shows them: one is plain text, several are a JSON object."""
+    """Writes the parts for a prompt: a single one as plain text, several as a JSON object."""
     return joined(parts) if len(parts) == 1 else json.dumps(dict(parts), ensure_ascii=False, indent=1)
 
 
-def parts_in(said: str, like: Mapping[str, str]) -> Parts | None:
-    """The parts in a model's answer, between its last `<output>` and `</output>`.
+def parts_in(answer: str, like: Mapping[str, str]) -> Parts | None:
+    """Reads the parts in a model's answer, between its last `<output>` and `</output>`.
 
     Returns:
-      The parts, under the keys of `like`; None where there are no tags, a part is missing or empty, or one too many.
+      The parts, under the keys of `like`; None if there are no tags, or a part is missing, empty or unexpected.
     """
-    tagged = _TAGGED.findall(said)
+    tagged = _TAGGED.findall(answer)
     if not tagged:
         return None
     parts = {next(iter(like)): tagged[-1]} if len(like) == 1 else _object(tagged[-1])
@@ -83,20 +122,23 @@ def parts_in(said: str, like: Mapping[str, str]) -> Parts | None:
 
 
 def versions_of(question: Question, domain: Domain, parts: Mapping[str, str], language: str) -> list[Question]:
-    """The questions that a translation makes: one, or in the domain `translation` one for each direction.
+    """Builds the questions of a translation: one, or in the domain `translation` one for each direction.
 
-    The original text stays in `extra["original"]`, its language in `extra["translated_from"]`.
+    `extra["original"]` keeps the original text, `extra["translated_from"]` its language.
 
     Args:
       question: The source.
       domain: Its domain.
       parts: The translation, with the keys of `parts_of`.
-      language: What it is in.
+      language: Language of the translation.
     """
     if domain is TRANSLATION:
         return _both_directions(question, parts[_TEXT], language)
     answers = (parts.get(_answer(number), text) for number, text in enumerate(question.answers, start=1))
-    text = _text(question, domain, parts)
+    options = split_options(question.text) if domain is MULTIPLE_CHOICE else None
+    text = parts[_TEXT]
+    if options is not None:
+        text = join_options(text, {key: parts[key] for key in options.texts}, options.marks)
     return [
         dataclasses.replace(
             question,
@@ -108,15 +150,8 @@ def versions_of(question: Question, domain: Domain, parts: Mapping[str, str], la
     ]
 
 
-def _text(question: Question, domain: Domain, parts: Mapping[str, str]) -> str:
-    options = split_options(question.text) if domain is MULTIPLE_CHOICE else None
-    if options is None:
-        return parts[_TEXT]
-    return join_options(parts[_TEXT], {key: parts[key] for key in options.texts}, options.marks)
-
-
 def _both_directions(question: Question, translation: str, language: str) -> list[Question]:
-    """From the language and into it; their ids tell them from those of other languages."""
+    """From the language and into it; the ids contain both languages."""
     sides = {question.language: question.text, language: translation}
     return [
         dataclasses.replace(
@@ -132,7 +167,7 @@ def _both_directions(question: Question, translation: str, language: str) -> lis
 
 
 def _extra(question: Question, language: str) -> dict[str, Any]:
-    """What belongs to the question whatever its language, and the tier of the language if it is in one."""
+    """The question's `extra` with the tier of another language, if that has one."""
     kept = {key: value for key, value in question.extra.items() if key != "tier"}
     tier = next((tier for tier, languages in ALL_TIERS.items() if language in languages), None)
     return kept if tier is None else kept | {"tier": tier}
@@ -150,7 +185,3 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _has_letters(text: str) -> bool:
-    return any(character.isalpha() for character in text)

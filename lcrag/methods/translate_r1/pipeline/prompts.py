@@ -1,4 +1,4 @@
-"""What the translator and the judge are asked (Translate-R1, Appendix L)."""
+"""The prompts of the translator and the judge (Translate-R1, appendix L)."""
 
 from collections.abc import Mapping
 
@@ -53,7 +53,7 @@ Write SAME or DIFFERENT between <verdict> and </verdict>, and nothing else."""
 
 
 def translation_prompt(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> str:
-    """Asks for the translation of some parts, from one language (by its code) to another."""
+    """Builds the prompt that asks for the translation of parts, from one language (by its code) to another."""
     return _TRANSLATE.format(
         called=kind.called,
         source=language_of(source).name,
@@ -65,10 +65,10 @@ def translation_prompt(parts: Mapping[str, str], kind: TextKind, source: str, ta
 
 
 def judge_prompt(original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> str:
-    """Asks whether a back-translation kept what matters of the original.
+    """Builds the prompt that asks whether a back-translation keeps what matters of the original.
 
-    Where a label was translated for itself, both of it and the text have already been found close to the original; what
-    is asked is whether the two that came back belong together (Appendix J's cross-coherence).
+    A label and a text that were translated separately have each passed the round trip already; the prompt then asks
+    whether the two back-translations belong together (appendix J's cross-coherence).
     """
     text, labels = split_label(back)
     if domain.label is not None and labels:

@@ -1,16 +1,22 @@
-"""The stages that a source goes through in one language, and where it was removed (Translate-R1, Section 3.2)."""
+"""The stages that a source passes in one language: translation, heuristics, back-translation, judge.
 
+Translate-R1, section 3.2 and appendix L; stage 1, the source filter, is in `checks` and `quotas`.
+"""
+
+import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 from lcrag.data.questions import Question
-from lcrag.methods.translate_r1.pipeline.domains import Domain, domain_of
-from lcrag.methods.translate_r1.pipeline.heuristics import defect
-from lcrag.methods.translate_r1.pipeline.judging import Judge
-from lcrag.methods.translate_r1.pipeline.parts import Parts, Portion, joined, parts_of, portions_of
-from lcrag.methods.translate_r1.pipeline.rendering import Render
-from lcrag.methods.translate_r1.pipeline.thresholds import Thresholds
-from lcrag.rewards.domains.heuristics import chrf
+from lcrag.episodes import Translator
+from lcrag.errors import UserError
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds, Verdict, defect, verdict_in
+from lcrag.methods.translate_r1.pipeline.domains import Domain, TextKind, domain_of
+from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, ModelRequest
+from lcrag.methods.translate_r1.pipeline.parts import Parts, Portion, joined, parts_in, parts_of, portions_of
+from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt, translation_prompt
+from lcrag.rewards.domains.written_texts import chrf
 
 SOURCE, FORWARD, HEURISTICS = "source filter", "forward translation", "heuristics"
 BACK, JUDGED = "back-translation", "judge"
@@ -18,22 +24,131 @@ STAGES = (SOURCE, FORWARD, HEURISTICS, BACK, JUDGED)
 
 NO_OUTPUT, LOST, DIFFERENT, NEITHER = "no output", "low chrF", "DIFFERENT", "neither SAME nor DIFFERENT"
 
+JUDGE_RETRIES = 3
+ANSWERS_TRIED = 64
+_JUDGE_TOKENS = 2048  # reasoning models need most of them
+
+Ask: TypeAlias = Callable[[ModelRequest], Awaitable[str]]
+# (parts, their kind, code of their language, code of the target language) -> the translated parts, None on failure
+Render: TypeAlias = Callable[[Mapping[str, str], TextKind, str, str], Awaitable[Parts | None]]
+
+
+class UsableAnswers:
+    """Stops a run early whose model never gives a usable answer.
+
+    Args:
+      complaint: What is wrong with such a model.
+    """
+
+    def __init__(self, complaint: str):
+        self._complaint, self._seen, self._usable = complaint, 0, False
+
+    def count(self, answer: str, *, usable: bool) -> None:
+        """Counts an answer.
+
+        Raises:
+          UserError: none of the first 64 answers is usable.
+        """
+        self._usable |= usable
+        self._seen += 1
+        if not self._usable and self._seen >= ANSWERS_TRIED:
+            raise UserError(
+                f"{self._complaint} in {ANSWERS_TRIED} answers, it says {answer[:200]!r}: choose another model"
+            )
+
+
+class PromptedRendering:
+    """Translates by prompting the model with the role `translator` (stages 2 and 4).
+
+    Args:
+      ask: Sends a request to a model.
+    """
+
+    def __init__(self, ask: Ask):
+        self._ask = ask
+        self._usable = UsableAnswers("the translator writes no translation between <output> and </output>")
+
+    async def __call__(self, parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
+        """Returns the translated parts, None if the answer does not hold them all.
+
+        Raises:
+          UserError: the model is unavailable, or never gives a usable answer.
+        """
+        prompt = translation_prompt(parts, kind, source, target)
+        answer = await self._ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
+        found = parts_in(answer, parts)
+        self._usable.count(answer, usable=found is not None)
+        return found
+
+
+class ExactRendering:
+    """Translates with an exact translator, such as the look-up of constructed languages, on another thread.
+
+    Args:
+      translator: Translates texts.
+    """
+
+    def __init__(self, translator: Translator):
+        self._translator = translator
+
+    async def __call__(self, parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
+        """Returns the translated parts, None if the translator fails for one of them.
+
+        Raises:
+          UserError: the translator does not know a language.
+        """
+        texts = await asyncio.to_thread(self._translator, list(parts.values()), source, target)
+        rendered = {key: text for key, text in zip(parts, texts, strict=True) if isinstance(text, str) and text.strip()}
+        return rendered if rendered.keys() == parts.keys() else None
+
+
+class Judge:
+    """Compares an original with its back-translation (stage 5).
+
+    Args:
+      ask: Sends a request to the model with the role `judge`.
+    """
+
+    def __init__(self, ask: Ask):
+        self._ask = ask
+        self._usable = UsableAnswers("the judge says neither SAME nor DIFFERENT")
+
+    async def __call__(self, original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> Verdict:
+        """Returns the verdict; an answer that is neither is asked for again, three times at most.
+
+        A back-translation that equals the original is SAME without a request.
+
+        Raises:
+          UserError: the model is unavailable, or never gives a verdict.
+        """
+        if original == back:
+            return "SAME"
+        prompt = judge_prompt(original, back, domain)
+        for number in range(1 + JUDGE_RETRIES):
+            request = ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number)
+            answer = await self._ask(request)
+            verdict = verdict_in(answer)
+            self._usable.count(answer, usable=verdict != "neither")
+            if verdict != "neither":
+                return verdict
+        return "neither"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """What became of a source in one language.
+    """The result of a source in one language.
 
     Attributes:
       question: The source.
       domain: Its domain.
-      language: What it was to be translated into.
-      stage: The stage that removed it; empty: it passed.
-      cause: Why that stage did.
-      portion: What that stage removed it for, `LABEL` or `TEXT`, in a domain that translates them one after the other.
-      translation: Its parts in the language, as far as they came.
-      back: Its parts translated back.
-      similarity: chrF of these to the source, in [0, 1], the lower one of label and text where they go one after the
-        other; None before that stage.
+      language: The target language.
+      stage: The stage that removed it; empty if it passed.
+      cause: Why that stage removed it.
+      portion: Which portion that stage removed, `LABEL` or `TEXT`, in a domain that translates them separately.
+      translation: The translated parts so far.
+      back: The parts translated back so far.
+      similarity: chrF of the back-translation to the source, in [0, 1]; the minimum of label and text if they are
+        translated separately; None before that stage.
     """
 
     question: Question
@@ -57,9 +172,9 @@ class Stages:
     """Stages 2 to 5.
 
     Attributes:
-      renderings: Who translates into a language and back from it, by its code.
-      judge: Compares original and back-translation.
-      thresholds: The numbers that they compare with.
+      renderings: Language code -> translates into that language and back.
+      judge: Compares originals with back-translations.
+      thresholds: Thresholds of the heuristics and the round trip.
     """
 
     renderings: Mapping[str, Render]
@@ -70,23 +185,21 @@ class Stages:
         """Takes a source through the stages, up to the first that removes it.
 
         Raises:
-          UserError: a model is away or never gives an answer that can be used.
+          UserError: a model is unavailable or never gives a usable answer.
         """
         domain = domain_of(question)
         source = parts_of(question, domain)
         attempt = Attempt(question=question, domain=domain, language=language)
         for portion in portions_of(source, domain):
-            attempt = await self._there_and_back(attempt, portion)
+            attempt = await self._round_trip(attempt, portion)
             if not attempt.passed:
                 return attempt
-        match await self.judge(source, attempt.back or {}, domain):
-            case "SAME":
-                return attempt
-            case "DIFFERENT":
-                return dataclasses.replace(attempt, stage=JUDGED, cause=DIFFERENT)
-        return dataclasses.replace(attempt, stage=JUDGED, cause=NEITHER)
+        verdict = await self.judge(source, attempt.back or {}, domain)
+        if verdict == "SAME":
+            return attempt
+        return dataclasses.replace(attempt, stage=JUDGED, cause=DIFFERENT if verdict == "DIFFERENT" else NEITHER)
 
-    async def _there_and_back(self, attempt: Attempt, portion: Portion) -> Attempt:
+    async def _round_trip(self, attempt: Attempt, portion: Portion) -> Attempt:
         """Takes a portion through stages 2 to 4."""
         source, home = portion.parts, attempt.question.language
         render = self.renderings[attempt.language]

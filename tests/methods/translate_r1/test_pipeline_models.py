@@ -8,8 +8,8 @@ import pytest
 
 from lcrag.episodes import Completion
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import Ask, AskedOnce, CompleterModel
-from lcrag.methods.translate_r1.pipeline.recycling import each_of
+from lcrag.methods.translate_r1.pipeline import CompleterModel, ModelRequest, RequestCache
+from lcrag.methods.translate_r1.pipeline.quotas import each_of
 
 
 class Counting:
@@ -20,26 +20,26 @@ class Counting:
     def __init__(self, failing=()):
         self.failing, self.asked, self.now, self.most = failing, [], 0, 0
 
-    async def say(self, ask):
-        self.asked.append(ask.prompt)
+    async def answer(self, request):
+        self.asked.append(request.prompt)
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0.002)
         self.now -= 1
-        if ask.prompt in self.failing:
-            raise UserError(f"{ask.prompt} fails")
-        return ask.prompt.upper()
+        if request.prompt in self.failing:
+            raise UserError(f"{request.prompt} fails")
+        return request.prompt.upper()
 
 
 def ask(prompt, role="translator", number=0):
-    return Ask(role=role, prompt=prompt, max_tokens=9, number=number)
+    return ModelRequest(role=role, prompt=prompt, max_tokens=9, number=number)
 
 
 def test_what_was_asked_is_not_asked_again():
     model, rows = Counting(), []
 
     async def asking(answered, prompts):
-        async with AskedOnce({"translator": model}, answered, rows.extend) as asked:
+        async with RequestCache({"translator": model}, answered, rows.extend) as asked:
             return await asyncio.gather(*(asked(ask(prompt)) for prompt in prompts))
 
     assert asyncio.run(asking({}, list("abcabc"))) == list("ABCABC")
@@ -48,14 +48,14 @@ def test_what_was_asked_is_not_asked_again():
     assert asyncio.run(asking(answered, list("abcd"))) == list("ABCD") and model.asked[3:] == ["d"]
     assert len({ask("a").key("m"), ask("a").key("n"), ask("a", "judge").key("m"), ask("a", number=1).key("m")}) == 4
     with pytest.raises(UserError, match="there is no judge to ask"):
-        asyncio.run(AskedOnce({}, {}, rows.extend)(ask("a", "judge")))
+        asyncio.run(RequestCache({}, {}, rows.extend)(ask("a", "judge")))
 
 
 def test_what_is_in_flight_when_a_request_fails_is_kept():
     model, rows = Counting(failing=("b",)), []
 
     async def asking():
-        async with AskedOnce({"translator": model}, {}, rows.extend) as asked:
+        async with RequestCache({"translator": model}, {}, rows.extend) as asked:
             await each_of(list("abcdefgh"), lambda prompt: asked(ask(prompt)), width=8)
 
     with pytest.raises(UserError, match="b fails"):
@@ -75,7 +75,7 @@ def test_rows_are_written_together_and_before_an_answer_is_used():
     async def asking():
         model = Counting()
         model.in_flight = 50
-        async with AskedOnce({"translator": model}, {}, keep) as asked:
+        async with RequestCache({"translator": model}, {}, keep) as asked:
 
             async def one(number):
                 answer = await asked(ask(str(number)))
@@ -98,7 +98,7 @@ def test_a_local_model_is_asked_in_batches():
 
     async def saying(*asks):
         model = CompleterModel(completer)
-        return await asyncio.gather(*map(model.say, asks), return_exceptions=True)
+        return await asyncio.gather(*map(model.answer, asks), return_exceptions=True)
 
     assert asyncio.run(saying(*(ask(f"p{n}", number=n % 2) for n in range(9)))) == [f"p{n}" * 2 for n in range(9)]
     assert sum(map(len, batches)) == 9 and len(batches) <= 2 and set(sum(batches, [])) == {0.0, 0.7}

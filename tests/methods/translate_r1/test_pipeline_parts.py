@@ -5,11 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, question
 
+from lcrag.methods.translate_r1.pipeline.checks import verdict_in
 from lcrag.methods.translate_r1.pipeline.domains import DOMAINS, QUESTION, domain_of
-from lcrag.methods.translate_r1.pipeline.options import join_options, split_options
-from lcrag.methods.translate_r1.pipeline.parts import parts_in, parts_of, versions_of, written
+from lcrag.methods.translate_r1.pipeline.parts import (
+    join_options,
+    parts_in,
+    parts_of,
+    split_options,
+    versions_of,
+    written,
+)
 from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt, translation_prompt
-from lcrag.methods.translate_r1.pipeline.verdicts import verdict_in
 
 
 def test_options_are_the_last_lines_in_turn():

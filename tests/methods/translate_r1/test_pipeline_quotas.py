@@ -9,30 +9,30 @@ from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import lanes_of, sift
-from lcrag.methods.translate_r1.pipeline.recycling import each_of, fill
+from lcrag.methods.translate_r1.pipeline import filter_sources, quotas_of
+from lcrag.methods.translate_r1.pipeline.quotas import each_of, fill
 
 
 def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
     questions = [question(PROBLEM.replace("Anna", f"Anna {n}"), number=n) for n in range(6)]
     questions += [question("1 + 1", number=9), question(CHOICE, "B", domain="multiple_choice", number=10)]
     finnish = question("Anna ostaa omenoita. Montako?", language="fi", number=3)
-    sources = sift([finnish, *questions], USUAL, preferred="en", seed=0)
+    sources = filter_sources([finnish, *questions], USUAL, preferred="en", seed=0)
     assert [each.cause for each in sources.removed] == ["too little natural language"]
     assert {name: len(pool) for name, pool in sources.pools.items()} == {"mathematics": 6, "multiple_choice": 1}
     [both] = [each for each in sources.pools["mathematics"] if len(each) == 2]
     assert [each.language for each in both] == ["en", "fi"]
-    reverse = sift([*questions[::-1], finnish], USUAL, preferred="en", seed=0)
+    reverse = filter_sources([*questions[::-1], finnish], USUAL, preferred="en", seed=0)
     assert reverse.pools == sources.pools
-    assert sift(questions, USUAL, preferred="en", seed=1).pools != sources.pools
-    lanes = lanes_of(sources, ("fi", "am"), {"fi": 2, "am": 5}, together=False)
-    assert [(lane.domain.name, *lane.languages, lane.places) for lane in lanes] == [
+    assert filter_sources(questions, USUAL, preferred="en", seed=1).pools != sources.pools
+    quotas = quotas_of(sources, ("fi", "am"), {"fi": 2, "am": 5}, together=False)
+    assert [(quota.domain.name, *quota.languages, quota.places) for quota in quotas] == [
         ("mathematics", "fi", 2), ("mathematics", "am", 5), ("multiple_choice", "fi", 2), ("multiple_choice", "am", 5)
     ]  # fmt: skip
-    [lane, _] = lanes_of(sources, ("fi", "am"), 4, together=True)
-    assert (lane.languages, lane.places) == (("fi", "am"), 4)
-    texts = sift([question(domain="translation")], USUAL, preferred="en", seed=0)
-    assert [lane.languages for lane in lanes_of(texts, ("en", "fi"), 4, together=False)] == [("fi",)]
+    [quota, _] = quotas_of(sources, ("fi", "am"), 4, together=True)
+    assert (quota.languages, quota.places) == (("fi", "am"), 4)
+    texts = filter_sources([question(domain="translation")], USUAL, preferred="en", seed=0)
+    assert [quota.languages for quota in quotas_of(texts, ("en", "fi"), 4, together=False)] == [("fi",)]
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
         (("fi", "am"), {"fi": 1, "am": 2}, True, "all languages go together: give one"),
     ],
 )
-def test_lanes_that_cannot_be_are_refused(languages, places, together, clue):
-    sources = sift([question()], USUAL, preferred="en", seed=0)
+def test_quotas_that_cannot_be_are_refused(languages, places, together, clue):
+    sources = filter_sources([question()], USUAL, preferred="en", seed=0)
     with pytest.raises(UserError, match=clue):
-        lanes_of(sources, languages, places, together=together)
+        quotas_of(sources, languages, places, together=together)
 
 
 def test_sources_that_cannot_be_are_refused():
     with pytest.raises(UserError, match="the question 1 of d is of the domain 'maths': give it one of mathematics,"):
-        sift([question(domain="maths")], USUAL, preferred="en", seed=0)
+        filter_sources([question(domain="maths")], USUAL, preferred="en", seed=0)
     with pytest.raises(UserError, match="removed all 1, the first as too little natural language"):
-        sift([question("1 + 1")], USUAL, preferred="en", seed=0)
+        filter_sources([question("1 + 1")], USUAL, preferred="en", seed=0)
 
 
 @given(
