@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lcrag.app.commands.compile.compilation import Compilation, compiled
-from lcrag.app.commands.compile.lowering import Plan, lower_update
+from lcrag.app.commands.compile.lowering import CompilePlan, lower_update
 from lcrag.app.commands.compile.topologies import target_of
 from lcrag.learning import Layout, PolicyGradient, adamw
 from lcrag.policy import DecoderConfig, Lora, logical_sharding, make_mesh, unembed, unembed_log_probabilities
@@ -68,9 +68,9 @@ def compiled_gradient(function, config: DecoderConfig, mesh, rows: int, time: in
     return compiled("gradient", jax.jit(gradient).lower(table, hidden, targets))
 
 
-def plan_of(config: DecoderConfig, mesh, rows: int, time: int) -> Plan:
+def plan_of(config: DecoderConfig, mesh, rows: int, time: int) -> CompilePlan:
     """The update of one packed micro-batch whose policy wrote half of the tokens."""
-    return Plan(
+    return CompilePlan(
         config=config,
         mesh=mesh,
         objective=PolicyGradient(),

@@ -11,10 +11,10 @@ from test_experiments_compile import TINY
 
 from lcrag import main
 from lcrag.app.commands.compile import lowering
-from lcrag.app.commands.compile.lowering import Plan
-from lcrag.app.commands.compile.roofline import cost_of
+from lcrag.app.commands.compile.lowering import CompilePlan
+from lcrag.app.commands.compile.lowering import cost_of
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
-from lcrag.learning.learner import Learner
+from lcrag.learning.learners import Learner
 from lcrag.policy import Lora, Policy, add_lora, initialise, load_hugging_face, make_mesh
 from lcrag.sampling import SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
@@ -96,7 +96,7 @@ def test_dropping_groups_is_refused(tiny, tmp_path, capsys):
 
 def plan_of(mesh, **changes):
     optimizer = adamw(learning_rate=1e-3, steps=5)
-    return Plan(
+    return CompilePlan(
         config=tiny_config(compute_dtype="bfloat16", **changes),
         mesh=mesh,
         objective=PolicyGradient(),
@@ -122,13 +122,13 @@ def test_abstract_arrays_are_those_of_a_learner(lora):
     learner = Learner(policy, plan.objective, plan.optimizer, plan.layout, 1.0, plan.critic)
     described = [
         jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.sharding), state)
-        for state in (lowering.critic_state(plan), learner.state.critic)
+        for state in (plan.critic_state, learner.state.critic)
     ]
     assert described[0] == described[1]
     residents = lowering.residents(plan)
     on_a_device = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(learner.state.critic)]
     assert residents["critic's train state"] == sum(on_a_device) and residents["reference policy"] > 0
-    frozen = lowering.parameters(plan)["unembedding"] if lora else ()  # what the policy freezes and no critic has
+    frozen = plan.parameters[1]["unembedding"] if lora else ()  # what the policy freezes and no critic has
     shared = residents["frozen parameters"] - lowering.device_bytes(frozen)
     assert lowering.beside(plan, "critic") == pytest.approx(sum(residents.values()) - sum(on_a_device) - shared)
     assert cost_of(plan, "critic").flops < cost_of(plan, "update").flops

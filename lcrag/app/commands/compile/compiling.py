@@ -1,30 +1,60 @@
-"""`lcrag compile`: whether training fits some devices, found out by compiling it for them; no weights are needed."""
+"""`lcrag compile`: checks whether training fits some devices by compiling it for them, without weights."""
 
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console
+from rich.table import Table
 
-from lcrag.app.commands.compile.compilation import compiled
-from lcrag.app.commands.compile.compile_report import Finding, check_fits, findings_json, print_findings, size_text
-from lcrag.app.commands.compile.lowering import LOWER, Plan, beside, programs_of, residents
-from lcrag.app.commands.compile.roofline import cost_of
+from lcrag.app.commands.compile.compilation import Compilation, compiled
+from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, beside, cost_of, residents
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
 from lcrag.app.composition.components import configured_sampler, resolved_folder
 from lcrag.app.composition.computation import Computation
 from lcrag.app.display import make_console
-from lcrag.app.runs.atomic import write_json
+from lcrag.app.runs import write_json
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.policy import DecoderConfig, parameter_count, read_config
 from lcrag.policy.accelerators import GIB
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One program on one target.
+
+    Attributes:
+      compilation: Result of the compiler.
+      cost: Work by formula.
+      beside: Bytes on each device of resident arrays that are not arguments of the program.
+      memory: Bytes of each device; None if unknown.
+    """
+
+    compilation: Compilation
+    cost: Cost
+    beside: float
+    memory: float | None
+
+    @property
+    def needed(self) -> float:
+        """Bytes that each device must have."""
+        memory = self.compilation.memory
+        return self.beside + (self.compilation.refused_bytes if memory is None else memory.total)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None if the device's memory is unknown."""
+        if self.compilation.memory is None:
+            return False
+        return None if self.memory is None else self.needed <= self.memory
+
+
 def shape_of(folder: str) -> DecoderConfig:
-    """The shape of the policy in a Hugging Face folder, or in one that ships with the package."""
+    """Returns the shape of the policy in a Hugging Face folder, or in one that ships with the package."""
     return read_config(resolved_folder(folder))
 
 
@@ -42,20 +72,20 @@ def compile_programs(
     topology: str = "",
     memory_gib: float | None = None,
 ) -> None:
-    """Compiles a configuration's updates, append and decode for devices that need not be there.
+    """Compiles a configuration's updates, append and decode for devices that are present or not.
 
     Args:
-      output_dir: Where `compile.json` is written; None: nowhere.
-      words: Programs to compile; none: all that a run has.
+      output_dir: Folder for `compile.json`; None: it is not written.
+      words: Programs to compile; empty: all programs of a run.
       decoder: The policy's shape, from `DecoderConfig` or `shape_of`.
-      computation: How it is computed.
-      mesh: Makes a mesh of given devices.
-      objective: Of the update.
-      optimizer: Of the update.
+      computation: Its platform settings.
+      mesh: Creates a mesh of given devices.
+      objective: Objective of the update.
+      optimizer: Optimizer of the update.
       layout: Shapes of training rows.
-      critic: Of PPO; None: no critic.
+      critic: Critic of PPO; None: no critic.
       topology: As in "v5e:4x4" or "h100:8"; empty: the devices present.
-      memory_gib: Of one device; None: as the compiler, the driver or the maker says.
+      memory_gib: Memory of one device; None: as the compiler, the driver or the data sheet gives it.
 
     Raises:
       UserError: an unknown program or topology, a mesh of another size, rows that its devices cannot share, or a
@@ -64,7 +94,7 @@ def compile_programs(
     if unknown := sorted(set(words) - set(LOWER)):
         raise UserError(f"lcrag compile knows no program {unknown[0]}: choose among {', '.join(LOWER)}")
     target = target_of(topology)
-    plan = Plan(
+    plan = CompilePlan(
         config=computation.of(decoder),
         mesh=mesh(devices=target.devices),
         objective=objective,
@@ -76,51 +106,92 @@ def compile_programs(
     check_shares(layout, plan.mesh)
     console = make_console()
     _introduce(plan, target, console)
+    memory = target.accelerator.memory_bytes if target.accelerator else None
     findings = []
-    for program in words or programs_of(plan):
+    for program in words or plan.programs:
         with console.status(f"compiling the {program}"):
-            findings.append(_finding(plan, program, target, memory_gib))
-    print_findings(findings, target, console)
+            finding = Finding(
+                compilation=compiled(program, LOWER[program](plan)),
+                cost=cost_of(plan, program),
+                beside=beside(plan, program),
+                memory=memory if memory_gib is None else memory_gib * GIB,
+            )
+            findings.append(finding)
+    console.print(_memory_table(findings))
+    console.print(_collectives_table(findings))
+    console.print(_costs_table(findings, target))
     if output_dir is not None:
         output_dir.mkdir(parents=True, exist_ok=True)
         write_json(output_dir / "compile.json", _report(plan, target, findings))
-    check_fits(findings, target)
+    _check_fits(findings, target)
 
 
-def _finding(plan: Plan, program: str, target: Target, memory_gib: float | None) -> Finding:
-    memory = target.accelerator.memory_bytes if target.accelerator else None
-    return Finding(
-        compilation=compiled(program, LOWER[program](plan)),
-        cost=cost_of(plan, program),
-        beside=beside(plan, program),
-        memory=memory if memory_gib is None else memory_gib * GIB,
-    )
-
-
-def _introduce(plan: Plan, target: Target, console: Console) -> None:
+def _introduce(plan: CompilePlan, target: Target, console: Console) -> None:
     axes = " x ".join(f"{name} {size}" for name, size in plan.mesh.shape.items())
-    rows, length = plan.layout.rows, max(plan.layout.row_lengths)
-    append_rows, append_tokens = plan.sampler.largest_append
-    console.print(f"{model_text(plan.config)} on {target.name}: {axes}", highlight=False)
-    console.print(
-        f"update of {rows} rows of {length} tokens a micro-batch; {plan.sampler.slots} slots of"
-        f" {plan.sampler.context} tokens, {append_tokens} of them appended to {append_rows}"
-        " slots at once",
-        highlight=False,
-    )
-    if target.estimate:
-        console.print("compiled for CPUs, which widen bfloat16: the temporaries of GPUs are smaller", highlight=False)
-    held = ", ".join(f"{name} {size_text(size)}" for name, size in residents(plan).items() if size)
-    console.print(f"on each device all the time: {held}", highlight=False)
+    config, sampler = plan.config, plan.sampler
+    append_rows, append_tokens = sampler.largest_append
+    held = ", ".join(f"{name} {_size_text(size)}" for name, size in residents(plan).items() if size)
+    lines = [
+        f"{config.family} of {config.layers} layers, {config.width:,} wide, {config.vocabulary_size:,} tokens:"
+        f" {parameter_count(config):,} parameters on {target.name}: {axes}",
+        f"update of {plan.layout.rows} rows of {max(plan.layout.row_lengths)} tokens a micro-batch; {sampler.slots}"
+        f" slots of {sampler.context} tokens, {append_tokens} of them appended to {append_rows} slots at once",
+        *(["compiled for CPUs, which widen bfloat16: the temporaries of GPUs are smaller"] if target.estimate else []),
+        f"on each device all the time: {held}",
+    ]
+    for line in lines:
+        console.print(line, highlight=False)
 
 
-def model_text(config: DecoderConfig) -> str:
-    """Which model a shape is: `qwen2 of 36 layers, 2,048 wide, 151,936 tokens: 3,085,938,688 parameters`."""
-    shape = f"{config.family} of {config.layers} layers, {config.width:,} wide, {config.vocabulary_size:,} tokens"
-    return f"{shape}: {parameter_count(config):,} parameters"
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
 
 
-def _report(plan: Plan, target: Target, findings: Sequence[Finding]) -> dict:
+def _memory_table(findings: Sequence[Finding]) -> Table:
+    columns = "arguments", "temporaries", "code, outputs", "other arrays", "needed", "available", "fits", "compiled in"
+    table = _table("Memory of each device", "program", *columns)
+    for each in findings:
+        memory = each.compilation.memory
+        parts = (memory.arguments, memory.temporaries, memory.code + memory.outputs) if memory else (None,) * 3
+        fits = {True: "yes", False: "[red]no[/red]", None: "unknown"}[each.fits]
+        sizes = map(_size_text, (*parts, each.beside, each.needed, each.memory))
+        table.add_row(each.compilation.program, *sizes, fits, f"{each.compilation.seconds:.0f} s")
+    return table
+
+
+def _collectives_table(findings: Sequence[Finding]) -> Table:
+    title = "Collectives of one unit of work, on each device"
+    table = _table(title, "program", "kind", "in the program", "executed", "size")
+    for each in findings:
+        for one in each.compilation.collectives:
+            counts = str(one.places), f"{one.executions:,}"
+            table.add_row(each.compilation.program, one.kind, *counts, _size_text(one.bytes))
+    return table
+
+
+def _costs_table(findings: Sequence[Finding], target: Target) -> Table:
+    columns = "unit of work", "TFLOP", "recomputed", "moved", "ms at least"
+    table = _table("Work of each device by formula, shared evenly", "program", *columns)
+    for each in findings:
+        cost = each.cost
+        numbers = (f"{cost.flops / 1e12:,.3f}", f"{cost.recomputed_flops / 1e12:,.3f}", _size_text(cost.bytes or None))
+        least = f"{cost.least_seconds(target.accelerator) * 1e3:,.2f}" if target.accelerator else ""
+        table.add_row(each.compilation.program, cost.unit, *numbers, least)
+    return table
+
+
+def _size_text(count: float | None) -> str:
+    """A number of bytes as `1.25 GiB` or `3.4 MiB`; empty for None."""
+    if count is None:
+        return ""
+    return f"{count / GIB:,.2f} GiB" if count >= GIB / 10 else f"{count / 2**20:,.1f} MiB"
+
+
+def _report(plan: CompilePlan, target: Target, findings: Sequence[Finding]) -> dict[str, Any]:
     append_rows, append_tokens = plan.sampler.largest_append
     return {
         "target": target.name,
@@ -132,5 +203,33 @@ def _report(plan: Plan, target: Target, findings: Sequence[Finding]) -> dict:
         "layout": dataclasses.asdict(plan.layout),
         "sampler": dataclasses.asdict(plan.sampler) | {"append_rows": append_rows, "append_tokens": append_tokens},
         "resident_bytes": residents(plan),
-        "programs": findings_json(findings, target),
+        "programs": [_finding_json(each, target) for each in findings],
     }
+
+
+def _finding_json(finding: Finding, target: Target) -> dict[str, Any]:
+    compilation, cost = finding.compilation, finding.cost
+    return {
+        "program": compilation.program,
+        "compile_seconds": compilation.seconds,
+        "memory": dataclasses.asdict(compilation.memory) if compilation.memory else None,
+        "beside_bytes": finding.beside,
+        "needed_bytes": finding.needed,
+        "device_bytes": finding.memory,
+        "fits": finding.fits,
+        "collectives": [dataclasses.asdict(one) for one in compilation.collectives],
+        "cost": dataclasses.asdict(cost),
+        "least_seconds": cost.least_seconds(target.accelerator) if target.accelerator else None,
+    }
+
+
+def _check_fits(findings: Sequence[Finding], target: Target) -> None:
+    for each in findings:
+        if each.fits is False:
+            learns = each.compilation.program in ("update", "critic")
+            lower = "Layout.rows" if learns else "Sampler.slots or Sampler.context"
+            there = "" if each.memory is None else f" of the {_size_text(each.memory)} available"
+            raise UserError(
+                f"the {each.compilation.program} does not fit {target.name}: it needs {_size_text(each.needed)}{there}"
+                f" on each device; lower {lower}, or raise mesh.{'fsdp' if learns else 'tensor'}"
+            )

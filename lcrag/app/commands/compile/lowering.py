@@ -1,4 +1,4 @@
-"""The programs of training and sampling, traced for arrays that do not exist, and what lies beside them in memory."""
+"""Lowers the programs of training and sampling for abstract arrays, and counts the bytes and operations they need."""
 
 import dataclasses
 import functools
@@ -23,8 +23,8 @@ from lcrag.learning import (
     largest_batch,
     state_shardings,
 )
-from lcrag.learning.learner import needs_reference, policy_update
-from lcrag.learning.value_learner import value_update
+from lcrag.learning.critic import value_update
+from lcrag.learning.learners import needs_reference, policy_update
 from lcrag.policy import (
     DecoderConfig,
     abstract_parameters,
@@ -36,26 +36,28 @@ from lcrag.policy import (
     replicated,
     split_trainable,
 )
+from lcrag.policy.accelerators import Accelerator
+from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_flops, recomputed_flops, update_flops
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.sampling import SamplerConfig
 from lcrag.sampling.slots import CompiledFunctions, Slots, empty_slots, slot_shardings
 
-STOP_STATES = 64  # rows of the stop automaton's table: room for a method's few stop strings
+STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A training run, without its weights.
+class CompilePlan:
+    """A training run without weights; its arrays are abstract, with the shardings of a run.
 
     Attributes:
       config: The decoder.
       mesh: Devices, present or not.
-      objective: Of the update.
-      optimizer: Of the update.
+      objective: Objective of the update.
+      optimizer: Optimizer of the update.
       layout: Shapes of training rows.
       sampler: Shapes of sampling.
-      critic: Of PPO; None: no critic.
+      critic: Critic of PPO; None: no critic.
     """
 
     config: DecoderConfig
@@ -66,149 +68,187 @@ class Plan:
     sampler: SamplerConfig
     critic: Critic | None = None
 
+    @property
+    def programs(self) -> list[str]:
+        """Names of the programs that a run of the plan compiles."""
+        return [name for name in LOWER if name != "critic" or self.critic is not None]
 
-def lower_update(plan: Plan) -> Lowered:
-    """One update of the largest micro-batches that the layout allows; of these it runs as many as there are."""
+    @functools.cached_property
+    def parameters(self) -> tuple[Any, Any]:
+        """(trained, frozen) parameters in training: float32, frozen ones in the compute dtype."""
+        shapes = _placed(abstract_parameters(self.config), param_shardings(self.config, self.mesh))
+        trained, frozen = split_trainable(self.config, shapes)
+        return trained, self._in_compute_dtype(frozen)
+
+    @functools.cached_property
+    def value_parameters(self) -> tuple[Any, Any]:
+        """(trained, frozen) parameters of the value model."""
+        shapes = _placed(abstract_value_parameters(self.config), value_shardings(self.config, self.mesh))
+        trained, frozen = split_value(self.config, shapes)
+        return trained, self._in_compute_dtype(frozen)
+
+    def _in_compute_dtype(self, frozen: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf.update(dtype=self.config.dtype), frozen)
+
+    @functools.cached_property
+    def train_state(self) -> TrainState:
+        """Train state of the policy."""
+        return self._state(self.parameters[0], self.optimizer)
+
+    @functools.cached_property
+    def critic_state(self) -> TrainState | None:
+        """Train state of the critic, if there is one."""
+        return None if self.critic is None else self._state(self.value_parameters[0], self.critic.optimizer)
+
+    def _state(self, trained: Any, optimizer: Optimizer) -> TrainState:
+        shapes = jax.eval_shape(lambda params: initial_state(params, optimizer), trained)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, trained)
+        return _placed(shapes, state_shardings(optimizer, trained, shardings, self.mesh))
+
+    @functools.cached_property
+    def batch(self) -> Batch:
+        """The largest batch, as it is when the updates begin."""
+        batch = largest_batch(self.layout)
+        scores = batch.sampling_log_probabilities
+        if needs_reference(self.objective, self.critic):
+            batch = batch.replace(reference_log_probabilities=scores)
+        if self.critic is not None:
+            batch = batch.replace(advantages=scores, values=scores, returns=scores)
+        return _placed(batch, batch_shardings(batch, self.mesh))
+
+    @functools.cached_property
+    def sampling_parameters(self) -> Any:
+        """Parameters of the sampler."""
+        shapes = jax.eval_shape(functools.partial(compute_parameters, self.config), join(*self.parameters))
+        shardings = param_shardings(self.config, self.mesh)
+        return _placed(shapes, gathered(shardings) if self.sampler.gather_parameters else shardings)
+
+    @functools.cached_property
+    def slots(self) -> Slots:
+        """Slots of the sampler, including the key-value cache."""
+        create = functools.partial(empty_slots, self.config, self.sampler.slots, self.sampler.context, self.mesh)
+        return _placed(jax.eval_shape(create), slot_shardings(self.mesh))
+
+
+def lower_update(plan: CompilePlan) -> Lowered:
+    """One update of micro-batches of the largest layout."""
     update = policy_update(plan.config, plan.mesh, plan.objective, plan.optimizer, temperature=1.0)
-    _, frozen = split_trainable(plan.config, parameters(plan))
-    return update.lower(train_state(plan), _batch(plan), frozen)
+    return update.lower(plan.train_state, plan.batch, plan.parameters[1])
 
 
-def lower_critic(plan: Plan) -> Lowered:
-    """One update of the critic, of micro-batches as large as the policy's."""
-    state = critic_state(plan)
-    if plan.critic is None or state is None:
-        raise UserError("there is no critic to compile: name one with --gin_file=ablation/ppo.gin")
-    _, frozen = split_value(plan.config, value_parameters(plan))
-    return value_update(plan.config, plan.mesh, plan.critic).lower(state, _batch(plan), frozen)
+def lower_critic(plan: CompilePlan) -> Lowered:
+    """One update of the critic, with micro-batches of the policy's size."""
+    if plan.critic is None:
+        raise UserError("there is no critic to compile: name one with --gin_file=objective/ppo.gin")
+    update = value_update(plan.config, plan.mesh, plan.critic)
+    return update.lower(plan.critic_state, plan.batch, plan.value_parameters[1])
 
 
-def _batch(plan: Plan) -> Batch:
-    """The largest batch, as learning has it when the updates begin."""
-    batch = largest_batch(plan.layout)
-    scores = batch.sampling_log_probabilities
-    if needs_reference(plan.objective, plan.critic):
-        batch = batch.replace(reference_log_probabilities=scores)
-    if plan.critic is not None:
-        batch = batch.replace(advantages=scores, values=scores, returns=scores)
-    return _placed(batch, batch_shardings(batch, plan.mesh))
-
-
-def lower_append(plan: Plan) -> Lowered:
-    """The longest chunk of environment text appended to as many slots as go at once, at the end of their contexts."""
-    sizes, shares = plan.sampler, plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
-    append_rows, append_tokens = sizes.largest_append
-    shape, by_share = (shares, -(-append_rows // shares)), logical_sharding(plan.mesh, "slots")
+def lower_append(plan: CompilePlan) -> Lowered:
+    """Appends the longest chunk of environment text to as many slots as possible, at the end of their contexts."""
+    rows, tokens = plan.sampler.largest_append
+    shares = plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
+    shape, by_share = (shares, -(-rows // shares)), logical_sharding(plan.mesh, "slots")
     per_row = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_share)
-    tokens = jax.ShapeDtypeStruct((*shape, append_tokens), jnp.int32, sharding=by_share)
-    parts = sampling_parameters(plan), slots(plan), per_row, per_row, tokens, per_row
-    return _programs(plan).lower_append(sizes.context, *parts)
+    chunk = jax.ShapeDtypeStruct((*shape, tokens), jnp.int32, sharding=by_share)
+    arrays = plan.sampling_parameters, plan.slots, per_row, per_row, chunk, per_row
+    return _functions(plan).lower_append(plan.sampler.context, *arrays)
 
 
-def lower_decode(plan: Plan) -> Lowered:
-    """A block of tokens sampled in every slot, reading the whole context."""
+def lower_decode(plan: CompilePlan) -> Lowered:
+    """Samples a block of tokens in every slot, reading the whole context."""
     everywhere = replicated(plan.mesh)
     table = jax.ShapeDtypeStruct((STOP_STATES, plan.config.vocabulary_size), jnp.uint8, sharding=everywhere)
     eos_ids = jax.ShapeDtypeStruct((EOS_IDS,), jnp.int32, sharding=everywhere)
     wanted = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
-    parts = sampling_parameters(plan), slots(plan), table, eos_ids, wanted
-    return _programs(plan).lower_decode(plan.sampler.context, *parts)
+    return _functions(plan).lower_decode(
+        plan.sampler.context, plan.sampling_parameters, plan.slots, table, eos_ids, wanted
+    )
 
 
 LOWER = {"update": lower_update, "critic": lower_critic, "append": lower_append, "decode": lower_decode}
 
 
-def programs_of(plan: Plan) -> list[str]:
-    """The names of the programs that a run of the plan compiles."""
-    return [name for name in LOWER if name != "critic" or plan.critic is not None]
-
-
-def _programs(plan: Plan) -> CompiledFunctions:
+def _functions(plan: CompilePlan) -> CompiledFunctions:
     return CompiledFunctions(plan.config, plan.mesh, plan.sampler.block)
 
 
-def parameters(plan: Plan) -> Any:
-    """The abstract parameters as training holds them: float32, but in the compute dtype if they are frozen."""
-    shapes = _placed(abstract_parameters(plan.config), param_shardings(plan.config, plan.mesh))
-    trained, frozen = split_trainable(plan.config, shapes)
-    return join(trained, jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), frozen))
-
-
-def value_parameters(plan: Plan) -> Any:
-    """The abstract parameters of the value model."""
-    shapes = _placed(abstract_value_parameters(plan.config), value_shardings(plan.config, plan.mesh))
-    trained, frozen = split_value(plan.config, shapes)
-    return join(trained, jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), frozen))
-
-
-def train_state(plan: Plan) -> TrainState:
-    """The abstract train state of the policy."""
-    trained, _ = split_trainable(plan.config, parameters(plan))
-    return _state(trained, plan.optimizer, plan.mesh)
-
-
-def critic_state(plan: Plan) -> TrainState | None:
-    """The abstract train state of the critic, if there is one."""
-    if plan.critic is None:
-        return None
-    trained, _ = split_value(plan.config, value_parameters(plan))
-    return _state(trained, plan.critic.optimizer, plan.mesh)
-
-
-def _state(trained: Any, optimizer: Optimizer, mesh: Mesh) -> TrainState:
-    shapes = jax.eval_shape(lambda params: initial_state(params, optimizer), trained)
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, trained)
-    return _placed(shapes, state_shardings(optimizer, trained, shardings, mesh))
-
-
-def sampling_parameters(plan: Plan) -> Any:
-    """The abstract parameters as the sampler holds them."""
-    shapes = jax.eval_shape(functools.partial(compute_parameters, plan.config), parameters(plan))
-    shardings = param_shardings(plan.config, plan.mesh)
-    return _placed(shapes, gathered(shardings) if plan.sampler.gather_parameters else shardings)
-
-
-def slots(plan: Plan) -> Slots:
-    """The abstract slots, the key-value cache included."""
-    create = functools.partial(empty_slots, plan.config, plan.sampler.slots, plan.sampler.context, plan.mesh)
-    return _placed(jax.eval_shape(create), slot_shardings(plan.mesh))
-
-
-def residents(plan: Plan) -> dict[str, float]:
-    """Bytes on one device of what a run keeps there all the time, by name."""
-    trained, frozen = split_trainable(plan.config, parameters(plan))
+def residents(plan: CompilePlan) -> dict[str, float]:
+    """Returns the bytes on one device of the arrays that a run keeps there all the time, by name."""
+    trained, frozen = plan.parameters
+    pairs = zip(jax.tree.leaves(plan.sampling_parameters), jax.tree.leaves(join(trained, frozen)), strict=True)
     return {
-        "train state": device_bytes(train_state(plan)),
-        "critic's train state": device_bytes(critic_state(plan)),
+        "train state": device_bytes(plan.train_state),
+        "critic's train state": device_bytes(plan.critic_state),
         "frozen parameters": device_bytes(frozen),
         "reference policy": device_bytes(trained) if needs_reference(plan.objective, plan.critic) else 0.0,
-        "sampler's own parameters": device_bytes(sampling_parameters(plan)) - _shared_bytes(plan),
-        "slots": device_bytes(slots(plan)),
+        "sampler's own parameters": device_bytes([ours for ours, theirs in pairs if ours != theirs]),
+        "slots": device_bytes(plan.slots),
     }
 
 
-def beside(plan: Plan, program: str) -> float:
-    """Bytes on one device that are not arguments of a program, yet there while it runs."""
-    everything = sum(residents(plan).values())
-    if program == "update":
-        _, frozen = split_trainable(plan.config, parameters(plan))
-        return everything - device_bytes((train_state(plan), frozen))
-    if program == "critic":  # the policy's frozen unembedding, if it has one, is none of the critic's
-        _, frozen = split_value(plan.config, value_parameters(plan))
-        return everything - device_bytes((critic_state(plan), frozen))
-    return everything - device_bytes(sampling_parameters(plan)) - device_bytes(slots(plan))
-
-
-def _shared_bytes(plan: Plan) -> float:
-    """Bytes of the parameters that the sampler reads where training holds them."""
-    pairs = zip(jax.tree.leaves(sampling_parameters(plan)), jax.tree.leaves(parameters(plan)), strict=True)
-    return device_bytes([ours for ours, theirs in pairs if ours == theirs])
+def beside(plan: CompilePlan, program: str) -> float:
+    """Returns the bytes on one device of resident arrays that are not arguments of a program."""
+    arguments = {
+        "update": (plan.train_state, plan.parameters[1]),
+        # The policy's frozen unembedding, if it has one, is not an argument of the critic.
+        "critic": (plan.critic_state, plan.value_parameters[1]),
+    }.get(program, (plan.sampling_parameters, plan.slots))
+    return sum(residents(plan).values()) - device_bytes(arguments)
 
 
 def device_bytes(tree: Any) -> float:
-    """Bytes of a tree of arrays, abstract or not, on each of their devices."""
+    """Returns the bytes of a tree of arrays, abstract or not, on each of their devices."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _placed(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), tree, shardings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Work of one device in one unit of a program, if it is shared evenly.
+
+    Attributes:
+      unit: "micro-batch", "chunk" or "token of every slot".
+      flops: Operations of the mathematics.
+      recomputed_flops: Operations repeated to save memory.
+      bytes: Parameters and cache that must be read and written; 0 where operations dominate.
+    """
+
+    unit: str
+    flops: float
+    recomputed_flops: float = 0.0
+    bytes: float = 0.0
+
+    def least_seconds(self, accelerator: Accelerator) -> float:
+        """Returns the roofline bound: the longer of computing and moving the bytes at their peak rates."""
+        computing = (self.flops + self.recomputed_flops) / accelerator.flops_per_second
+        return max(computing, self.bytes / accelerator.bytes_per_second)
+
+
+def cost_of(plan: CompilePlan, program: str) -> Cost:
+    """Returns the cost of "update", "critic", "append" or "decode" at the largest shapes."""
+    if program in ("update", "critic"):
+        return _learning_cost(plan, with_unembedding=program == "update")
+    sampler, devices = plan.sampler, plan.mesh.size
+    if program == "append":
+        rows, tokens = sampler.largest_append
+        flops = forward_flops(plan.config, rows * tokens, attended=sampler.context, unembedded=0)
+        return Cost(unit="chunk", flops=flops / devices)
+    cached = cache_bytes(plan.config, sampler.slots, sampler.context + 1)
+    parameters = decode_bytes(plan.config, sampler.slots, sampler.context) - cached
+    return Cost(
+        unit="token of every slot",
+        flops=forward_flops(plan.config, sampler.slots, attended=sampler.context) / devices,
+        bytes=parameters / plan.mesh.shape["tensor"] + cached / devices,
+    )
+
+
+def _learning_cost(plan: CompilePlan, with_unembedding: bool) -> Cost:
+    time = max(plan.layout.row_lengths)
+    unembedded = plan.layout.rows * max(plan.layout.policy_lengths(time)) if with_unembedding else 0
+    work = {"tokens": plan.layout.rows * time, "attended": causal_mean(time), "unembedded": unembedded}
+    flops, repeated = update_flops(plan.config, **work), recomputed_flops(plan.config, **work)
+    return Cost(unit="micro-batch", flops=flops / plan.mesh.size, recomputed_flops=repeated / plan.mesh.size)

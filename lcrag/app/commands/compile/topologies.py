@@ -1,9 +1,10 @@
-"""The devices that a program is compiled for: those present, a TPU slice that is not, or stand-ins for GPUs.
+"""The devices to compile for: those present, an absent TPU slice, or CPU stand-ins for GPUs.
 
-A topology is written FAMILY:SHAPE: `v5e:4x4` for TPUs (compiled by libtpu, which needs none), `h100:8` for GPUs. For
-GPUs the program is compiled for as many pretended CPU devices: sharding and sizes are real, temporaries an estimate.
+A topology is written FAMILY:SHAPE: `v5e:4x4` for TPUs (compiled by libtpu, which needs no TPU), `h100:8` for GPUs. For
+GPUs, the program is compiled for as many CPU devices: shardings and sizes are real, temporaries an estimate.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
@@ -18,7 +19,7 @@ from lcrag.errors import UserError
 from lcrag.policy.accelerators import ACCELERATORS, Accelerator, accelerator_named, accelerator_of
 
 WRITTEN = re.compile(r"(?P<family>[a-z0-9]+):(?P<shape>\d+(x\d+)*)")
-# Without these libtpu looks for the machine it runs on, and says on stderr that there is none.
+# Without these, libtpu looks for the machine it runs on and reports on stderr that there is none.
 LIBTPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -31,13 +32,13 @@ LIBTPU_ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What is compiled for.
+    """Devices to compile for.
 
     Attributes:
-      name: In words, for reports.
-      devices: They make the mesh.
-      accelerator: What one of them can do; None if unknown (CPUs).
-      estimate: Whether the compiler is another one than the devices would have.
+      name: Their description in reports.
+      devices: Devices of the mesh.
+      accelerator: Data sheet of one of them; None if unknown (CPUs).
+      estimate: Whether the compiler differs from that of the real devices.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Target:
 
 
 def target_of(topology: str) -> Target:
-    """The devices of a topology; of an empty one those present.
+    """Returns the devices of a topology; of an empty one, the devices present.
 
     Raises:
       UserError: no such topology, or libtpu is not installed.
@@ -63,9 +64,9 @@ def target_of(topology: str) -> Target:
             f"the topology {topology} cannot be read: write FAMILY:SHAPE as in v5e:4x4, v5p:2x2x4 or h100:8, the family"
             f" one of {families}"
         )
-    jax.config.update("jax_platforms", "cpu")  # constants of the programs need a device, and no accelerator
+    jax.config.update("jax_platforms", "cpu")  # constants of the programs need a device, but no accelerator
     if not accelerator.kind.startswith("TPU"):
-        return _pretended(topology, accelerator, written["shape"])
+        return _cpus_as_gpus(topology, accelerator, written["shape"])
     return Target(topology, _tpus(topology), accelerator)
 
 
@@ -79,23 +80,21 @@ def _tpus(topology: str) -> Sequence[Any]:
     except jax.errors.JaxRuntimeError as error:
         reason = " ".join(str(error).partition(":")[2].split()) or str(error)
         raise UserError(
-            f"libtpu knows no topology {topology} ({reason.rstrip('.')}): choose a shape that is sold, as v5e:4x4"
-            " or v5p:2x2x4"
+            f"libtpu knows no topology {topology} ({reason.rstrip('.')}): choose an existing shape, as v5e:4x4 or"
+            " v5p:2x2x4"
         ) from error
 
 
-def _pretended(topology: str, accelerator: Accelerator, shape: str) -> Target:
+def _cpus_as_gpus(topology: str, accelerator: Accelerator, shape: str) -> Target:
     if "x" in shape or int(shape) < 1:
         raise UserError(f"the topology {topology} cannot be read: GPUs are counted, as in {accelerator.name}:8")
     count = int(shape)
-    try:
+    with contextlib.suppress(RuntimeError):  # JAX is initialised already, as in tests
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # JAX has looked for its devices already, as in tests
-        pass
     devices = jax.devices("cpu")
     if len(devices) < count:
         raise UserError(
-            f"{topology} needs {count} pretended devices, but JAX has begun with {len(devices)}: set"
+            f"{topology} needs {count} pretended devices, but JAX was initialised with {len(devices)}: set"
             f" XLA_FLAGS=--xla_force_host_platform_device_count={count}"
         )
     return Target(f"{topology}, estimated on pretended CPU devices", devices[:count], accelerator, estimate=True)
