@@ -1,13 +1,17 @@
-"""Learning: advantages, objectives, packing, the update and its state. Pure functions of arrays.
+"""Learning: advantages, losses, packing, updates, checkpoints and the learners built from them.
 
-Checkpoints are in `lcrag.learning.checkpoints`, apart because importing Orbax takes seconds.
+Public: `group_advantages`, `leave_one_out_advantages`, `generalized_advantages` (rewards to advantages);
+`policy_gradient_loss`, `PolicyGradient`, `Supervised` (objectives; their parts are in `losses`); `Critic` (PPO);
+`Trajectory`, `Layout`, `Batch`, `pack` (episodes to arrays); `adamw`, `make_update`, `make_score`, `initial_state`
+(one update). `lcrag.learning.learners` (`Learner`, `SupervisedLearner`) and `lcrag.learning.checkpoints` are imported
+separately, because importing Orbax takes seconds.
 """
 
 from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
-from lcrag.learning.critic import ActorCriticState, Critic, estimated, token_rewards, value_loss
+from lcrag.learning.critic import ActorCriticState, Critic, estimated, token_rewards
 from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
 from lcrag.learning.optimizers import Optimizer, adamw
-from lcrag.learning.packing import Batch, Layout, Trajectory, largest_batch, pack
+from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, largest_batch, pack
 from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
 
 __all__ = [
@@ -35,5 +39,4 @@ __all__ = [
     "state_shardings",
     "supervised_loss",
     "token_rewards",
-    "value_loss",
 ]

@@ -1,7 +1,7 @@
 """From rewards to advantages: group baselines and generalized advantage estimation.
 
-A group is an id per episode, nothing more: plain GRPO gives one id to the samples of one prompt, LcRL
-gives one id to all language versions of a question. Which of the two runs is decided by the ids alone.
+The episodes with one group id share a baseline: the samples of one prompt in plain GRPO, all language versions of a
+question in LcRL.
 """
 
 import jax
@@ -11,18 +11,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Integer
 
 
-def _segments(group_ids: Integer[ArrayLike, " n"]) -> tuple[Integer[Array, " n"], int]:
-    """Rename arbitrary ids to 0..n-1 (works traced: at most n groups exist)."""
+def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " n"], Integer[Array, " n"]]:
+    """Return reward minus group mean, the size of each episode's group, and its group renamed to 0..n-1."""
     count = len(group_ids)
     if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
         group_ids = jnp.asarray(np.unique(np.asarray(group_ids), return_inverse=True)[1])
-    _, segments = jnp.unique(group_ids, size=count, return_inverse=True)
-    return segments.reshape(-1), count
-
-
-def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " n"], Integer[Array, " n"]]:
-    """Return reward minus group mean, the size of each episode's group, and the segment of each episode."""
-    segments, count = _segments(group_ids)
+    segments = jnp.unique(group_ids, size=count, return_inverse=True)[1].reshape(-1)
 
     def total(values):
         return jax.ops.segment_sum(values, segments, count)[segments]
@@ -85,12 +79,12 @@ def generalized_advantages(
     """Estimate advantages over the policy's own tokens (GAE, Schulman et al. 2016, arXiv:1506.02438, eq. 16).
 
     With t+ the next token of the *policy* after t (retrieved text in between is no step of its own):
-    delta_t = r_t + discount * V_t+ - V_t and A_t = delta_t + discount * trace * A_t+. After the
-    last policy token V and A are 0: an episode ends, it is not cut off.
+    delta_t = r_t + discount * V_t+ - V_t and A_t = delta_t + discount * trace * A_t+. After the last policy token V
+    and A are 0: an episode ends, it is not cut off. Nothing is read outside the mask.
 
     Args:
-      rewards: Reward received on each token; what stands on tokens outside the mask is not read.
-      values: The critic's value before each token is chosen; not read outside the mask.
+      rewards: Reward received on each token.
+      values: The critic's value before each token is chosen.
       mask: True on the policy's own tokens.
       discount: gamma, per policy token.
       trace: lambda.

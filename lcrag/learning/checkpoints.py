@@ -1,10 +1,9 @@
-"""The whole train state on disk: written in the background, complete or not there at all (Orbax)."""
+"""Saves and restores the train state with Orbax: in the background, each checkpoint complete or absent."""
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
@@ -21,20 +20,18 @@ def abstract_state(state: PyTree) -> PyTree:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), state)
 
 
-def _by_name(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: hasattr(node, "shape"))
-    return {
-        "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
-            tuple(leaf.shape),
-            str(leaf.dtype),
-        )
-        for path, leaf in leaves
-    }
-
-
 def _difference(saved: PyTree, wanted: PyTree) -> str | None:
     """Name the first array that the two trees do not share."""
-    found, expected = _by_name(saved), _by_name(wanted)
+    found, expected = (
+        {
+            "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
+                tuple(leaf.shape),
+                str(leaf.dtype),
+            )
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: hasattr(node, "shape"))
+        }
+        for tree in (saved, wanted)
+    )
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
             there, here = (str(side[name][0]) if name in side else "absent" for side in (found, expected))
@@ -42,17 +39,12 @@ def _difference(saved: PyTree, wanted: PyTree) -> str | None:
     return None
 
 
-def _part(saved: PyTree, wanted: PyTree) -> PyTree:
-    """Of what is saved, the entries that are wanted where only some are."""
-    return {name: saved[name] for name in wanted if name in saved} if isinstance(wanted, dict) else saved
-
-
 @contextlib.contextmanager
 def _one_error() -> Iterator[None]:
-    """Keep the reads that outlive a failed restore from printing tracebacks of their own.
+    """Suppress the tracebacks of reads that outlive a failed restore.
 
-    Orbax reads all arrays at once and gives up at the first failure; the others then find its event loop
-    closed, in threads of TensorStore where only the interpreter's hook can be told. It stays after a failure.
+    Orbax reads all arrays at once and gives up at the first failure; the others then find its event loop closed, in
+    threads of TensorStore that only the interpreter's hook reaches. After a failure the hook stays.
     """
     hook = sys.unraisablehook
 
@@ -65,30 +57,26 @@ def _one_error() -> Iterator[None]:
     sys.unraisablehook = hook
 
 
-def _loss_then_step(metrics: Mapping[str, Any]) -> tuple[float, int]:
-    return metrics["loss"], metrics["step"]
-
-
-def _latest_and_best(keep: int) -> AnyPreservationPolicy:
-    best = BestN(get_metric_fn=_loss_then_step, reverse=True, n=1, keep_checkpoints_without_metrics=False)
-    return AnyPreservationPolicy([LatestN(keep), best])
-
-
 class Checkpoints:
-    """Checkpoints `<folder>/<step>/` of one run. Saving returns at once; a killed save leaves the one before it."""
+    """Checkpoints `<folder>/<step>/` of one run; a killed save leaves the one before it intact.
+
+    Args:
+      folder: Of the checkpoints, created if missing.
+      keep: How many of the latest are kept, in addition to the one with the lowest validation loss.
+      base: Fingerprint of the frozen parameters that the saved ones belong to, which are not saved themselves; None
+        if nothing is frozen.
+    """
 
     def __init__(self, folder: str | Path, keep: int = 3, base: str | None = None):
-        """Open (or make) the folder.
-
-        Args:
-          folder: Of the checkpoints.
-          keep: How many of the latest are kept.
-          base: Fingerprint of the frozen parameters that the saved ones belong to, which are in no checkpoint
-            themselves; None where nothing is frozen.
-        """
         self.folder, self._base = Path(folder).absolute(), base
+        best = BestN(
+            get_metric_fn=lambda metrics: (metrics["loss"], metrics["step"]),
+            reverse=True,
+            n=1,
+            keep_checkpoints_without_metrics=False,
+        )
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=_latest_and_best(keep),
+            preservation_policy=AnyPreservationPolicy([LatestN(keep), best]),
             best_fn=lambda metrics: metrics["loss"],  # without one Orbax forgets the metrics when it closes
             best_mode="min",
             enable_async_checkpointing=True,
@@ -99,10 +87,7 @@ class Checkpoints:
         self._losses: dict[int, float] = {step: metrics["loss"] for step, metrics in saved.items() if metrics}
 
     def save(self, step: int, state: PyTree, validation_loss: float | None = None) -> None:
-        """Copy the state off the devices, then write it in the background; waits for the save before this one.
-
-        The checkpoint with the lowest validation loss, the first of several, is kept beside the latest ones.
-        """
+        """Copy the state off the devices, then write it in the background; waits for the save before this one."""
         if validation_loss is not None:
             self._losses[step] = validation_loss
         self._orbax.save(
@@ -114,32 +99,24 @@ class Checkpoints:
         )
 
     def latest_step(self) -> int | None:
-        """Return the step of the latest complete checkpoint, None where there is none."""
+        """Return the step of the latest complete checkpoint, or None."""
         return self._orbax.latest_step()
 
     def best_step(self) -> int | None:
-        """Return the step with the lowest validation loss, None where none was saved with one."""
+        """Return the first step with the lowest validation loss, or None."""
         return min(self._losses, key=lambda step: (self._losses[step], step), default=None)
 
     def restore(self, abstract: PyTree, step: int | None = None) -> PyTree:
-        """Read a checkpoint onto the shardings of `abstract` (see `abstract_state`).
-
-        Args:
-          abstract: Shapes, dtypes and shardings of the state.
-          step: None: the latest.
+        """Read a checkpoint, by default the latest, onto the shardings of `abstract` (see `abstract_state`).
 
         Raises:
           UserError: No such checkpoint, one that cannot be read, or one of another architecture, optimizer or base.
         """
-        return self._read(
-            abstract, step, lambda step: self._orbax.restore(step, args=ocp.args.StandardRestore(abstract))
-        )
+        arguments = ocp.args.StandardRestore(abstract)
+        return self._read(abstract, step, lambda step: self._orbax.restore(step, args=arguments))
 
     def continue_from(self, state: PyTree) -> tuple[int, PyTree]:
-        """Return the latest step and what was saved then, in the place of `state`, whose memory is given away.
-
-        Without a checkpoint: 0 and `state` itself.
-        """
+        """Return the latest step and the state saved then, or 0 and `state`; frees the memory of a replaced `state`."""
         step = self.latest_step()
         if step is None:
             return 0, state
@@ -161,7 +138,7 @@ class Checkpoints:
         return self._read(wanted, step, read)
 
     def _read(self, abstract: PyTree, step: int | None, read: Callable[[int], PyTree]) -> PyTree:
-        """What `read` returns of a step whose arrays are those of `abstract`."""
+        """Return what `read` returns for a step, after checking that its arrays are those of `abstract`."""
         steps = sorted(self._orbax.all_steps())
         if not steps:
             raise UserError(f"there is no checkpoint in {self.folder}: give the folder of a run that has saved one.")
@@ -171,9 +148,9 @@ class Checkpoints:
         try:
             with _one_error():
                 saved = self._orbax.item_metadata(step)
-                difference = (
-                    None if saved is None else _difference(_part(saved, abstract), abstract) or self._other_base(step)
-                )
+                if isinstance(abstract, dict) and saved is not None:  # only some entries are wanted
+                    saved = {name: saved[name] for name in abstract if name in saved}
+                difference = None if saved is None else _difference(saved, abstract) or self._other_base(step)
                 state = None if difference else read(step)
         except (ValueError, OSError, KeyError, TypeError) as error:
             others = f"or resume from step {steps[-2]}" if len(steps) > 1 else "or begin the run anew"
@@ -184,7 +161,7 @@ class Checkpoints:
         if difference:
             raise UserError(
                 f"the checkpoint in {self.folder / str(step)} is of another model or optimizer ({difference}): "
-                "resume with the configuration it was trained with (config.gin beside it), or choose a new folder."
+                "resume with the configuration it was trained with (config.gin in that folder), or choose a new folder."
             )
         return state
 

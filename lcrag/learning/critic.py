@@ -1,7 +1,7 @@
-"""PPO's critic: the rewards of tokens, their advantages and returns, and the loss of the values.
+"""PPO's critic: settings, the rewards of tokens, and the advantages and returns of a rollout.
 
-All of it is over the policy's own tokens, as they lie in a `Batch`; what the environment wrote is no step of the
-decision process, and no value is asked or learned there.
+Everything is over the policy's own tokens, as they lie in a `Batch`: what the environment wrote is no step of the
+decision process, and no value is predicted or learned there.
 """
 
 import dataclasses
@@ -12,110 +12,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from lcrag.errors import UserError
 from lcrag.learning.advantages import generalized_advantages
-from lcrag.learning.objectives import Metrics, aggregate, kl_estimate, loss_normaliser
+from lcrag.learning.losses import kl_k1
+from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.optimizers import Optimizer
-from lcrag.learning.packing import Batch
-from lcrag.learning.update import TrainState
-
-
-class ActorCriticState(TrainState):
-    """A policy's train state, and its critic's beside it; whoever reads only the policy's finds it in its place.
-
-    Attributes:
-      critic: Train state of the value model.
-    """
-
-    critic: Any
-
-    @classmethod
-    def of(cls, policy: TrainState, critic: TrainState) -> "ActorCriticState":
-        """Put the two side by side."""
-        return cls(**vars(policy), critic=critic)
-
-    @property
-    def policy(self) -> TrainState:
-        """The policy's alone."""
-        return TrainState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TrainState)})
-
-
-def token_rewards(
-    rewards: Float[ArrayLike, "*batch"],
-    mask: Bool[ArrayLike, "*batch time"],
-    log_ratio: Float[ArrayLike, "*batch time"] | None = None,
-    kl_coefficient: float = 0.0,
-) -> Float[Array, "*batch time"]:
-    """Give an episode's reward to the last of its tokens, and every token its share of the KL penalty.
-
-    r_t = [t is last] R - kl_coefficient (log policy - log reference)_t, the k1 estimate (Ziegler et al. 2019,
-    arXiv:1909.08593, equation 2; per token as in Ouyang et al. 2022, arXiv:2203.02155, equation 2).
-
-    Args:
-      rewards: R of each episode.
-      mask: True on the policy's tokens.
-      log_ratio: log reference - log sampling policy of each; not read outside the mask.
-      kl_coefficient: Weight of the penalty.
-    """
-    mask = jnp.asarray(mask, bool)
-    last = mask & (jnp.cumsum(mask[..., ::-1], axis=-1)[..., ::-1] == 1)
-    given = jnp.where(last, jnp.asarray(rewards)[..., None], 0.0)
-    if log_ratio is None:
-        return given
-    return given - kl_coefficient * jnp.where(mask, kl_estimate(jnp.asarray(log_ratio), "k1"), 0.0)
-
-
-def value_loss(
-    values: Float[ArrayLike, "batch time"],
-    old_values: Float[ArrayLike, "batch time"],
-    returns: Float[ArrayLike, "batch time"],
-    mask: Bool[ArrayLike, "batch time"],
-    clip: float | None = None,
-    normaliser: Float[ArrayLike, ""] | None = None,
-) -> tuple[Float[Array, ""], Metrics]:
-    """Compute 1/2 mean over tokens of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2).
-
-    The clip is that of PPO's first implementation (Dhariwal et al. 2017, OpenAI Baselines) and of TRL: a value that
-    has moved further than c from where it was at the rollout gains nothing from moving on.
-
-    Args:
-      values: V, of the critic being trained; gradients flow through these only.
-      old_values: V_old, of the critic at the rollout.
-      returns: R.
-      mask: True on the policy's own tokens.
-      clip: c; None: no clip.
-      normaliser: Divisor in place of the number of tokens.
-
-    Returns:
-      The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the
-      clipped error is the larger one).
-    """
-    mask = jnp.asarray(mask, bool)
-    values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, old_values, returns))
-    errors = bounded = (values - returns) ** 2
-    if clip is not None:
-        bounded = (jnp.clip(values, old_values - clip, old_values + clip) - returns) ** 2
-    loss = 0.5 * aggregate(jnp.maximum(errors, bounded), mask, "token_mean", normaliser)
-    shares = {"value/mean": values, "value/clipped": (bounded > errors).astype(jnp.float32)}
-    return loss, {"loss/value": loss} | {name: aggregate(each, mask, "token_mean") for name, each in shares.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class ValueRegression:
-    """The critic's objective: `value_loss` with a clip."""
-
-    clip: float | None
-
-    def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Float[Array, ""]:
-        """Return the divisor for everything in the mask."""
-        return loss_normaliser(mask, "token_mean")
-
-    def __call__(self, values, batch, normaliser) -> tuple[Float[Array, ""], Metrics]:
-        """Apply the loss to one micro-batch of `lcrag.learning.packing.Batch`."""
-        return value_loss(values, batch.values, batch.returns, batch.mask, self.clip, normaliser)
+from lcrag.learning.sequence_packing import Batch
+from lcrag.learning.update import Hidden, TrainState, Unembed, Update, make_update
+from lcrag.policy import DecoderConfig, hidden_states
+from lcrag.policy.value_model import split_value, value_config, value_shardings, values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,8 +35,8 @@ class Critic:
       optimizer: The value model's own.
       discount: gamma of `generalized_advantages`, per policy token.
       trace: lambda.
-      value_clip: c of `value_loss`; None: no clip.
-      kl_in_reward: Weight of the KL to the policy that the run started from, taken from every token's reward.
+      value_clip: Largest change of a value since the rollout that the loss rewards; None: no clip.
+      kl_in_reward: Weight of the KL to the policy that the run started from, subtracted from every token's reward.
       whiten: Give the advantages of a rollout mean 0 and standard deviation 1.
     """
 
@@ -154,6 +63,64 @@ class Critic:
         return ValueRegression(self.value_clip)
 
 
+class ActorCriticState(TrainState):
+    """A policy's train state with its critic's; code that reads only the policy's finds it in its usual place.
+
+    Attributes:
+      critic: Train state of the value model.
+    """
+
+    critic: Any
+
+    @classmethod
+    def of(cls, policy: TrainState, critic: TrainState) -> "ActorCriticState":
+        """Combine the two."""
+        return cls(**vars(policy), critic=critic)
+
+    @property
+    def policy(self) -> TrainState:
+        """The policy's alone."""
+        return TrainState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TrainState)})
+
+
+def value_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
+    """Return the two functions of a value model that learning needs; `config` is the policy's."""
+    hidden = functools.partial(hidden_states, value_config(config), mesh=mesh)
+    return hidden, lambda params, states, targets, temperature: (values(params, states), None)
+
+
+def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
+    """Build the update of a critic, for training and `lcrag compile`; `config` is the policy's."""
+    shardings, _ = split_value(config, value_shardings(config, mesh))
+    functions = value_functions(config, mesh)
+    return make_update(*functions, critic.objective, critic.optimizer, mesh=mesh, param_shardings=shardings)
+
+
+def token_rewards(
+    rewards: Float[ArrayLike, "*batch"],
+    mask: Bool[ArrayLike, "*batch time"],
+    log_ratio: Float[ArrayLike, "*batch time"] | None = None,
+    kl_coefficient: float = 0.0,
+) -> Float[Array, "*batch time"]:
+    """Give an episode's reward to the last of its tokens, and every token its share of the KL penalty.
+
+    r_t = [t is last] R - kl_coefficient (log policy - log reference)_t, the k1 estimate (Ziegler et al. 2019,
+    arXiv:1909.08593, equation 2; per token as in Ouyang et al. 2022, arXiv:2203.02155, equation 2).
+
+    Args:
+      rewards: R of each episode.
+      mask: True on the policy's tokens.
+      log_ratio: log reference - log sampling policy of each; not read outside the mask.
+      kl_coefficient: Weight of the penalty.
+    """
+    mask = jnp.asarray(mask, bool)
+    last = mask & (jnp.cumsum(mask[..., ::-1], axis=-1)[..., ::-1] == 1)
+    given = jnp.where(last, jnp.asarray(rewards)[..., None], 0.0)
+    if log_ratio is None:
+        return given
+    return given - kl_coefficient * jnp.where(mask, kl_k1(jnp.asarray(log_ratio)), 0.0)
+
+
 def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], dict[str, float]]:
     """Fill in returns and per-token advantages, from rewards and the critic's values (host; one whole rollout).
 
@@ -167,13 +134,15 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
     Returns:
       The batches, and measurements of the rollout: "return/mean", "advantage/mean" and "advantage/std" (before
       whitening), "value/explained_variance" (1 - var(R - V) / var(R), of the values that the advantages were
-      estimated with), and "reward/kl_penalty" (what an episode's tokens get from it in sum, on average).
+      estimated with), and "reward/kl_penalty" (sum over an episode's tokens, mean over episodes).
     """
     settings = critic.discount, critic.trace, critic.kl_in_reward
     batches = [batch.replace(**jax.device_get(_estimates(batch, *settings))) for batch in batches]
     measured = _measurements(batches, critic)
     if critic.whiten:
-        mean, deviation = _moments(_of_tokens(batches, "advantages"))
+        advantages = _of_tokens(batches, "advantages")
+        variance = advantages.var(ddof=1) if len(advantages) > 1 else 0.0
+        mean, deviation = float(advantages.mean()), float(np.sqrt(variance + 1e-8))
         whitened = [(batch.advantages - mean) / deviation for batch in batches]
         batches = [
             batch.replace(advantages=np.where(batch.mask, each, 0).astype(np.float32))
@@ -182,8 +151,21 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
     return batches, measured
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: float) -> dict[str, Array]:
+    """Compute advantages and returns, [micro, episodes, policy]."""
+    log_ratio = None
+    if kl_coefficient:
+        log_ratio = batch.reference_log_probabilities - batch.sampling_log_probabilities
+    rewards = token_rewards(batch.rewards, batch.mask, log_ratio, kl_coefficient)
+    tokens = (rewards, batch.values, batch.mask)
+    rewards, values, mask = (jnp.reshape(each, (-1, batch.mask.shape[-1])) for each in tokens)
+    advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
+    return {"advantages": advantages.reshape(batch.mask.shape), "returns": returns.reshape(batch.mask.shape)}
+
+
 def _of_tokens(batches: Sequence[Batch], name: str) -> Float[np.ndarray, " tokens"]:
-    """What all the policy tokens of a rollout have in one field, in float64."""
+    """Return one field of all the policy tokens of a rollout, in float64."""
     parts = [np.asarray(getattr(batch, name))[np.asarray(batch.mask)] for batch in batches]
     return np.concatenate(parts).astype(np.float64)
 
@@ -202,21 +184,3 @@ def _measurements(batches: Sequence[Batch], critic: Critic) -> dict[str, float]:
         episodes = sum(np.count_nonzero(np.any(batch.mask, axis=-1)) for batch in batches)
         measured["reward/kl_penalty"] = -critic.kl_in_reward * np.sum(policy - reference) / episodes
     return {name: float(value) for name, value in measured.items()}
-
-
-def _moments(advantages: Float[np.ndarray, " tokens"]) -> tuple[float, float]:
-    """Mean, and root of the variance + 1e-8."""
-    variance = advantages.var(ddof=1) if len(advantages) > 1 else 0.0
-    return float(advantages.mean()), float(np.sqrt(variance + 1e-8))
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: float) -> dict[str, Array]:
-    """Advantages and returns, [micro, episodes, policy]."""
-    log_ratio = None
-    if kl_coefficient:
-        log_ratio = batch.reference_log_probabilities - batch.sampling_log_probabilities
-    rewards = token_rewards(batch.rewards, batch.mask, log_ratio, kl_coefficient)
-    rewards, values, mask = (each.reshape(-1, batch.mask.shape[-1]) for each in (rewards, batch.values, batch.mask))
-    advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
-    return {"advantages": advantages.reshape(batch.mask.shape), "returns": returns.reshape(batch.mask.shape)}

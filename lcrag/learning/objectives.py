@@ -1,14 +1,11 @@
-"""The losses: clipped policy gradient (GRPO, GSPO and their normalisers) and supervised cross-entropy.
+"""What an update minimises: the settings of an objective, and its value on a batch, combined from `losses`.
 
-Pure functions of [batch, time] arrays and a mask. Values outside the mask are never read, so padding
-may hold anything, even NaN. Every loss is a sum divided by one `normaliser`; handing in the
-normaliser of a larger batch makes the losses and gradients of its parts add up to exactly those of the whole.
-
-In the metrics, names under "loss/" are parts of the loss and add up like it, those in `MAXIMA` are
-maxima, and all others are means over the tokens of the mask.
+In the metrics, names under "loss/" are parts of the loss and add up like it, those in `MAXIMA` are maxima, and all
+others are means over the tokens of the mask.
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
@@ -16,217 +13,57 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from lcrag.errors import UserError
+from lcrag.learning.losses import (
+    AGGREGATIONS,
+    Mask,
+    Metrics,
+    Scalar,
+    Values,
+    clipped_surrogate,
+    clipped_value_error,
+    kl_k1,
+    kl_k2,
+    kl_k3,
+    loss_normaliser,
+    sequence_ratio,
+    token_mean,
+    token_ratio,
+    truncated_importance_weights,
+)
+from lcrag.learning.sequence_packing import Batch
 
-Metrics = dict[str, Float[Array, ""]]
-AGGREGATIONS = ("sequence_mean", "token_mean", "constant")
-RATIOS = ("token", "sequence")
-KL_ESTIMATORS = ("k1", "k2", "k3")
+RATIOS = {"token": token_ratio, "sequence": sequence_ratio}
+KL_ESTIMATORS = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 MAXIMA = ("sampling_training_gap",)
 TAIL = 2.0  # "ratio/tail" counts ratios beyond this factor
 
 
-def _require(name: str, value: str, choices: tuple[str, ...]) -> None:
+def _require(name: str, value: str, choices: Collection[str]) -> None:
     if value not in choices:
         raise UserError(f"{name} {value!r} of the loss does not exist: choose one of {', '.join(choices)}.")
 
 
-def loss_normaliser(mask: Bool[ArrayLike, "... time"], aggregation: str, length: int | None = None) -> Float[Array, ""]:
-    """Return what an aggregation divides its sum by; never 0.
-
-    "sequence_mean": sequences with at least one token in the mask; "token_mean": tokens in the mask;
-    "constant": those sequences x `length`, or where no length is given every row x time.
-    """
-    sequences = jnp.sum(jnp.any(mask, axis=-1))
-    if aggregation == "constant":
-        total = mask.size if length is None else sequences * length
-    else:
-        total = sequences if aggregation == "sequence_mean" else jnp.sum(mask)
-    return jnp.maximum(total, 1).astype(jnp.float32)
-
-
-def aggregate(
-    values: Float[ArrayLike, "batch time"],
-    mask: Bool[ArrayLike, "batch time"],
-    aggregation: str,
-    normaliser: Float[ArrayLike, ""] | None = None,
-) -> Float[Array, ""]:
-    """Reduce per-token values to one number; which papers use which is told in `policy_gradient_loss`.
-
-    "sequence_mean" is sum_i (sum_t values_it / tokens_i) / normaliser; "token_mean" and "constant" are
-    sum_it values_it / normaliser. Without a normaliser it is `loss_normaliser` of this mask.
-    """
-    if normaliser is None:
-        normaliser = loss_normaliser(mask, aggregation)
-    values = jnp.where(mask, values, 0.0)
-    if aggregation == "sequence_mean":
-        values = values / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
-    return jnp.sum(values) / normaliser
-
-
-def _token_mean(values, mask) -> Float[Array, ""]:
-    return aggregate(values.astype(jnp.float32), mask, "token_mean")
-
-
-def kl_estimate(log_ratio: Float[ArrayLike, "..."], estimator: str) -> Float[Array, "..."]:
-    """Estimate KL(policy || reference) per token from log_ratio = log reference - log policy.
-
-    Schulman 2020, "Approximating KL divergence": k1 = -log_ratio, k2 = log_ratio^2 / 2,
-    k3 = exp(log_ratio) - 1 - log_ratio (the one in GRPO, arXiv:2402.03300, equation 4).
-    """
-    _require("kl_estimator", estimator, KL_ESTIMATORS)
-    if estimator == "k1":
-        return -log_ratio
-    return log_ratio**2 / 2 if estimator == "k2" else jnp.expm1(log_ratio) - log_ratio
-
-
-def _importance_ratio(log_ratio, mask, ratio: str) -> Float[Array, "batch time"]:
-    if ratio == "sequence":
-        tokens = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
-        log_ratio = jnp.broadcast_to(jnp.sum(log_ratio, axis=-1, keepdims=True) / tokens, mask.shape)
-    # Beyond e^20 the clip has long decided; an infinite ratio would turn its zero gradient into NaN.
-    return jnp.exp(jnp.clip(log_ratio, -20.0, 20.0))
-
-
-def _corrected(gains, log_ratio, mask, cap: float) -> tuple[Float[Array, "batch time"], Metrics]:
-    """Weigh each token's gain with old policy / sampling policy, at most `cap`."""
-    weights = _importance_ratio(log_ratio, mask, "token")
-    truncated = jnp.minimum(weights, cap)
-    metrics = {"importance/mean": truncated, "importance/truncated": weights > cap}
-    return gains * truncated, {name: _token_mean(values, mask) for name, values in metrics.items()}
-
-
-def policy_gradient_loss(
-    log_probabilities: Float[ArrayLike, "batch time"],
-    sampling_log_probabilities: Float[ArrayLike, "batch time"],
-    advantages: Float[ArrayLike, "batch time"] | Float[ArrayLike, " batch"],
-    mask: Bool[ArrayLike, "batch time"],
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    aggregation: str = "sequence_mean",
-    ratio: str = "token",
-    reference_log_probabilities: Float[ArrayLike, "batch time"] | None = None,
-    kl_coefficient: float = 0.0,
-    kl_estimator: str = "k3",
-    normaliser: Float[ArrayLike, ""] | None = None,
-    importance_cap: float | None = None,
-    old_log_probabilities: Float[ArrayLike, "batch time"] | None = None,
-) -> tuple[Float[Array, ""], Metrics]:
-    """Compute -min(w A, clip(w, 1 - clip_low, 1 + clip_high) A) + kl_coefficient KL, aggregated over the mask.
-
-    The ratio w is, with ratio="token", policy / sampling policy of each token (PPO, arXiv:1707.06347, eq. 7;
-    GRPO, arXiv:2402.03300, eq. 3), with ratio="sequence" the geometric mean of those over the sequence
-    (GSPO, arXiv:2507.18071, eq. 7). Different clip_low and clip_high are DAPO's (arXiv:2503.14476, eq. 10).
-
-    Where the sampler computes other probabilities than training does (lower precision, another kernel), the ratio to
-    the sampling policy moves by that difference, too. With an importance_cap C the two are taken apart: w is policy /
-    old policy, both as training computes them, and every token's min(...) is multiplied with
-    min(old policy / sampling policy, C), a constant (truncated importance sampling, Ionides 2008; per token as in
-    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training", and in TRL).
-
-    Aggregation, exactly (o_i: the policy's tokens of sequence i, N: sequences with any):
-      "sequence_mean": 1/N sum_i 1/|o_i| sum_t (GRPO, GSPO and LcRL);
-      "token_mean": 1/(sum_i |o_i|) sum_i sum_t (DAPO);
-      "constant": 1/(batch x time) sum_i sum_t (Dr. GRPO, arXiv:2503.20783; the shape is the constant).
-
-    Args:
-      log_probabilities: Of the policy being trained; gradients flow through these only.
-      sampling_log_probabilities: Of the policy that sampled, recorded then.
-      advantages: Per token, or per sequence.
-      mask: True on the policy's own tokens.
-      clip_low: The ratio is clipped below 1 - clip_low.
-      clip_high: The ratio is clipped above 1 + clip_high.
-      aggregation: "sequence_mean", "token_mean" or "constant".
-      ratio: "token" or "sequence".
-      reference_log_probabilities: Of the reference policy, for the KL term.
-      kl_coefficient: Weight of the KL to the reference.
-      kl_estimator: "k1", "k2" or "k3", see `kl_estimate`.
-      normaliser: Divisor in place of N, of the number of tokens or of batch x time.
-      importance_cap: C; None: no correction, and w is policy / sampling policy.
-      old_log_probabilities: With a cap: of the policy before the first update on these samples. None: this is it.
-
-    Returns:
-      The loss and its metrics: "loss/policy" and "loss/kl" (the two parts, weighted), "ratio/mean",
-      "ratio/clipped_low" and "ratio/clipped_high" (shares of tokens whose gradient the clip removes),
-      "ratio/tail" (share of tokens whose ratio is beyond `TAIL` or below 1 / `TAIL`), "approximate_kl" (k3 of
-      sampling policy || policy), "sampling_training_gap" (largest |log-probability - sampling log-probability|);
-      with a reference, "reference_kl"; with a cap, "importance/mean" (of the truncated weights) and
-      "importance/truncated" (share of tokens whose weight the cap lowers).
-
-    Raises:
-      UserError: Unknown aggregation, ratio or estimator, or a KL coefficient without a reference.
-    """
-    _require("aggregation", aggregation, AGGREGATIONS)
-    _require("ratio", ratio, RATIOS)
-    _require("kl_estimator", kl_estimator, KL_ESTIMATORS)
-    if kl_coefficient and reference_log_probabilities is None:
-        raise UserError(
-            f"kl_coefficient is {kl_coefficient} but there are no reference log-probabilities: "
-            "score the batch with the reference policy, or set kl_coefficient to 0."
-        )
-    mask = jnp.asarray(mask, bool)
-    advantages = jnp.asarray(advantages, jnp.float32)
-    advantages = jnp.where(mask, advantages[:, None] if advantages.ndim == 1 else advantages, 0.0)
-    log_probabilities = jnp.where(mask, log_probabilities, 0.0)
-    sampling = jax.lax.stop_gradient(jnp.where(mask, sampling_log_probabilities, 0.0))
-    log_ratio, old = log_probabilities - sampling, sampling
-    if importance_cap is not None:
-        old = log_probabilities if old_log_probabilities is None else jnp.where(mask, old_log_probabilities, 0.0)
-        old = jax.lax.stop_gradient(old)
-    weights = _importance_ratio(log_probabilities - old, mask, ratio)
-    clipped = jnp.clip(weights, 1 - clip_low, 1 + clip_high)
-    gains = jnp.minimum(weights * advantages, clipped * advantages)
-    corrections: Metrics = {}
-    if importance_cap is not None:
-        gains, corrections = _corrected(gains, old - sampling, mask, importance_cap)
-    loss = aggregate(-gains, mask, aggregation, normaliser)
-    metrics = corrections | {
-        "loss/policy": loss,
-        "loss/kl": jnp.zeros(()),
-        "ratio/mean": _token_mean(weights, mask),
-        "ratio/clipped_low": _token_mean((weights < 1 - clip_low) & (advantages < 0), mask),
-        "ratio/clipped_high": _token_mean((weights > 1 + clip_high) & (advantages > 0), mask),
-        "ratio/tail": _token_mean((weights > TAIL) | (weights < 1 / TAIL), mask),
-        "approximate_kl": _token_mean(kl_estimate(log_ratio, "k3"), mask),
-        "sampling_training_gap": jnp.max(jnp.abs(log_ratio), initial=0.0),
-    }
-    if reference_log_probabilities is not None:
-        reference = jax.lax.stop_gradient(jnp.where(mask, reference_log_probabilities, 0.0))
-        divergence = kl_estimate(reference - log_probabilities, kl_estimator)
-        metrics["loss/kl"] = kl_coefficient * aggregate(divergence, mask, aggregation, normaliser)
-        metrics["reference_kl"] = _token_mean(divergence, mask)
-    return loss + metrics["loss/kl"], metrics
-
-
-def supervised_loss(
-    log_probabilities: Float[ArrayLike, "batch time"],
-    mask: Bool[ArrayLike, "batch time"],
-    aggregation: str = "token_mean",
-    normaliser: Float[ArrayLike, ""] | None = None,
-) -> tuple[Float[Array, ""], Metrics]:
-    """Compute the cross-entropy of the target tokens, -log p aggregated over the mask, in nats.
-
-    Args:
-      log_probabilities: Of the targets.
-      mask: True on targets; prompts and retrieved text are not learned.
-      aggregation: "token_mean" divides by the targets in the batch (the usual SFT loss), "sequence_mean"
-        weighs sequences equally, "constant" divides by batch x time.
-      normaliser: Divisor in its place.
-
-    Returns:
-      The loss and {"loss/supervised": the same}.
-    """
-    _require("aggregation", aggregation, AGGREGATIONS)
-    loss = aggregate(-log_probabilities, jnp.asarray(mask, bool), aggregation, normaliser)
-    return loss, {"loss/supervised": loss}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyGradient:
-    """Settings of `policy_gradient_loss`; the defaults are LcRL's without its KL term.
+    """The clipped policy gradient with a KL penalty; the defaults are LcRL's without the penalty.
+
+    The sampler may compute other probabilities than training (lower precision, another kernel), and the ratio to the
+    sampling policy then moves by that difference, too. `importance_cap` separates the two: the ratio is policy / old
+    policy, both as training computes them, and each token's surrogate is multiplied by the truncated old policy /
+    sampling policy.
 
     Attributes:
-      constant_length: With aggregation="constant", the tokens that N sequences are divided by: N x this.
-      importance_cap: C of the correction between sampler and trainer; None: no correction.
+      clip_low: The ratio is clipped below 1 - clip_low.
+      clip_high: The ratio is clipped above 1 + clip_high.
+      aggregation: "sequence_mean" (GRPO, GSPO, LcRL), "token_mean" (DAPO) or "constant" (Dr. GRPO).
+      ratio: "token" (PPO, GRPO) or "sequence" (GSPO).
+      kl_coefficient: Weight of the KL to the reference.
+      kl_estimator: "k1", "k2" or "k3".
+      constant_length: With "constant", the loss is divided by sequences x this number of tokens.
+      importance_cap: Largest importance weight; None: no correction, the ratio is policy / sampling policy.
+
+    Raises:
+      UserError: An unknown name, or a number out of range.
     """
 
     clip_low: float = 0.2
@@ -254,43 +91,216 @@ class PolicyGradient:
         if self.importance_cap is not None and self.importance_cap <= 0:
             raise UserError(f"PolicyGradient.importance_cap is {self.importance_cap}: make it positive (2), or None.")
 
-    def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Float[Array, ""]:
+    def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Scalar:
         """Return the divisor for everything in the mask."""
         return loss_normaliser(mask, self.aggregation, self.constant_length)
 
-    def __call__(self, log_probabilities, batch, normaliser) -> tuple[Float[Array, ""], Metrics]:
-        """Apply the loss to one micro-batch of `lcrag.learning.packing.Batch`."""
-        return policy_gradient_loss(
+    def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+        """Apply `loss` to one micro-batch."""
+        return self.loss(
             log_probabilities,
             batch.sampling_log_probabilities,
             batch.advantages,
             batch.mask,
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            aggregation=self.aggregation,
-            ratio=self.ratio,
-            reference_log_probabilities=batch.reference_log_probabilities,
-            kl_coefficient=self.kl_coefficient,
-            kl_estimator=self.kl_estimator,
-            normaliser=normaliser,
-            importance_cap=self.importance_cap,
-            old_log_probabilities=batch.old_log_probabilities,
+            batch.reference_log_probabilities,
+            batch.old_log_probabilities,
+            normaliser,
         )
+
+    def loss(
+        self,
+        log_probabilities: Values,
+        sampling_log_probabilities: Values,
+        advantages: Values | Float[ArrayLike, " batch"],
+        mask: Mask,
+        reference_log_probabilities: Values | None = None,
+        old_log_probabilities: Values | None = None,
+        normaliser: Float[ArrayLike, ""] | None = None,
+    ) -> tuple[Scalar, Metrics]:
+        """Compute aggregate(-surrogate x importance weight) + kl_coefficient x aggregate(KL to the reference).
+
+        Args:
+          log_probabilities: Of the policy being trained; gradients flow through these only.
+          sampling_log_probabilities: Of the policy that sampled, recorded then.
+          advantages: Per token, or per sequence.
+          mask: True on the policy's own tokens.
+          reference_log_probabilities: Of the reference policy; without them there is no KL.
+          old_log_probabilities: With an importance cap: of the policy before the first update on these samples. None:
+            this is it.
+          normaliser: Replaces the aggregation's own, see `lcrag.learning.losses`.
+
+        Returns:
+          The loss and its metrics: "loss/policy" and "loss/kl" (the two parts, weighted), "ratio/mean",
+          "ratio/clipped_low" and "ratio/clipped_high" (shares of tokens whose gradient the clip removes),
+          "ratio/tail" (share of tokens whose ratio is beyond `TAIL` or below 1 / `TAIL`), "approximate_kl" (k3 of
+          sampling policy || policy), "sampling_training_gap" (largest |log-probability - sampling log-probability|);
+          with a reference, "reference_kl"; with a cap, "importance/mean" (of the truncated weights) and
+          "importance/truncated" (share of tokens whose weight the cap lowers).
+        """
+        aggregate = AGGREGATIONS[self.aggregation]
+        mask = jnp.asarray(mask, bool)
+        advantages = jnp.asarray(advantages, jnp.float32)
+        advantages = jnp.where(mask, advantages[:, None] if advantages.ndim == 1 else advantages, 0.0)
+        log_policy = jnp.where(mask, log_probabilities, 0.0)
+        log_old = log_sampling = _constant(sampling_log_probabilities, mask)
+        if self.importance_cap is not None:
+            given = old_log_probabilities
+            log_old = jax.lax.stop_gradient(log_policy) if given is None else _constant(given, mask)
+
+        ratio = RATIOS[self.ratio](log_policy, log_old, mask)
+        gains = clipped_surrogate(ratio, advantages, self.clip_low, self.clip_high)
+        means = self._ratio_metrics(ratio, advantages) | {"approximate_kl": kl_k3(log_policy - log_sampling)}
+        if self.importance_cap is not None:
+            weights, truncated = truncated_importance_weights(log_old, log_sampling, mask, self.importance_cap)
+            gains = gains * weights
+            means |= {"importance/mean": weights, "importance/truncated": truncated}
+        loss = aggregate(-gains, mask, normaliser)
+        penalty = jnp.zeros(())
+        if reference_log_probabilities is not None:
+            log_reference = _constant(reference_log_probabilities, mask)
+            divergence = KL_ESTIMATORS[self.kl_estimator](log_reference - log_policy)
+            penalty = self.kl_coefficient * aggregate(divergence, mask, normaliser)
+            means |= {"reference_kl": divergence}
+        gap = jnp.max(jnp.abs(log_policy - log_sampling), initial=0.0)
+        metrics = {"loss/policy": loss, "loss/kl": penalty, "sampling_training_gap": gap}
+        return loss + penalty, metrics | _token_means(means, mask)
+
+    def _ratio_metrics(self, ratio: Array, advantages: Array) -> dict[str, Array]:
+        """Return the per-token values whose means show how far the policy has moved."""
+        return {
+            "ratio/mean": ratio,
+            "ratio/clipped_low": (ratio < 1 - self.clip_low) & (advantages < 0),
+            "ratio/clipped_high": (ratio > 1 + self.clip_high) & (advantages > 0),
+            "ratio/tail": (ratio > TAIL) | (ratio < 1 / TAIL),
+        }
+
+
+def _constant(values: Values, mask: Mask) -> Float[Array, "batch time"]:
+    """Return values that no gradient flows through, 0 outside the mask."""
+    return jax.lax.stop_gradient(jnp.where(mask, values, 0.0))
+
+
+def _token_means(values: dict[str, Array], mask: Mask) -> Metrics:
+    return {name: token_mean(each.astype(jnp.float32), mask) for name, each in values.items()}
+
+
+def policy_gradient_loss(
+    log_probabilities: Values,
+    sampling_log_probabilities: Values,
+    advantages: Values | Float[ArrayLike, " batch"],
+    mask: Mask,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    aggregation: str = "sequence_mean",
+    ratio: str = "token",
+    reference_log_probabilities: Values | None = None,
+    kl_coefficient: float = 0.0,
+    kl_estimator: str = "k3",
+) -> tuple[Scalar, Metrics]:
+    """Compute `PolicyGradient.loss` with the given settings; "constant" divides by batch x time.
+
+    Raises:
+      UserError: See `PolicyGradient`; or a KL coefficient without a reference.
+    """
+    if kl_coefficient and reference_log_probabilities is None:
+        raise UserError(
+            f"kl_coefficient is {kl_coefficient} but there are no reference log-probabilities: "
+            "score the batch with the reference policy, or set kl_coefficient to 0."
+        )
+    objective = PolicyGradient(
+        clip_low=clip_low,
+        clip_high=clip_high,
+        aggregation=aggregation,
+        ratio=ratio,
+        kl_coefficient=kl_coefficient,
+        kl_estimator=kl_estimator,
+        constant_length=mask.shape[-1] if aggregation == "constant" else None,
+    )
+    return objective.loss(log_probabilities, sampling_log_probabilities, advantages, mask, reference_log_probabilities)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
-    """Settings of `supervised_loss`."""
+    """Cross-entropy of the target tokens, in nats.
+
+    Attributes:
+      aggregation: "token_mean" divides by the targets in the batch (the usual SFT loss), "sequence_mean" weighs
+        sequences equally.
+    """
 
     aggregation: str = "token_mean"
 
     def __post_init__(self):
         _require("aggregation", self.aggregation, ("token_mean", "sequence_mean"))
 
-    def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Float[Array, ""]:
+    def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Scalar:
         """Return the divisor for everything in the mask."""
         return loss_normaliser(mask, self.aggregation)
 
-    def __call__(self, log_probabilities, batch, normaliser) -> tuple[Float[Array, ""], Metrics]:
-        """Apply the loss to one micro-batch of `lcrag.learning.packing.Batch`."""
+    def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+        """Compute -log p of a micro-batch's targets; prompts and retrieved text are not in its mask."""
         return supervised_loss(log_probabilities, batch.mask, self.aggregation, normaliser)
+
+
+def supervised_loss(
+    log_probabilities: Values,
+    mask: Mask,
+    aggregation: str = "token_mean",
+    normaliser: Float[ArrayLike, ""] | None = None,
+) -> tuple[Scalar, Metrics]:
+    """Compute the cross-entropy of target tokens, -log p aggregated over the mask, in nats.
+
+    Returns:
+      The loss and {"loss/supervised": the same}.
+    """
+    loss = AGGREGATIONS[aggregation](-log_probabilities, jnp.asarray(mask, bool), normaliser)
+    return loss, {"loss/supervised": loss}
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueRegression:
+    """Squared error of a critic's values, 1/2 mean over tokens of max((V - R)^2, clipped error).
+
+    Attributes:
+      clip: c of `lcrag.learning.losses.clipped_value_error`; None: no clip.
+    """
+
+    clip: float | None
+
+    def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Scalar:
+        """Return the divisor for everything in the mask."""
+        return loss_normaliser(mask, "token_mean")
+
+    def __call__(self, values: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+        """Apply `loss` to one micro-batch."""
+        return self.loss(values, batch.values, batch.returns, batch.mask, normaliser)
+
+    def loss(
+        self,
+        values: Values,
+        old_values: Values,
+        returns: Values,
+        mask: Mask,
+        normaliser: Float[ArrayLike, ""] | None = None,
+    ) -> tuple[Scalar, Metrics]:
+        """Compute the loss of the values V of the critic being trained.
+
+        Args:
+          values: V; gradients flow through these only.
+          old_values: V_old, of the critic at the rollout.
+          returns: R.
+          mask: True on the policy's own tokens.
+          normaliser: Replaces the number of tokens.
+
+        Returns:
+          The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the
+          clipped error is the larger one).
+        """
+        mask = jnp.asarray(mask, bool)
+        values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, old_values, returns))
+        errors = bounded = (values - returns) ** 2
+        if self.clip is not None:
+            bounded = clipped_value_error(values, old_values, returns, self.clip)
+        loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
+        means = {"value/mean": values, "value/clipped": bounded > errors}
+        return loss, {"loss/value": loss} | _token_means(means, mask)

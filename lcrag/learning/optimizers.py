@@ -11,47 +11,12 @@ from lcrag.errors import UserError
 UNDECAYED = ("norm", "bias", "scale")
 
 
-def decayed(params: PyTree) -> PyTree:
-    """Mark the parameters that weight decay applies to: all but norms and biases, told by their names.
-
-    Names, not ranks: layers are stacked, so the scale of a norm is a matrix too.
-    """
-
-    def decays(path, _):
-        names = [str(getattr(key, "key", getattr(key, "name", ""))).lower() for key in path]
-        return not any(word in name for word in UNDECAYED for name in names)
-
-    return jax.tree_util.tree_map_with_path(decays, params)
-
-
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
     """A gradient transformation, and the learning rate it uses at its n-th application."""
 
     transformation: optax.GradientTransformation
     learning_rate: optax.Schedule
-
-
-def learning_rate_schedule(peak: float, steps: int, warmup_share: float, decay: str) -> optax.Schedule:
-    """Rise linearly over the first share of the steps (the first step already moves), then stay or fall to 0.
-
-    Args:
-      peak: The learning rate after warm-up.
-      steps: Updates of the whole run.
-      warmup_share: Share of the steps that warm up.
-      decay: "constant", or "cosine" (to 0 at the last step).
-    """
-    warmup_steps = round(steps * warmup_share)
-    if decay == "constant":
-        after = optax.constant_schedule(peak)
-    elif decay == "cosine":
-        after = optax.cosine_decay_schedule(peak, max(steps - warmup_steps, 1))
-    else:
-        raise UserError(f'adamw.decay {decay!r} does not exist: choose "constant" or "cosine".')
-    if not warmup_steps:
-        return after
-    rise = optax.linear_schedule(peak / warmup_steps, peak, warmup_steps - 1 or 1)
-    return optax.join_schedules([rise, after], [warmup_steps])
 
 
 def adamw(
@@ -66,14 +31,14 @@ def adamw(
     beta2: float = 0.999,
     epsilon: float = 1e-8,
 ) -> Optimizer:
-    """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) behind a clip of the global gradient norm.
+    """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) after a clip of the global gradient norm.
 
     Args:
       learning_rate: After warm-up.
       steps: Updates of the whole run.
-      warmup_share: Share of the steps that warm up linearly (LcRL: 0.285).
-      decay: "constant" or "cosine", after warm-up.
-      weight_decay: Per unit of learning rate; none on norms and biases.
+      warmup_share: Share of the steps in which the rate rises linearly (LcRL: 0.285); the first step already moves.
+      decay: After warm-up: "constant", or "cosine" (to 0 at the last step).
+      weight_decay: Per unit of learning rate; not applied to norms and biases.
       gradient_clip: Largest global norm of a gradient.
       beta1: Decay of the mean.
       beta2: Decay of the mean square.
@@ -84,6 +49,32 @@ def adamw(
     """
     if not 0 <= warmup_share <= 1 or steps < 1:
         raise UserError(f"adamw needs 0 <= warmup_share <= 1 and steps >= 1: got {warmup_share} and {steps}.")
-    schedule = learning_rate_schedule(learning_rate, steps, warmup_share, decay)
-    steps_of_adam = optax.adamw(schedule, beta1, beta2, epsilon, weight_decay=weight_decay, mask=decayed)
+    schedule = _schedule(learning_rate, steps, round(steps * warmup_share), decay)
+    steps_of_adam = optax.adamw(schedule, beta1, beta2, epsilon, weight_decay=weight_decay, mask=_decayed)
     return Optimizer(optax.chain(optax.clip_by_global_norm(gradient_clip), steps_of_adam), schedule)
+
+
+def _schedule(peak: float, steps: int, warmup_steps: int, decay: str) -> optax.Schedule:
+    if decay == "constant":
+        after = optax.constant_schedule(peak)
+    elif decay == "cosine":
+        after = optax.cosine_decay_schedule(peak, max(steps - warmup_steps, 1))
+    else:
+        raise UserError(f'adamw.decay {decay!r} does not exist: choose "constant" or "cosine".')
+    if not warmup_steps:
+        return after
+    rise = optax.linear_schedule(peak / warmup_steps, peak, warmup_steps - 1 or 1)
+    return optax.join_schedules([rise, after], [warmup_steps])
+
+
+def _decayed(params: PyTree) -> PyTree:
+    """Mark the parameters that weight decay applies to: all except norms and biases.
+
+    Names decide, not ranks: layers are stacked, which makes the scale of a norm a matrix, too.
+    """
+
+    def decays(path, _):
+        names = [str(getattr(key, "key", getattr(key, "name", ""))).lower() for key in path]
+        return not any(word in name for word in UNDECAYED for name in names)
+
+    return jax.tree_util.tree_map_with_path(decays, params)

@@ -1,11 +1,11 @@
-"""One step of learning: accumulate gradients over micro-batches, apply them, or skip what is not finite.
+"""One update: accumulate gradients over micro-batches, then apply them, or skip what is not finite.
 
-The architecture comes in as two functions, so that nothing here knows a layer:
+The architecture is given by two functions; nothing here knows a layer:
   hidden(params, tokens, positions, segments) -> Float[rows, time, width]
   unembed(params, hidden[..., width], targets[...], temperature) -> (log-probabilities, entropies)
-A critic is learned alike: its second function gives (values, None) before the targets, and its objective fits them.
-Parameters that are read but not learned (the base of adapters) are given apart, as `frozen`: a nested dictionary that
-those functions get joined with the learned ones, and that has neither gradient nor optimizer state.
+A critic's second function returns (values, None) before the targets, and its objective fits them.
+Parameters that are read but not learned (the base of adapters) are a separate argument, `frozen`: a nested dictionary
+without gradient or optimizer state that is joined with the learned parameters before the two functions see them.
 """
 
 import dataclasses
@@ -20,19 +20,21 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int32, PyTree
 
 from lcrag.errors import UserError
-from lcrag.learning.objectives import MAXIMA, Metrics, aggregate
+from lcrag.learning.losses import Metrics, token_mean
+from lcrag.learning.objectives import MAXIMA
 from lcrag.learning.optimizers import Optimizer
-from lcrag.learning.packing import Batch
+from lcrag.learning.sequence_packing import Batch
 from lcrag.policy import join
 
 BATCH_AXES = ("data", "fsdp")
+IN_ROWS = ("tokens", "positions", "segments", "sources", "targets")  # fields of a batch that devices share
 Hidden = Callable[[PyTree, Array, Array, Array], Array]
 Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array | None]]
 
 
 @runtime_checkable
 class Objective(Protocol):
-    """A loss over micro-batches; `lcrag.learning.PolicyGradient` is one."""
+    """A loss over micro-batches, for example `lcrag.learning.PolicyGradient`."""
 
     def normaliser(self, mask: Array) -> Array: ...
 
@@ -40,15 +42,14 @@ class Objective(Protocol):
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """Everything that a step of learning reads and writes, and that a checkpoint holds (or, in the same
-    structure, its shardings or abstract shapes).
+    """Everything that an update reads and writes and a checkpoint holds; or, in this structure, shardings or shapes.
 
     Attributes:
-      step: int32. Updates asked for, skipped ones included.
+      step: int32. Updates requested, skipped ones included.
       params: float32 masters of what is learned.
       optimizer_state: Of Optax.
       non_finite_in_a_row: int32. Skipped updates since the last one that was applied.
-      skipped: int32. Skipped updates in all.
+      skipped: int32. Skipped updates in total.
     """
 
     step: Any
@@ -79,11 +80,11 @@ def state_shardings(optimizer: Optimizer, params: PyTree, param_shardings: PyTre
     return TrainState(everywhere, param_shardings, moments, everywhere, everywhere)
 
 
-def batch_shardings(batch: Batch, mesh: Mesh) -> Batch:
-    """Return the sharding of a batch: rows over the axes "data" and "fsdp", the small index arrays everywhere."""
+def batch_shardings(batch: Batch, mesh: Mesh) -> dict[str, NamedSharding | None]:
+    """Return the sharding of each field: rows over the axes "data" and "fsdp", the small index arrays replicated."""
     rows, everywhere = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES)), _replicated(mesh)
-    in_rows = {name: rows for name in ("tokens", "positions", "segments", "sources", "targets")}
-    return jax.tree.map(lambda _: everywhere, batch).replace(**in_rows)
+    placements = {name: rows if name in IN_ROWS else everywhere for name in vars(batch)}
+    return {name: None if value is None else placements[name] for name, value in vars(batch).items()}
 
 
 def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
@@ -100,7 +101,7 @@ def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
             f"{batch.tokens.shape[1]} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
             f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
         )
-    return jax.device_put(batch, batch_shardings(batch, mesh))
+    return Batch(**jax.device_put(vars(batch), batch_shardings(batch, mesh)))
 
 
 def initial_state(
@@ -108,7 +109,7 @@ def initial_state(
 ) -> TrainState:
     """Begin training from `params`, which the state owns from now on: the first update gives their memory away.
 
-    Every leaf is placed as the update leaves it (without a mesh: on the first device), so that it compiles once.
+    Every leaf is placed as the update leaves it (without a mesh: on the first device), to compile the update once.
     """
     if mesh is None:
         placements = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -130,10 +131,10 @@ def _whole(params: PyTree, frozen: PyTree) -> PyTree:
 
 
 def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array | None]:
-    """Return what `unembed` finds for one micro-batch's policy tokens, [episodes, policy].
+    """Return the results of `unembed` for one micro-batch's policy tokens, [episodes, policy].
 
     Only the places that predict a policy token are unembedded, gathered row by row (each device its own rows);
-    what then crosses between devices are scalars.
+    after that only scalars cross between devices.
     """
     states = hidden(params, batch.tokens, batch.positions, batch.segments)
     states = jnp.take_along_axis(states, batch.sources[..., None], axis=1)
@@ -151,10 +152,9 @@ def _micro_batch(batch: Batch, number) -> Batch:
 
 
 def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
-    """Build `score(params, batch)`: log-probabilities Float[micro, episodes, policy] of every policy token, jitted.
+    """Build the jitted function `score(params, batch, frozen=None)` -> Float[micro, episodes, policy].
 
-    Attach a reference policy's to a batch with `batch.replace(reference_log_probabilities=...)`, and a critic's values
-    with `batch.replace(values=...)`. Frozen parameters follow the batch: `score(params, batch, frozen)`.
+    It computes the log-probability of every policy token, or a critic's values; 0 outside the mask.
     """
 
     def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes policy"]:
@@ -186,16 +186,15 @@ def make_gradients(
 ) -> Callable[..., tuple[PyTree, Array, Metrics]]:
     """Build the pure function `gradients(params, batch, frozen=None) -> (gradients, loss, metrics)`.
 
-    All are summed over micro-batches.
-    The normaliser is that of the whole batch, so the sum is the loss of one large batch, however it is cut.
-    Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
+    All are sums over micro-batches with the normaliser of the whole batch: the loss of one large batch, however it is
+    cut. Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
     """
 
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
         found, entropy = _score(hidden, unembed, _whole(params, frozen), part, temperature)
         loss, metrics = objective(found, part, normaliser)
         if entropy is not None:
-            metrics = metrics | {"entropy": aggregate(jax.lax.stop_gradient(entropy), part.mask, "token_mean")}
+            metrics = metrics | {"entropy": token_mean(jax.lax.stop_gradient(entropy), part.mask)}
         share = jnp.sum(part.mask) / policy_tokens
         added = {name: value * share for name, value in metrics.items() if not name.startswith(("loss/", *MAXIMA))}
         return loss, metrics | added
@@ -218,7 +217,7 @@ def make_gradients(
 
 
 def _apply(state: TrainState, optimizer: Optimizer, gradient: PyTree, finite) -> TrainState:
-    """Step if `finite`; else count, and leave parameters and optimizer state as they are."""
+    """Apply the gradient if `finite`; otherwise only count."""
     updates, optimizer_state = optimizer.transformation.update(gradient, state.optimizer_state, state.params)
     params, optimizer_state = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old),
@@ -247,9 +246,9 @@ def make_update(
     """Build `update(state, batch, frozen=None) -> (state, metrics)`, jitted, its state donated.
 
     An update whose loss or gradient is not finite changes neither parameters nor optimizer state; it is counted.
-    Metrics beside the objective's: "gradient_norm" (before the clip), "entropy" (nats per policy token; a critic has
-    none), "learning_rate", "update/non_finite_in_a_row" and "update/skipped". "sampling_training_gap" compares the two
-    programs as long as the policy has not been updated since it sampled the batch.
+    Metrics in addition to the objective's: "gradient_norm" (before the clip), "entropy" (nats per policy token; not of
+    a critic), "learning_rate", "update/non_finite_in_a_row" and "update/skipped". "sampling_training_gap" compares
+    sampling and training only while the policy has not been updated since it sampled the batch.
 
     Args:
       temperature: The sampling temperature: the probabilities that are trained are those that were sampled from.
@@ -278,11 +277,11 @@ def make_update(
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """A compiled step of learning; made by `make_update`.
+    """A compiled update, built by `make_update`.
 
     Attributes:
-      jitted: The step over arrays that are on their devices.
-      mesh: Where batches go; None: the default device.
+      jitted: The update of arrays that are on their devices.
+      mesh: Where batches are placed; None: the default device.
     """
 
     jitted: Any

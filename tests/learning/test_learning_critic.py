@@ -9,7 +9,8 @@ from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
 
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, estimated, initial_state, make_score, make_update, pack
-from lcrag.learning.critic import ActorCriticState, token_rewards, value_loss
+from lcrag.learning.critic import ActorCriticState, token_rewards
+from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.update import make_gradients
 
 
@@ -118,7 +119,7 @@ def random_values(seed=0, shape=(4, 6)):
 @pytest.mark.parametrize("clip", [0.2, None])
 def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
     values, old, returns, mask = random_values()
-    (loss, metrics), gradient = jax.value_and_grad(value_loss, has_aux=True)(values, old, returns, mask, clip)
+    (loss, metrics), gradient = jax.value_and_grad(ValueRegression(clip).loss, has_aux=True)(values, old, returns, mask)
     leaf = torch.tensor(values, requires_grad=True)
     old, returns, chosen = (torch.tensor(each) for each in (old, returns, mask.astype(np.float32)))
     first = second = torch.square(leaf - returns)
@@ -136,8 +137,8 @@ def test_hand_numbers_of_the_value_clip():
     # From 0 to 1 with a clip of 0.5: towards a return of 2 the clipped error (1.5) counts, and nothing is gained;
     # away from a return of -1 the plain error (2) does.
     values, returns = jnp.array([[1.0, 1.0]]), jnp.array([[2.0, -1.0]])
-    arguments = jnp.zeros((1, 2)), returns, jnp.ones((1, 2), bool), 0.5
-    (loss, metrics), gradient = jax.value_and_grad(value_loss, has_aux=True)(values, *arguments)
+    arguments = jnp.zeros((1, 2)), returns, jnp.ones((1, 2), bool)
+    (loss, metrics), gradient = jax.value_and_grad(ValueRegression(0.5).loss, has_aux=True)(values, *arguments)
     np.testing.assert_allclose(loss, 0.5 * (1.5**2 + 2**2) / 2)
     np.testing.assert_allclose(gradient, [[0, 1]])
     np.testing.assert_allclose(metrics["value/clipped"], 0.5)
@@ -148,7 +149,7 @@ def test_padding_is_never_read():
 
     def found(outside):
         arrays = [np.where(mask, each, outside) for each in (values, old, returns)]
-        return jax.value_and_grad(lambda v: value_loss(v, *arrays[1:], mask, 0.2)[0])(arrays[0])
+        return jax.value_and_grad(lambda v: ValueRegression(0.2).loss(v, *arrays[1:], mask)[0])(arrays[0])
 
     jax.tree.map(np.testing.assert_array_equal, found(0.0), found(np.nan))
 

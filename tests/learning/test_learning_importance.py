@@ -8,7 +8,7 @@ import torch
 from learning_standin import batch_of_step, hidden, new_params, unembed
 
 from lcrag.errors import UserError
-from lcrag.learning import PolicyGradient, make_score, policy_gradient_loss
+from lcrag.learning import PolicyGradient, make_score
 from lcrag.learning.update import make_gradients
 
 CAP, LOW, HIGH = 1.3, 0.2, 0.28
@@ -36,10 +36,8 @@ def test_loss_and_gradient_equal_trl():
     now, old, sampling, advantages, mask = random_case()
 
     def ours(now):
-        return policy_gradient_loss(
-            now, sampling, advantages, mask, clip_low=LOW, clip_high=HIGH, aggregation="token_mean",
-            importance_cap=CAP, old_log_probabilities=old,
-        )  # fmt: skip
+        objective = PolicyGradient(clip_low=LOW, clip_high=HIGH, aggregation="token_mean", importance_cap=CAP)
+        return objective.loss(now, sampling, advantages, mask, old_log_probabilities=old)
 
     (loss, metrics), gradient = jax.value_and_grad(ours, has_aux=True)(now)
     leaf = torch.tensor(now, requires_grad=True)
@@ -59,9 +57,8 @@ def test_hand_numbers():
     now, sampling = jnp.log(jnp.array([[0.5], [0.8]])), jnp.log(jnp.array([[0.25], [0.2]]))
 
     def loss(now):
-        return policy_gradient_loss(
-            now, sampling, jnp.array([1.0, -1.0]), jnp.ones((2, 1), bool), importance_cap=3.0
-        )[0]  # fmt: skip
+        objective = PolicyGradient(importance_cap=3.0)
+        return objective.loss(now, sampling, jnp.array([1.0, -1.0]), jnp.ones((2, 1), bool))[0]
 
     value, gradient = jax.value_and_grad(loss)(now)
     np.testing.assert_allclose(value, (-2 + 3) / 2, rtol=1e-6)
@@ -70,8 +67,10 @@ def test_hand_numbers():
 
 def test_a_cap_changes_nothing_where_the_two_programs_agree():
     now, _, _, advantages, mask = random_case()
-    plain = jax.value_and_grad(lambda x: policy_gradient_loss(x, now, advantages, mask)[0])(now)
-    capped = jax.value_and_grad(lambda x: policy_gradient_loss(x, now, advantages, mask, importance_cap=2.0)[0])(now)
+    plain, capped = (
+        jax.value_and_grad(lambda x, cap=cap: PolicyGradient(importance_cap=cap).loss(x, now, advantages, mask)[0])(now)
+        for cap in (None, 2.0)
+    )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), capped, plain)
 
 

@@ -21,10 +21,10 @@ from lcrag.policy import (
     make_mesh,
     merge_lora,
     param_shardings,
+    parameter_fingerprint,
     split_trainable,
     unembed_log_probabilities,
 )
-from lcrag.policy.fingerprint import parameter_fingerprint
 from lcrag.testing import tiny_config
 
 PLAIN = tiny_config(vocabulary_size=64)

@@ -10,7 +10,7 @@ import torch
 
 from lcrag.errors import UserError
 from lcrag.learning import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
-from lcrag.learning.objectives import kl_estimate, loss_normaliser
+from lcrag.learning.losses import kl_k1, kl_k2, kl_k3, loss_normaliser
 
 AGGREGATIONS, RATIOS = ("sequence_mean", "token_mean", "constant"), ("token", "sequence")
 
@@ -94,7 +94,7 @@ def test_hand_numbers_of_the_normalisers():
 
 def test_hand_numbers_of_the_estimators():
     log_ratio = jnp.log(2.0)
-    found = [float(kl_estimate(log_ratio, k)) for k in ("k1", "k2", "k3")]
+    found = [float(estimate(log_ratio)) for estimate in (kl_k1, kl_k2, kl_k3)]
     np.testing.assert_allclose(found, [-np.log(2), np.log(2) ** 2 / 2, 1 - np.log(2)], rtol=1e-6)
 
 
@@ -126,12 +126,12 @@ def test_an_absurd_ratio_leaves_a_finite_gradient():
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_parts_add_up_to_the_whole(aggregation):
     log_probabilities, sampling, advantages, mask, _ = random_case(seed=1, batch=6)
-    total = loss_normaliser(mask, aggregation)
+    length = mask.shape[-1] if aggregation == "constant" else None
+    total = loss_normaliser(mask, aggregation, length)
     whole, _ = policy_gradient_loss(log_probabilities, sampling, advantages, mask, aggregation=aggregation)
+    objective = PolicyGradient(aggregation=aggregation, constant_length=length)
     parts = [
-        policy_gradient_loss(
-            log_probabilities[p], sampling[p], advantages[p], mask[p], aggregation=aggregation, normaliser=total
-        )[0]
+        objective.loss(log_probabilities[p], sampling[p], advantages[p], mask[p], normaliser=total)[0]
         for p in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-5)

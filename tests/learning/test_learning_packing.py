@@ -8,7 +8,7 @@ from learning_standin import trajectories, trajectory
 
 from lcrag.errors import UserError
 from lcrag.learning import Layout, Trajectory, pack
-from lcrag.learning.packing import first_fit_decreasing
+from lcrag.learning.sequence_packing import first_fit_decreasing
 
 
 def unpack(batch):

@@ -24,12 +24,12 @@ sys.path.insert(0, tests)
 folder, output, mesh = Path(folder), Path(output), ("policy.mesh=@mesh()", "mesh.data=2")
 """
 FINE_TUNING = """
-from lcrag.learning.supervised import Imitator
+from lcrag.learning.learners import SupervisedLearner
 from test_experiments_sft import sft
 
 rows, stop = words
 
-learn, calls = Imitator.learn, []
+learn, calls = SupervisedLearner.learn, []
 
 def signalled(self, batch):
     calls.append(None)
@@ -37,7 +37,7 @@ def signalled(self, batch):
         signal.raise_signal(signal.SIGTERM)
     return learn(self, batch)
 
-Imitator.learn = signalled
+SupervisedLearner.learn = signalled
 sys.exit(sft(folder, output, *mesh, rows=Path(rows), steps=4))
 """
 REINFORCEMENT = """

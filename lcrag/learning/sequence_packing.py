@@ -1,23 +1,28 @@
-"""Episodes of many lengths into a few fixed shapes: several episodes share a row, rows share a micro-batch.
+"""Packs episodes of many lengths into a few fixed shapes: several episodes share a row, rows share a micro-batch.
 
-Packing is a layout and nothing else: losses work on [episodes, time] arrays of the policy's own tokens, and
-`Batch` says where in the rows each of them is predicted. Shapes come from a small finite set (`Layout`),
-so that the update compiles a handful of times in a whole run; they depend on the episodes of the batch alone,
-so that a resumed run sees the shapes it would have seen.
+Packing changes no loss: losses work on [episodes, time] arrays of the policy's own tokens, and `Batch` says where in
+the rows each of them is predicted. Shapes come from a small finite set (`Layout`), which bounds the number of compiled
+updates, and depend on the episodes of the batch alone: a resumed run sees the shapes it would have seen.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import flax.struct
+import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
 from lcrag.errors import UserError
 
 POLICY_SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 EPISODE_GROWTH = 4
+
+if TYPE_CHECKING:
+    AnyArray: TypeAlias = Array | np.ndarray
+else:
+    AnyArray: TypeAlias = Array | np.ndarray | jax.ShapeDtypeStruct  # the last to compile without arrays
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,52 +45,41 @@ class Trajectory:
 
 
 class Batch(flax.struct.PyTreeNode):
-    """Packed micro-batches, the filled ones first; sizes are those of `Layout`.
+    """Packed micro-batches on the host or the devices, the filled ones first; sizes are those of `Layout`.
 
-    The fields are arrays of the shapes named below, on the host or the devices, or in the same structure
-    (of one micro-batch: without `micro`) what JAX puts in their place: shardings, abstract shapes.
+    Without the axis `micro` it is one micro-batch. Fields that are None have not been scored yet.
 
     Attributes:
-      tokens: int32 [micro, rows, time]. The rows; 0 in padding.
-      positions: int32 [micro, rows, time]. Of each token in its own episode.
-      segments: int32 [micro, rows, time]. Which episode of the row a token belongs to, from 1; 0 is padding.
-      sources: int32 [micro, rows, policy]. The places in the row from which the policy's tokens are *predicted*
-        (one before each token).
-      targets: int32 [micro, rows, policy]. The policy's tokens themselves, aligned with `sources`.
-      index: int32 [micro, episodes, policy]. Of each episode's policy tokens, in order, into the flattened
-        [rows, policy] of its micro-batch.
-      mask: bool [micro, episodes, policy]. True where `index` names a policy token.
-      sampling_log_probabilities: float32 [micro, episodes, policy]. Recorded when the tokens were sampled.
-      advantages: float32 [micro, episodes]; [micro, episodes, policy] once a critic has estimated them.
-      rewards: float32 [micro, episodes].
-      reference_log_probabilities: float32 [micro, episodes, policy], or None. Of the reference policy, once
-        scored (`lcrag.learning.make_score`).
-      old_log_probabilities: Likewise, of the policy before it learns from this rollout.
-      values: Likewise, what the critic expected before each token.
-      returns: Likewise, what it is to expect there (`lcrag.learning.critic.estimated`).
+      tokens: The rows; 0 in padding.
+      positions: Of each token in its own episode.
+      segments: Which episode of the row a token belongs to, from 1; 0 is padding.
+      sources: The places in the row from which the policy's tokens are *predicted* (one before each token).
+      targets: The policy's tokens themselves, aligned with `sources`.
+      index: Of each episode's policy tokens, in order, into the flattened [rows, policy] of its micro-batch.
+      mask: True where `index` names a policy token.
+      sampling_log_probabilities: Recorded when the tokens were sampled.
+      advantages: Of episodes; of tokens once a critic has estimated them.
+      rewards: Of episodes.
+      reference_log_probabilities: Of the reference policy.
+      old_log_probabilities: Of the policy before it learns from this rollout.
+      values: The critic's estimate before each token.
+      returns: The critic's target there.
     """
 
-    tokens: Any
-    positions: Any
-    segments: Any
-    sources: Any
-    targets: Any
-    index: Any
-    mask: Any
-    sampling_log_probabilities: Any
-    advantages: Any
-    rewards: Any
-    reference_log_probabilities: Any = None
-    old_log_probabilities: Any = None
-    values: Any = None
-    returns: Any = None
-
-
-def _at_least(needed: int, smallest: int, growth: int) -> int:
-    size = smallest
-    while size < needed:
-        size *= growth
-    return size
+    tokens: Int32[AnyArray, "*micro rows time"]
+    positions: Int32[AnyArray, "*micro rows time"]
+    segments: Int32[AnyArray, "*micro rows time"]
+    sources: Int32[AnyArray, "*micro rows policy"]
+    targets: Int32[AnyArray, "*micro rows policy"]
+    index: Int32[AnyArray, "*micro episodes policy"]
+    mask: Bool[AnyArray, "*micro episodes policy"]
+    sampling_log_probabilities: Float32[AnyArray, "*micro episodes policy"]
+    advantages: Float32[AnyArray, "*micro episodes"] | Float32[AnyArray, "*micro episodes policy"]
+    rewards: Float32[AnyArray, "*micro episodes"]
+    reference_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None
+    old_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None
+    values: Float32[AnyArray, "*micro episodes policy"] | None = None
+    returns: Float32[AnyArray, "*micro episodes policy"] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +143,13 @@ class Layout:
         return _at_least(needed, max(self.rows, self.least_episodes), EPISODE_GROWTH)
 
 
+def _at_least(needed: int, smallest: int, growth: int) -> int:
+    size = smallest
+    while size < needed:
+        size *= growth
+    return size
+
+
 def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
     """Put items into rows, longest first, each into the first row with room (Johnson 1973: at most 11/9 of the best).
 
@@ -166,44 +167,48 @@ def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> lis
     return rows
 
 
-def _empty(micro: int, rows: int, time: int, episodes: int, policy: int) -> Batch:
-    return Batch(
+def _empty(micro: int, rows: int, time: int, episodes: int, policy: int) -> dict[str, np.ndarray]:
+    """Return the fields of a batch without episodes."""
+    return {
         **{name: np.zeros((micro, rows, time), np.int32) for name in ("tokens", "positions", "segments")},
         **{name: np.zeros((micro, rows, policy), np.int32) for name in ("sources", "targets")},
-        index=np.zeros((micro, episodes, policy), np.int32),
-        mask=np.zeros((micro, episodes, policy), bool),
-        sampling_log_probabilities=np.zeros((micro, episodes, policy), np.float32),
-        advantages=np.zeros((micro, episodes), np.float32),
-        rewards=np.zeros((micro, episodes), np.float32),
-    )
+        "index": np.zeros((micro, episodes, policy), np.int32),
+        "mask": np.zeros((micro, episodes, policy), bool),
+        "sampling_log_probabilities": np.zeros((micro, episodes, policy), np.float32),
+        "advantages": np.zeros((micro, episodes), np.float32),
+        "rewards": np.zeros((micro, episodes), np.float32),
+    }
 
 
 def largest_batch(layout: Layout) -> Batch:
     """Return an empty batch of the largest micro-batches that a layout allows: what the update must hold at most."""
     time = max(layout.row_lengths)
     policy = max(layout.policy_lengths(time))
-    return _empty(layout.least_micro_batches, layout.rows, time, layout.episodes(layout.rows), policy)
+    return Batch(**_empty(layout.least_micro_batches, layout.rows, time, layout.episodes(layout.rows), policy))
 
 
-def _fill_row(batch: Batch, micro: int, row: int, first_episode: int, members: Sequence[Trajectory]) -> None:
-    """Write the episodes of one row into (NumPy) `batch`, their scalars from `first_episode` on."""
+def _fill_row(
+    fields: Mapping[str, np.ndarray], micro: int, row: int, first_episode: int, members: Sequence[Trajectory]
+) -> None:
+    """Write the episodes of one row, their scalars from `first_episode` on."""
     start = used = 0
     for number, member in enumerate(members):
-        here = slice(start, start + len(member.tokens))
+        here = micro, row, slice(start, start + len(member.tokens))
         chosen = np.flatnonzero(member.by_policy)
-        batch.tokens[micro, row, here] = member.tokens
-        batch.positions[micro, row, here] = np.arange(len(member.tokens))
-        batch.segments[micro, row, here] = number + 1
-        batch.sources[micro, row, used : used + len(chosen)] = start + chosen - 1
-        batch.targets[micro, row, used : used + len(chosen)] = member.tokens[chosen]
+        fields["tokens"][here] = member.tokens
+        fields["positions"][here] = np.arange(len(member.tokens))
+        fields["segments"][here] = number + 1
+        written = micro, row, slice(used, used + len(chosen))
+        fields["sources"][written] = start + chosen - 1
+        fields["targets"][written] = member.tokens[chosen]
 
-        place = micro, first_episode + number, slice(len(chosen))
-        batch.index[place] = row * batch.sources.shape[-1] + used + np.arange(len(chosen))
-        batch.mask[place] = True
-        batch.sampling_log_probabilities[place] = member.log_probabilities[chosen]
-        batch.advantages[micro, first_episode + number] = member.advantage
-        batch.rewards[micro, first_episode + number] = member.reward
-        start, used = here.stop, used + len(chosen)
+        episode = micro, first_episode + number
+        fields["index"][*episode, : len(chosen)] = row * fields["sources"].shape[-1] + used + np.arange(len(chosen))
+        fields["mask"][*episode, : len(chosen)] = True
+        fields["sampling_log_probabilities"][*episode, : len(chosen)] = member.log_probabilities[chosen]
+        fields["advantages"][episode] = member.advantage
+        fields["rewards"][episode] = member.reward
+        start, used = start + len(member.tokens), used + len(chosen)
 
 
 def pack(trajectories: Sequence[Trajectory], layout: Layout) -> Batch:
@@ -227,7 +232,7 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout) -> Batch:
     rows = [[trajectories[item] for item in row] for row in first_fit_decreasing(lengths, row_length)]
     micro_batches = [rows[start : start + layout.rows] for start in range(0, len(rows), layout.rows)]
     policy_tokens = max(sum(int(member.by_policy.sum()) for member in row) for row in rows)
-    batch = _empty(
+    fields = _empty(
         layout.micro_batches(len(micro_batches)),
         layout.rows,
         row_length,
@@ -237,6 +242,6 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout) -> Batch:
     for micro, micro_batch in enumerate(micro_batches):
         first_episode = 0
         for row, members in enumerate(micro_batch):
-            _fill_row(batch, micro, row, first_episode, members)
+            _fill_row(fields, micro, row, first_episode, members)
             first_episode += len(members)
-    return batch
+    return Batch(**fields)

@@ -1,0 +1,293 @@
+"""Learners: how a policy learns from rollouts (`Learner`) and from demonstrations (`SupervisedLearner`)."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from lcrag.learning.checkpoints import Checkpoints, abstract_state
+from lcrag.learning.critic import ActorCriticState, Critic, estimated, value_functions, value_update
+from lcrag.learning.objectives import PolicyGradient, Supervised
+from lcrag.learning.optimizers import Optimizer
+from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, pack
+from lcrag.learning.update import Hidden, TrainState, Unembed, Update, initial_state, make_score, make_update
+from lcrag.policy import (
+    DecoderConfig,
+    Policy,
+    hidden_states,
+    join,
+    param_shardings,
+    parameter_fingerprint,
+    split_trainable,
+    unembed_log_probabilities,
+)
+from lcrag.policy.value_model import split_value, value_model_of, value_shardings
+
+# Metrics of which the last of several updates counts; of all others the mean.
+COUNTS = ("update/", "critic/skipped")
+CRITIC_NAMES = {
+    "gradient_norm": "critic/gradient_norm",
+    "learning_rate": "critic/learning_rate",
+    "update/skipped": "critic/skipped",
+}
+
+
+def decoder_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
+    """Return the two functions of a decoder that learning needs, laid out on a mesh."""
+    hidden = functools.partial(hidden_states, config, mesh=mesh)
+    return hidden, functools.partial(unembed_log_probabilities, config, mesh=mesh)
+
+
+def policy_update(
+    config: DecoderConfig,
+    mesh: Mesh,
+    objective: PolicyGradient | Supervised,
+    optimizer: Optimizer,
+    temperature: float = 1.0,
+) -> Update:
+    """Build the update of a policy, for training and `lcrag compile`."""
+    shardings, _ = split_trainable(config, param_shardings(config, mesh))
+    functions = decoder_functions(config, mesh)
+    return make_update(*functions, objective, optimizer, temperature=temperature, mesh=mesh, param_shardings=shardings)
+
+
+def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
+    """Return whether learning needs the log-probabilities of the policy that the run started from."""
+    return bool(objective.kl_coefficient or (critic is not None and critic.kl_in_reward))
+
+
+@dataclasses.dataclass
+class TrainedModel:
+    """Parameters under training, with the compiled functions that score batches and update the parameters.
+
+    Attributes:
+      state: Train state of what is learned.
+      frozen: Parameters that are read but not learned; empty where there are none.
+      scores: Of `make_score`.
+      update: Of `make_update`.
+    """
+
+    state: TrainState
+    frozen: PyTree
+    scores: Callable[..., jax.Array]
+    update: Update
+
+    @property
+    def params(self) -> PyTree:
+        """All parameters as they are now, frozen ones included."""
+        return join(self.state.params, self.frozen)
+
+    @property
+    def base(self) -> str | None:
+        """The fingerprint of the frozen parameters."""
+        return parameter_fingerprint(self.frozen) if self.frozen else None
+
+    def score(self, batch: Batch, params: PyTree = None) -> jax.Array:
+        """Score the policy tokens of a batch, [micro, episodes, policy]; by default with the current parameters."""
+        return self.scores(self.state.params if params is None else params, batch, self.frozen)
+
+    def learn(self, batch: Batch) -> dict[str, float]:
+        """Make one update and return its metrics."""
+        with jax.transfer_guard("disallow"):
+            self.state, metrics = self.update(self.state, batch, self.frozen)
+            return {name: float(value) for name, value in jax.device_get(metrics).items()}
+
+
+def _trained_policy(
+    policy: Policy,
+    params: PyTree,
+    objective: PolicyGradient | Supervised,
+    optimizer: Optimizer,
+    temperature: float = 1.0,
+) -> TrainedModel:
+    """Begin training `params`, those of the policy's parameters that are learned."""
+    config, mesh = policy.config, policy.mesh
+    shardings, _ = split_trainable(config, param_shardings(config, mesh))
+    return TrainedModel(
+        state=initial_state(params, optimizer, mesh, shardings),
+        frozen=split_trainable(config, policy.params)[1],
+        scores=make_score(*decoder_functions(config, mesh), mesh, temperature),
+        update=policy_update(config, mesh, objective, optimizer, temperature),
+    )
+
+
+def _trained_critic(policy: Policy, critic: Critic) -> TrainedModel:
+    """Begin training a value model whose decoder starts as the policy's."""
+    config, mesh = policy.config, policy.mesh
+    params, frozen = value_model_of(config, policy.params, mesh)
+    shardings, _ = split_value(config, value_shardings(config, mesh))
+    return TrainedModel(
+        state=initial_state(params, critic.optimizer, mesh, shardings),
+        frozen=frozen,
+        scores=make_score(*value_functions(config, mesh), mesh),
+        update=value_update(config, mesh, critic),
+    )
+
+
+class Learner:
+    """Learns from rollouts: holds a policy's train state, and its critic's if there is one.
+
+    Args:
+      policy: Where to start; its parameters are given away.
+      objective: Policy-gradient loss.
+      optimizer: The policy's.
+      layout: Shapes of training rows.
+      temperature: The sampling temperature, above 0.
+      critic: Estimates the advantages (PPO); None: the trajectories bring theirs.
+      parts: Mini-batches that a rollout is cut into, one update each; at most as many as it has episodes.
+      passes: How often a rollout is learned from.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        objective: PolicyGradient,
+        optimizer: Optimizer,
+        layout: Layout,
+        temperature: float,
+        critic: Critic | None = None,
+        *,
+        parts: int = 1,
+        passes: int = 1,
+    ):
+        self._layout, self._parts, self._passes, self._settings = layout, parts, passes, critic
+        self._scores_old = objective.importance_cap is not None and parts * passes > 1
+        self._critic = None if critic is None else _trained_critic(policy, critic)
+        params, _ = split_trainable(policy.config, policy.params)
+        self._reference = None
+        if needs_reference(objective, critic):
+            self._reference = params
+            # The update gives its state's memory away, and the reference's parameters are still needed.
+            shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
+            copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
+            params = copy(params)
+        self._policy = _trained_policy(policy, params, objective, optimizer, temperature)
+        self.base = self._policy.base
+
+    @property
+    def state(self) -> TrainState:
+        """Everything that a checkpoint holds."""
+        state = self._policy.state
+        return state if self._critic is None else ActorCriticState.of(state, self._critic.state)
+
+    @property
+    def params(self) -> PyTree:
+        """All parameters of the policy as they are now, frozen ones included."""
+        return self._policy.params
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Continue from the latest checkpoint if there is one; return the first step to do."""
+        step, restored = checkpoints.continue_from(self.state)
+        if self._critic is None:
+            self._policy.state = restored
+        else:
+            self._policy.state, self._critic.state = restored.policy, restored.critic
+        return step
+
+    def learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Update the policy, and its critic, with the episodes of one rollout; return what was measured.
+
+        Metrics are means over the updates; but counts are those of the last update, and "sampling_training_gap" that of
+        the first, because later ones are off-policy by design.
+        """
+        parts = max(1, min(self._parts, len(trajectories)))
+        batches = [self._scored(pack(trajectories[part::parts], self._layout)) for part in range(parts)]
+        estimates: dict[str, float] = {}
+        if self._settings is not None:
+            batches, estimates = estimated(batches, self._settings)
+        measured = [self._updated(batch) for _ in range(self._passes) for batch in batches]
+        means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
+        counts = {name: value for name, value in measured[-1].items() if name.startswith(COUNTS)}
+        return means | counts | {"sampling_training_gap": measured[0]["sampling_training_gap"]} | estimates
+
+    def _scored(self, batch: Batch) -> Batch:
+        """Add the scores by the policies and the critic from before the rollout's updates."""
+        scores = {}
+        if self._reference is not None:
+            scores["reference_log_probabilities"] = self._policy.score(batch, self._reference)
+        if self._scores_old:
+            scores["old_log_probabilities"] = self._policy.score(batch)
+        if self._critic is not None:
+            scores["values"] = self._critic.score(batch)
+        return batch.replace(**jax.device_get(scores))
+
+    def _updated(self, batch: Batch) -> dict[str, float]:
+        measured = self._policy.learn(batch)
+        if self._critic is None:
+            return measured
+        of_critic = {CRITIC_NAMES.get(name, name): value for name, value in self._critic.learn(batch).items()}
+        worse = max(each["update/non_finite_in_a_row"] for each in (measured, of_critic))
+        return measured | of_critic | {"update/non_finite_in_a_row": worse}
+
+
+class SupervisedLearner:
+    """Learns from demonstrations: holds a policy's train state, and computes losses of rows that it does not learn.
+
+    Args:
+      policy: Where to start; its parameters are given away.
+      objective: Supervised loss.
+      optimizer: Its `steps` count updates.
+      layout: Shapes of training rows.
+    """
+
+    def __init__(self, policy: Policy, objective: Supervised, optimizer: Optimizer, layout: Layout):
+        self._layout, self._aggregation = layout, objective.aggregation
+        params, _ = split_trainable(policy.config, policy.params)
+        self._policy = _trained_policy(policy, params, objective, optimizer)
+        self.base = self._policy.base
+
+    @property
+    def state(self) -> TrainState:
+        """Everything that a checkpoint holds."""
+        return self._policy.state
+
+    @property
+    def params(self) -> PyTree:
+        """All parameters as they are now, frozen ones included."""
+        return self._policy.params
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Continue from the latest checkpoint if there is one; return the first step to do."""
+        step, self._policy.state = checkpoints.continue_from(self.state)
+        return step
+
+    def take_best(self, checkpoints: Checkpoints) -> int:
+        """Replace the parameters by those of the lowest validation loss; return their step."""
+        step = checkpoints.best_step()
+        assert step is not None, "the last step is always validated and saved"
+        checkpoints.wait()
+        wanted = abstract_state(self.state.params)
+        jax.tree.map(lambda leaf: leaf.delete(), self.state.params)
+        self._policy.state = self.state.replace(params=checkpoints.restore_params(wanted, step))
+        return step
+
+    def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
+        """Make one update and return what was measured."""
+        batch = pack(rows, self._layout)
+        used = batch.segments > 0
+        filled = used[used.any(axis=(1, 2))].mean()  # of the micro-batches that hold anything
+        return self._policy.learn(batch) | {"packing/filled": float(filled)}
+
+    def loss(self, rows: Sequence[Trajectory], rows_per_batch: int) -> float:
+        """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""
+        total, count = 0.0, 0
+        for start in range(0, len(rows), rows_per_batch):
+            batch = pack(rows[start : start + rows_per_batch], self._layout)
+            with jax.transfer_guard("disallow"):
+                scores = jax.device_get(self._policy.score(batch))
+            more_total, more_count = _summed(scores, np.asarray(batch.mask), self._aggregation)
+            total, count = total + more_total, count + more_count
+        return total / count
+
+
+def _summed(scores: np.ndarray, mask: np.ndarray, aggregation: str) -> tuple[float, int]:
+    """Return the sum and the normaliser of an aggregation of log-probabilities [micro, episodes, time]."""
+    losses = -np.where(mask, scores, 0.0).sum(axis=-1, dtype=np.float64)
+    tokens = mask.sum(axis=-1)
+    if aggregation == "token_mean":
+        return float(losses.sum()), int(tokens.sum())
+    return float((losses / np.maximum(tokens, 1)).sum()), int((tokens > 0).sum())
