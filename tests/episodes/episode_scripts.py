@@ -1,17 +1,25 @@
 """Scripted policies, searches and programs that the tests of the runner share."""
 
+import dataclasses
 import random
 import time
 
+import numpy as np
+
 from lcrag.data.questions import Question
-from lcrag.episodes import Runner
+from lcrag.episodes import Generate, Observe, Outcome, Runner
 from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.policy import ChatTemplate, HuggingFaceTokenizer
 from lcrag.retrieval.passages import Hit
 from lcrag.sampling import SamplingParameters
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
 LANGUAGES = ("ar", "en", "fr", "ja")
+TEMPLATE = (
+    "{% for message in messages %}<eos>[{{ message.role }}]{{ message.content }}<eos>{% endfor %}[assistant]"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+)
 
 
 def question(number: int = 0, language: str = "en", text: str = "Capital of Peru?") -> Question:
@@ -24,6 +32,16 @@ def hit(query: str, language: str, text: str = "Lima is the capital") -> Hit:
 
 def search(queries: list[str], languages: list[str], passages: int) -> list[list[Hit]]:
     return [[hit(query, language)] * passages for query, language in zip(queries, languages, strict=True)]
+
+
+def slow(seconds: float):
+    """A search that takes a while."""
+
+    def searching(queries, languages, passages):
+        time.sleep(seconds)
+        return search(queries, languages, passages)
+
+    return searching
 
 
 def fickle(context: str, generation: SamplingParameters) -> str:
@@ -40,6 +58,15 @@ def fickle(context: str, generation: SamplingParameters) -> str:
     )
 
 
+def noisy(context: str, generation: SamplingParameters) -> str:
+    """Depends on everything that a device's text may depend on."""
+    return f"{len(context) % 7} {np.random.default_rng((generation.seed, generation.episode)).integers(1000)}"
+
+
+def searches_then_answers(context: str, generation: SamplingParameters) -> str:
+    return "<answer>Lima</answer>" if "</information>" in context else "<search>Peru</search>"
+
+
 def lcrl_programs(count: int, **arguments) -> list:
     arguments = {"prompt": "atlas", "style": "atlas", "budget": 3} | arguments
     languages = [LANGUAGES[number % 4] for number in range(count)]
@@ -47,19 +74,33 @@ def lcrl_programs(count: int, **arguments) -> list:
     return [(each, hierarchical_search(each, LANGUAGES, **arguments), number) for number, each in enumerate(asked)]
 
 
-def runner(script, *, slots: int = 4, context: int = 600, block: int = 8, answer: str | None = None, **arguments):
-    """A runner over a scripted sampler; `sampler` keyword arguments first, the rest are the runner's."""
-    tokenizer = tiny_tokenizer()
+def answering(asked):
+    """A program that shows its question and returns what the policy writes."""
+    yield Observe(asked.text)
+    return Outcome(answer=(yield Generate(stop=())))
+
+
+def chat_tokenizer(source: str = TEMPLATE) -> HuggingFaceTokenizer:
+    return dataclasses.replace(tiny_tokenizer(), chat_template=ChatTemplate(source))
+
+
+def runner(
+    script, *, slots: int = 4, context: int = 600, block: int = 8, tokenizer: HuggingFaceTokenizer | None = None, **own
+):
+    """A runner over a scripted sampler; further keyword arguments are the runner's."""
+    tokenizer = tokenizer or tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, script, slots=slots, context=context, block=block)
-    defaults = {"search": search, "max_tokens": 40}
-    return Runner(sampler=sampler, tokenizer=tokenizer, **(defaults | arguments))
+    return Runner(sampler=sampler, tokenizer=tokenizer, **({"search": search, "max_tokens": 40} | own))
 
 
-def slow(seconds: float):
-    """A search that takes a while."""
+def run_alone(program, script=noisy, asked: Question | None = None, **own):
+    """The record of one program."""
+    [record] = runner(script, **own).run([(asked or question(), program, 0)])
+    return record
 
-    def searching(queries, languages, passages):
-        time.sleep(seconds)
-        return search(queries, languages, passages)
 
-    return searching
+def assert_same(records, others) -> None:
+    """Two lists of records agree in everything."""
+    for one, other in zip(records, others, strict=True):
+        for field in dataclasses.fields(one):
+            np.testing.assert_equal(getattr(one, field.name), getattr(other, field.name))

@@ -1,84 +1,76 @@
-"""The opening of an episode in the model's chat template: what stands in the context, and what the record says."""
+"""The opening of an episode in the model's chat template: in the context and in the record."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import transformers
-from episode_scripts import LANGUAGES, question, search
-
-from lcrag.episodes import Chat, Generate, Observe, Outcome, Runner, episode_json
-from lcrag.errors import UserError
-from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.policy import ChatTemplate, HuggingFaceTokenizer
-from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
-from lcrag.testing.tokenizer_families import FAMILIES
-
-SOURCE = (
-    "{% for message in messages %}<eos>[{{ message.role }}]{{ message.content }}<eos>{% endfor %}[assistant]"
-    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+from episode_scripts import (
+    LANGUAGES,
+    TEMPLATE,
+    chat_tokenizer,
+    question,
+    run_alone,
+    runner,
+    search,
+    searches_then_answers,
 )
 
+from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json
+from lcrag.errors import UserError
+from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.retrieval.passages import Hit
+from lcrag.testing import tiny_tokenizer
+from lcrag.testing.tokenizer_families import FAMILIES
 
-def chat_tokenizer() -> HuggingFaceTokenizer:
-    return dataclasses.replace(tiny_tokenizer(), chat_template=ChatTemplate(SOURCE))
-
-
-def runner(script, tokenizer, searches=search, **arguments) -> Runner:
-    sampler = ScriptedSampler(tokenizer, script, slots=2, context=600)
-    return Runner(sampler=sampler, tokenizer=tokenizer, search=searches, max_tokens=60, **arguments)
-
-
-def searches_then_answers(context: str, generation) -> str:
-    return "<answer>Lima</answer>" if "</information>" in context else "<search>Peru</search>"
+ASKED = "<eos>[user]Capital of Peru?\n<eos>[assistant]"
 
 
-def episode(tokenizer, script=searches_then_answers, searches=search, **arguments):
+def episode(tokenizer, searches=search, **arguments):
     program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas", budget=1)
-    [record] = runner(script, tokenizer, searches, **arguments).run([(question(), program, 0)])
-    return record
+    return run_alone(program, searches_then_answers, tokenizer=tokenizer, search=searches, max_tokens=60, **arguments)
 
 
 def test_the_opening_is_the_users_turn_and_observations_continue_the_models():
     tokenizer = chat_tokenizer()
     record = episode(tokenizer)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend, chat_template=SOURCE)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend, chat_template=TEMPLATE)
     messages = [{"role": "user", "content": "Capital of Peru?\n"}]
     expected = fast.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert record.prompt == "<eos>[user]Capital of Peru?\n<eos>[assistant]"
+    assert record.prompt == ASKED
     assert record.tokens[record.turn == -1].tolist() == expected
     assert not record.by_policy[: len(expected)].any()
-    written = record.prompt + "".join(turn.text for turn in record.turns)
-    assert written == tokenizer.decode(record.tokens)
-    assert "[user]" not in "".join(turn.text for turn in record.turns)
+    turns = "".join(turn.text for turn in record.turns)
+    assert record.prompt + turns == tokenizer.decode(record.tokens)
+    assert "[user]" not in turns
     assert record.outcome.answer == "Lima"
 
 
 def test_a_system_prompt_and_thinking_are_settings():
     record = episode(chat_tokenizer(), chat=Chat(system="Be brief.", enable_thinking=False))
-    assert record.prompt == ("<eos>[system]Be brief.<eos><eos>[user]Capital of Peru?\n<eos>[assistant]<think></think>")
+    assert record.prompt == f"<eos>[system]Be brief.<eos>{ASKED}<think></think>"
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "chat"),
-    [(chat_tokenizer(), Chat(template=False)), (tiny_tokenizer(), Chat()), (tiny_tokenizer(), Chat(template=False))],
+    ("tokenizer", "chat", "beginning"),
+    [
+        (chat_tokenizer(), Chat(template=False), []),
+        (tiny_tokenizer(), Chat(), []),
+        (dataclasses.replace(tiny_tokenizer(), beginning_ids=(7,)), Chat(template=False), [7]),
+    ],
 )
-def test_without_a_template_or_a_chat_the_opening_stays_as_it_is(tokenizer, chat):
+def test_without_a_template_the_opening_stands_unchanged_after_what_the_tokenizer_begins_with(
+    tokenizer, chat, beginning
+):
     record = episode(tokenizer, chat=chat)
     assert record.prompt == "Capital of Peru?\n"
-    assert record.tokens[record.turn == -1].tolist() == tokenizer.encode("Capital of Peru?\n")
+    assert record.tokens[record.turn == -1].tolist() == [*beginning, *tokenizer.encode("Capital of Peru?\n")]
 
 
-def test_a_context_begins_with_what_the_tokenizer_asks_for():
-    tokenizer = dataclasses.replace(tiny_tokenizer(), beginning_ids=(7,))
-    record = episode(tokenizer)
-    assert record.prompt == "Capital of Peru?\n"
-    assert record.tokens[record.turn == -1].tolist() == [7, *tokenizer.encode("Capital of Peru?\n")]
+FAMILIES_OF_CHAT = [chat_tokenizer(), FAMILIES["Llama 2"](), FAMILIES["Metaspace"]()]
 
 
-@pytest.mark.parametrize("tokenizer", [chat_tokenizer(), FAMILIES["Llama 2"](), FAMILIES["Metaspace"]()])
+@pytest.mark.parametrize("tokenizer", FAMILIES_OF_CHAT)
 def test_no_observation_holds_a_control_token(tokenizer):
     """Even one that a program did not neutralise."""
 
@@ -90,51 +82,46 @@ def test_no_observation_holds_a_control_token(tokenizer):
         return Outcome(answer=None)
 
     tokenizer = dataclasses.replace(tokenizer, chat_template=None)
-    [record] = runner(lambda context, generation: "ab", tokenizer).run([(question(), program(), 0)])
+    record = run_alone(program(), lambda *_: "ab", tokenizer=tokenizer)
     observed = record.tokens[~record.by_policy]
     assert np.isin(observed, list(tokenizer.special_tokens.values())).sum() == 0
     assert tokenizer.decode(observed) == "Ask: <eos></s> then <eos></s><s> more"
 
 
-def test_an_observation_in_a_llama_context_has_no_space_in_front():
-    tokenizer = FAMILIES["Llama 2"]()
-    record = episode(tokenizer)
-    assert tokenizer.decode(record.tokens) == record.prompt + "".join(turn.text for turn in record.turns)
-
-
-def test_passages_fit_in_every_family():
+@pytest.mark.parametrize("tokenizer", FAMILIES_OF_CHAT)
+def test_passages_fit_in_every_family_without_a_space_in_front(tokenizer):
     def long(queries, languages, passages):
         return [[Hit("1", "Peru", "Lima is the capital. " * 80, 1.0, language)] for language in languages]
 
-    for tokenizer in (chat_tokenizer(), FAMILIES["Llama 2"](), FAMILIES["Metaspace"]()):
-        record = episode(tokenizer, searches=long)
-        assert len(record.tokens) <= 600 and record.finished and record.outcome.answer == "Lima"
+    record = episode(tokenizer, searches=long)
+    assert len(record.tokens) <= 600
+    assert (record.finished, record.outcome.answer) == (True, "Lima")
+    assert tokenizer.decode(record.tokens) == record.prompt + "".join(turn.text for turn in record.turns)
 
 
-def test_settings_that_a_template_cannot_follow_are_refused():
-    with pytest.raises(UserError, match=r"Chat.system is set, but the policy's tokenizer has no chat template"):
-        runner(searches_then_answers, tiny_tokenizer(), chat=Chat(system="a"))
-    with pytest.raises(UserError, match=r"Chat.system is set, but Chat.template is False"):
-        runner(searches_then_answers, chat_tokenizer(), chat=Chat(system="a", template=False))
-    silent = dataclasses.replace(tiny_tokenizer(), chat_template=ChatTemplate("{{ messages[0].content }}"))
-    with pytest.raises(UserError, match="the policy's chat template knows no such switch"):
-        runner(searches_then_answers, silent, chat=Chat(enable_thinking=True))
+@pytest.mark.parametrize(
+    ("tokenizer", "chat", "message"),
+    [
+        (tiny_tokenizer(), Chat(system="a"), "Chat.system is set, but the policy's tokenizer has no chat template"),
+        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system is set, but Chat.template is False"),
+        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "template knows no such switch"),
+    ],
+)
+def test_settings_that_a_template_cannot_follow_are_refused(tokenizer, chat, message):
+    with pytest.raises(UserError, match=message):
+        runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
 
 
 def test_a_prompt_that_outgrows_the_context_with_its_markup_is_refused():
-    tokenizer = chat_tokenizer()
-    tight = runner(searches_then_answers, tokenizer, chat=Chat(system="word " * 600))
+    tight = runner(searches_then_answers, tokenizer=chat_tokenizer(), chat=Chat(system="word " * 600))
     program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas")
     with pytest.raises(UserError, match="raise the sampler's context"):
         tight.check([(question(), program, 0)])
 
 
-ASKED = "<eos>[user]Capital of Peru?\n<eos>[assistant]"
-
-
-def instructed(asked, system="Search first."):
-    """A program with instructions of its own."""
-    yield Observe(f"{asked.text}\n", system=system)
+def instructed(asked):
+    """A program with its own instructions."""
+    yield Observe(f"{asked.text}\n", system="Search first.")
     yield Observe("Think.\n", system="Too late.")
     return Outcome(answer=(yield Generate(stop=())))
 
@@ -149,7 +136,7 @@ def instructed(asked, system="Search first."):
     ],
 )
 def test_a_programs_instructions_are_the_system_message(tokenizer, chat, prompt):
-    [record] = runner(lambda *_: "Lima", tokenizer, chat=chat).run([(question(), instructed(question()), 0)])
+    record = run_alone(instructed(question()), lambda *_: "Lima", tokenizer=tokenizer, chat=chat)
     assert record.prompt == f"{prompt}Think.\n"
     assert (record.system, record.opening) == ("Search first.", ("Capital of Peru?\n", "Think.\n"))
     assert episode_json(record)["system"] == "Search first."

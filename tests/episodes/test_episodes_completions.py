@@ -1,4 +1,4 @@
-"""Completions beside an episode: fresh contexts, random numbers of their own, never mixed up and never trained on."""
+"""Completions outside the dialogue: fresh contexts with their own random numbers, never mixed up, never trained on."""
 
 import dataclasses
 import json
@@ -6,7 +6,20 @@ import json
 import jax
 import numpy as np
 import pytest
-from episode_scripts import LANGUAGES, fickle, hit, lcrl_programs, question, runner, search, slow
+from episode_scripts import (
+    LANGUAGES,
+    assert_same,
+    chat_tokenizer,
+    fickle,
+    hit,
+    lcrl_programs,
+    noisy,
+    question,
+    run_alone,
+    runner,
+    search,
+    slow,
+)
 
 from lcrag.episodes import (
     Chat,
@@ -25,17 +38,15 @@ from lcrag.episodes import (
 from lcrag.errors import UserError
 from lcrag.methods.baselines.d_rag import d_rag
 from lcrag.methods.baselines.rag import rag
-from lcrag.models.completers import SamplerCompleter
+from lcrag.models import SamplerCompleter
 from lcrag.policy import initialise, log_probabilities
 from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
-ARRAYS = ("tokens", "by_policy", "log_probabilities", "turn")
-
 
 def consulting(asked, rounds=3):
-    """Thinks, consults a few fresh contexts about it, and reads what they said."""
+    """Generates, consults two fresh contexts and a search, and reads what they returned."""
     yield Observe(asked.text)
     for _ in range(rounds):
         thought = yield Generate(stop=("</search>",))
@@ -53,21 +64,17 @@ def programs(count, **arguments):
     return [(each, consulting(each, **arguments), number) for number, each in enumerate(asked)]
 
 
-def noisy(context, generation):
-    """What is written depends on all that a device would let it depend on."""
-    return f"{len(context) % 7} {np.random.default_rng((generation.seed, generation.episode)).integers(1000)}"
+def completing(*requests):
+    """A program that makes requests one after the other, and keeps the answers."""
+    answers = []
+    for request in requests:
+        answers.append((yield request))
+    return Outcome(answer=None, extra={"answers": answers})
 
 
-def same(one, other) -> bool:
-    plain = {field.name for field in dataclasses.fields(one)} - set(ARRAYS)
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ARRAYS) and all(
-        getattr(one, name) == getattr(other, name) for name in plain
-    )
-
-
-def run_alone(program, script=noisy, **arguments):
-    (record,) = runner(script, **arguments).run([(question(), program, 0)])
-    return record
+def completed(*requests, script=noisy, **arguments):
+    """The answers to requests of one program."""
+    return run_alone(completing(*requests), script, **arguments).outcome.extra["answers"]
 
 
 def test_slots_neighbours_and_timing_change_no_completion():
@@ -75,42 +82,41 @@ def test_slots_neighbours_and_timing_change_no_completion():
     reference = runner(noisy, slots=1)
     records = reference.run(programs(12))
     assert reference.statistics.evictions == 12 * 3
-    for arguments in ({"slots": 3, "block": 3}, {"slots": 5, "search": slow(0.005)}, {"slots": 64, "block": 100}):
-        assert all(map(same, records, runner(noisy, **arguments).run(programs(12))))
-    unhurried = runner(noisy, slots=4, search=slow(0.005), wait_for_searches=False).run(programs(12))
-    assert all(map(same, records, unhurried))
-
-
-def test_episodes_keep_their_slots_where_there_are_enough():
-    r = runner(noisy, slots=64)
-    r.run(programs(6))
-    assert r.statistics.evictions == 0
+    for arguments in (
+        {"slots": 3, "block": 3},
+        {"slots": 5, "search": slow(0.005)},
+        {"slots": 64, "block": 100},
+        {"slots": 4, "search": slow(0.005), "wait_for_searches": False},
+    ):
+        other = runner(noisy, **arguments)
+        assert_same(other.run(programs(12)), records)
+        assert other.statistics.evictions == 0 or arguments["slots"] < 64
 
 
 def test_an_evicted_context_is_prefilled_as_it_was():
     """The script answers from the whole context, so a token too many or too few would show."""
 
     def spoken(context, generation):
-        return f"[{len(context)}]" if context.startswith("Q") else "aside"
+        return f"[{len(context)}]" if context.startswith("Q") else "completion"
 
     wide, narrow = (runner(spoken, slots=slots).run(programs(5, rounds=4)) for slots in (64, 2))
-    assert all(map(same, wide, narrow))
-    assert all(len(record.turns) == 9 for record in wide)
+    assert_same(wide, narrow)
+    assert {len(record.turns) for record in wide} == {9}
 
 
 def test_completions_are_counted_recorded_and_not_in_the_dialogue():
     record = run_alone(consulting(question(), rounds=2))
     assert record.counts["completions"] == 4 == len(record.completions)
     assert record.counts["completion_tokens"] == sum(each.tokens for each in record.completions) > 0
-    assert record.counts["generations"] == 3 and record.counts["policy_tokens"] == record.by_policy.sum()
-    assert [each.prompt[:3] for each in record.completions] == ["one", "two"] * 2
-    assert all(each.model is None for each in record.completions)
+    assert record.counts["generations"] == 3
+    assert record.counts["policy_tokens"] == record.by_policy.sum()
+    assert [(each.prompt[:3], each.model) for each in record.completions] == [("one", None), ("two", None)] * 2
     line = json.loads(json.dumps(episode_json(record)))
     assert line["completions"][1] == dataclasses.asdict(record.completions[1])
     assert "completions" not in episode_json(runner(fickle).run(lcrl_programs(1))[0])
 
 
-def test_every_completion_has_random_numbers_of_its_own():
+def test_every_completion_has_its_own_random_numbers():
     streams = []
 
     def script(context, generation):
@@ -124,15 +130,10 @@ def test_every_completion_has_random_numbers_of_its_own():
 
 
 def test_equal_completions_are_samples_and_their_prompt_is_prefilled_once():
-    def several():
-        yield Observe("Question")
-        drawn = yield (Complete(prompt="Name a city:"),) * 6
-        return Outcome(answer=None, extra={"drawn": [each.text for each in drawn]})
-
     r = runner(noisy, slots=8)
-    (record,) = r.run([(question(), several(), 0)])
-    assert r.sampler.appends == [1] and r.sampler.forks == [5]
-    assert len(set(record.outcome.extra["drawn"])) > 3
+    (record,) = r.run([(question(), completing(Observe("Question"), (Complete(prompt="Name a city:"),) * 6), 0)])
+    assert (r.sampler.appends, r.sampler.forks) == ([1], [5])
+    assert len({each.text for each in record.outcome.extra["answers"][1]}) > 3
 
 
 def test_a_completion_takes_its_own_limits_and_the_runs_defaults():
@@ -142,48 +143,29 @@ def test_a_completion_takes_its_own_limits_and_the_runs_defaults():
         asked[context] = generation
         return "a b c d e f </stop> g"
 
-    def program():
-        both = yield (
-            Complete(prompt="own", stop=("</stop>",), max_tokens=30, temperature=0.3, top_p=0.5),
-            Complete(prompt="default"),
-        )
-        return Outcome(answer=None, extra={"texts": [each.text for each in both]})
-
-    record = run_alone(program(), script, max_tokens=4, temperature=0.8, top_p=0.9, context=64)
-    own, default = asked["own"], asked["default"]
-    assert (own.max_tokens, own.temperature, own.top_p, own.stop) == (30, 0.3, 0.5, ("</stop>",))
-    assert (default.max_tokens, default.temperature, default.top_p, default.stop) == (4, 0.8, 0.9, ())
-    assert record.outcome.extra["texts"][0] == "a b c d e f </stop>"
+    own = Complete(prompt="own", stop=("</stop>",), max_tokens=30, temperature=0.3, top_p=0.5)
+    limits = {"max_tokens": 4, "temperature": 0.8, "top_p": 0.9, "context": 64}
+    [[first, _]] = completed((own, Complete(prompt="default")), script=script, **limits)
+    assert [(g.max_tokens, g.temperature, g.top_p, g.stop) for g in (asked["own"], asked["default"])] == [
+        (30, 0.3, 0.5, ("</stop>",)),
+        (4, 0.8, 0.9, ()),
+    ]
+    assert first.text == "a b c d e f </stop>"
 
 
-def test_a_completion_tells_each_token_and_its_log_probability():
-    seen = []
-
-    def program():
-        seen.append((yield Complete(prompt="São ", stop=("ü",))))
-        seen.append((yield Complete(prompt="São ", max_tokens=3)))
-        return Outcome(answer=None)
-
-    run_alone(program(), lambda *_: "日本 Zürich")
-    stopped, cut = seen
-    assert stopped.finish_reason == "stop" and stopped.text == "日本 Zü"
+def test_a_completion_has_the_text_and_log_probability_of_each_token():
+    requests = Complete(prompt="São ", stop=("ü",)), Complete(prompt="São ", max_tokens=3)
+    stopped, cut = completed(*requests, script=lambda *_: "日本 Zürich")
+    assert (stopped.finish_reason, stopped.text) == ("stop", "日本 Zü")
     assert "".join(stopped.pieces).startswith(stopped.text)
-    assert cut.finish_reason == "length" and cut.tokens == 3
-    for each in seen:
+    assert (cut.finish_reason, cut.tokens) == ("length", 3)
+    for each in (stopped, cut):
         assert len(each.pieces) == len(each.log_probabilities) == each.tokens
-        assert all(value < 0 for value in each.log_probabilities)
-
-
-def test_pieces_of_spread_characters_join_to_the_text():
-    answers = []
-
-    def program():
-        answers.append((yield Complete(prompt="x")))
-        return Outcome(answer=None)
-
-    run_alone(program(), lambda *_: "🙂 ไทย")
-    assert "".join(answers[0].pieces) == answers[0].text == "🙂 ไทย" and answers[0].pieces[-1] == ""
-    assert "" in answers[0].pieces[:-1]  # a token that holds part of a character only
+        assert max(each.log_probabilities) < 0
+    [spread] = completed(Complete(prompt="x"), script=lambda *_: "🙂 ไทย")
+    assert "".join(spread.pieces) == spread.text == "🙂 ไทย"
+    assert spread.pieces[-1] == ""
+    assert "" in spread.pieces[:-1]  # a token that holds part of a character only
 
 
 def test_log_probabilities_are_those_of_the_model():
@@ -203,7 +185,8 @@ def test_log_probabilities_are_those_of_the_model():
 
     r = Runner(sampler=sampler, tokenizer=tokenizer, search=search, seed=5)
     r.run([(question(number), program(), number) for number in range(3)])
-    assert len({each.text for each in answers}) > 3 and r.statistics.evictions > 0
+    assert len({each.text for each in answers}) > 3
+    assert r.statistics.evictions > 0
     prompt = tokenizer.encode("Capital of Peru?")
     for each in answers:
         [ids] = [s.tokens for s in sampled if tuple(s.log_probabilities.tolist()) == each.log_probabilities]
@@ -214,42 +197,33 @@ def test_log_probabilities_are_those_of_the_model():
 
 
 def test_completions_stand_in_the_chat_template():
-    from test_episodes_chat import chat_tokenizer
-
-    tokenizer = chat_tokenizer()
-    sampler = ScriptedSampler(tokenizer, lambda *_: "fine", slots=2, context=300)
-
-    def program():
-        yield Complete(prompt="How are you?")
-        return Outcome(answer=None)
-
-    r = Runner(sampler=sampler, tokenizer=tokenizer, search=search, chat=Chat(system="S"))
-    (record,) = r.run([(question(), program(), 0)])
+    program, chat = completing(Complete(prompt="How are you?")), Chat(system="S")
+    record = run_alone(program, lambda *_: "fine", tokenizer=chat_tokenizer(), chat=chat)
     assert record.completions == (
         SideCompletion(None, "<eos>[system]S<eos><eos>[user]How are you?<eos>[assistant]", "fine", 4),
     )
 
 
-def test_passages_leave_room_for_the_markup_of_the_chat_template():
-    """The opening is the user's turn: what the template adds to it counts as well."""
-    from test_episodes_chat import chat_tokenizer
+@pytest.mark.parametrize("program", [rag, d_rag])
+def test_passages_leave_room_for_the_markup_of_the_chat_template(program):
+    """The opening is the user's turn: the template's markup takes room too."""
 
     def long(queries, languages, passages):
-        return [
-            [hit(query, language, "Lima is the capital. " * 40)]
-            for query, language in zip(queries, languages, strict=True)
-        ]
+        text = "Lima is the capital. " * 40
+        return [[hit(query, language, text)] for query, language in zip(queries, languages, strict=True)]
 
-    tokenizer = chat_tokenizer()
-    sampler = ScriptedSampler(tokenizer, lambda *_: " Lima</answer>", slots=2, context=200)
-    r = Runner(sampler=sampler, tokenizer=tokenizer, search=long, chat=Chat(system="Be brief. " * 8))
-    for program in (rag, d_rag):
-        started = program(question(), LANGUAGES, wording="atlas", observation_tokens=10_000)
-        (record,) = r.run([(question(), started, 0)])
-        assert record.outcome.answer == "Lima" and record.finished
-        prompts = [record.prompt, *(each.prompt for each in record.completions)]
-        assert all("</information>\n<answer><eos>[assistant]" in prompt for prompt in prompts)
-        assert 150 < len(record.tokens[record.turn == -1]) <= 200 - r.answer_room or program is d_rag
+    record = run_alone(
+        program(question(), LANGUAGES, wording="atlas", observation_tokens=10_000),
+        lambda *_: " Lima</answer>",
+        context=200,
+        search=long,
+        tokenizer=chat_tokenizer(),
+        chat=Chat(system="Be brief. " * 8),
+    )
+    assert (record.outcome.answer, record.finished) == ("Lima", True)
+    prompts = [record.prompt, *(each.prompt for each in record.completions)]
+    assert all("</information>\n<answer><eos>[assistant]" in prompt for prompt in prompts)
+    assert 150 < len(record.tokens[record.turn == -1]) <= 200 - 16 or program is d_rag
 
 
 def test_a_prompt_adapts_to_the_room_or_the_context_is_full():
@@ -262,28 +236,23 @@ def test_a_prompt_adapts_to_the_room_or_the_context_is_full():
         return Outcome(answer=second.text)
 
     r = runner(lambda context, _: "again" if context == "again" else "fits", context=64)
-    long = r.search(["q"], ["en"], 40)
-    fitted = information([long], "atlas")
-    records = r.run([(question(), program(prompt), 0) for prompt in (fitted, "much too long " * 30)])
-    assert [record.outcome.answer for record in records] == ["fits", "again"]
-    assert [record.counts["context_full"] for record in records] == [0, 1]
-    assert [record.finished for record in records] == [True, False]
-    assert records[0].completions[1].prompt.endswith("</information>\n")
-    assert [each.prompt for each in records[1].completions] == ["again"]
+    fitted = information([r.search(["q"], ["en"], 40)], "atlas")
+    fits, full = r.run([(question(), program(prompt), 0) for prompt in (fitted, "much too long " * 30)])
+    assert [(each.outcome.answer, each.counts["context_full"], each.finished) for each in (fits, full)] == [
+        ("fits", 0, True),
+        ("again", 1, False),
+    ]
+    assert fits.completions[1].prompt.endswith("</information>\n")
+    assert [each.prompt for each in full.completions] == ["again"]
 
 
-def test_an_episode_that_ends_drops_what_it_asked():
-    """Its observation does not fit, so nobody waits for the completions beside it."""
-
-    def program():
-        yield Observe("a")
-        yield Generate(stop=())
-        yield (Complete(prompt="p"), Complete(prompt="q"), Observe("b " * 1000))
-
+def test_an_episode_that_ends_drops_its_requests():
+    """Its observation does not fit, so it no longer waits for the completions requested with it."""
     r = runner(noisy, slots=1)
-    records = r.run([(question(number), program(), number) for number in range(4)])
-    assert all(record.counts["context_full"] == 1 and record.completions == () for record in records)
-    assert all(record.counts["completion_tokens"] == 0 for record in records)
+    last = (Complete(prompt="p"), Complete(prompt="q"), Observe("b " * 1000))
+    records = r.run([(question(n), completing(Observe("a"), Generate(stop=()), last), n) for n in range(4)])
+    for record in records:
+        assert (record.counts["context_full"], record.counts["completion_tokens"], record.completions) == (1, 0, ())
 
 
 # Other models.
@@ -313,7 +282,7 @@ def test_another_model_is_asked_in_batches():
         return [Completion(text=f"{prompt}!", finish_reason="stop", tokens=len(prompt)) for prompt, _ in requests]
 
     records = runner(noisy, slots=8, completers={"reader": reader}).run(asked_models(8))
-    assert sum(map(len, calls)) == 8 and len(calls) < 8
+    assert sum(map(len, calls)) == 8 > len(calls)
     for record in records:
         assert record.outcome.answer == f"read {record.turns[0].text}!"
         assert [each.model for each in record.completions] == ["reader", None]
@@ -322,23 +291,20 @@ def test_another_model_is_asked_in_batches():
     assert {generation.temperature for generation in generations} == {0.1}
     assert len({(generation.seed, generation.episode) for generation in generations}) == 8
     others = runner(noisy, slots=1, completers={"reader": reader}, wait_for_searches=False).run(asked_models(8))
-    assert all(map(same, records, others))
+    assert_same(records, others)
 
 
 def test_a_model_on_this_machine_has_its_own_architecture_and_tokenizer():
     tokenizer = tiny_tokenizer()
     config = tiny_config(family="llama", layers=1, width=16)
-    own = Sampler(
-        config,
-        initialise(config, jax.random.key(1)),
-        tokenizer,
-        SamplerConfig(slots=3, context=64, append_tokens=(32,)),
-    )
+    settings = SamplerConfig(slots=3, context=64, append_tokens=(32,))
+    own = Sampler(config, initialise(config, jax.random.key(1)), tokenizer, settings)
     reader = SamplerCompleter(own, tokenizer, Chat())
     one, two = (
         runner(noisy, slots=slots, completers={"reader": reader}, max_tokens=6).run(asked_models(7)) for slots in (2, 7)
     )
-    assert all(map(same, one, two)) and len({record.outcome.answer for record in one}) > 3
+    assert_same(one, two)
+    assert len({record.outcome.answer for record in one}) > 3
     assert all(0 < record.completions[0].tokens <= 6 for record in one)
 
 
@@ -353,42 +319,28 @@ def test_a_model_that_fails_ends_the_run():
     with pytest.raises(RuntimeError, match="reader answered 0 of"):
         r.run(asked_models(3))
     assert len(r.run(programs(2))) == 2
-
-
-def test_an_unknown_model_is_one_sentence():
-    message = r"question d/0 \(en\) asks the model 'judge', but the runner has reader .* Runner.completers"
-    with pytest.raises(UserError, match=message):
-        runner(noisy, completers={"reader": lambda _: []}).run(asked_models(1, model="judge"))
+    with pytest.raises(UserError, match=r"question d/0 \(en\) asks the model 'judge', but the runner has reader"):
+        r.run(asked_models(1, model="judge"))
 
 
 @pytest.mark.parametrize(
-    ("asked", "error"),
+    ("request_", "error"),
     [(Complete(prompt=""), ValueError), (Complete(prompt=information([[[]]]), model="reader"), TypeError)],
     ids=["no prompt", "a fitted prompt for another model"],
 )
-def test_a_programs_bug_names_its_question(asked, error):
-    def program():
-        yield asked
-
+def test_a_programs_bug_names_its_question(request_, error):
     with pytest.raises(error) as caught:
-        run_alone(program())
+        completed(request_)
     assert caught.value.__notes__ == ["in the episode program of question d/0 (en)"]
 
 
-def test_a_prompt_longer_than_the_models_context_is_one_sentence():
+def test_mistakes_with_a_model_on_this_machine_are_one_sentence(monkeypatch):
     tokenizer = tiny_tokenizer()
     reader = SamplerCompleter(ScriptedSampler(tokenizer, noisy, context=32), tokenizer, Chat())
+    long = question(text="x" * 80)
     with pytest.raises(UserError, match="leaves no room in a sampler's context of 32"):
-        runner(lambda *_: "x" * 60 + "e", max_tokens=100, completers={"reader": reader}).run(
-            [(question(), reading(question(text="x" * 80)), 0)]
-        )
-
-
-def test_several_processes_cannot_share_devices_with_another_model(monkeypatch):
-    tokenizer = tiny_tokenizer()
-    reader = SamplerCompleter(ScriptedSampler(tokenizer, noisy, context=64), tokenizer, Chat())
-    assert reader([]) == []
+        run_alone(reading(long), lambda *_: "x" * 60 + "e", max_tokens=100, completers={"reader": reader})
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert reader([]) == [], "a reward asks it between the steps, in every process"
-    with pytest.raises(UserError, match="cannot answer beside the policy in 2 processes: serve it"):
+    with pytest.raises(UserError, match="cannot answer during rollouts in 2 processes: serve it"):
         runner(noisy, completers={"reader": reader}, max_tokens=6).run(asked_models(1))

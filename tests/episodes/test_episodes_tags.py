@@ -1,20 +1,21 @@
-"""Nothing that comes from outside looks like a tag afterwards."""
+"""Outside text never looks like a tag, and the policy's text is parsed by one rule."""
 
 import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lcrag.episodes import neutralise
+from lcrag.episodes import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action
 from lcrag.episodes.tags import TAGS
 
 PIECES = st.sampled_from(
     ["<", ">", "</", "＜", "＞", "〈", "〉", "/", "／", "|", " ", "\n", "\u200b", "\ufeff", "eos", "im_end"]
-    + [*TAGS, "ANSWER", "Search", "ａｎｓｗｅｒ", "ans", "wer", "<answer>", "</information>", "<|im_start|>"]
+    + [*TAGS, "ANSWER", "Search", "ａｎｓｗｅｒ", "ans", "wer", "<answer>", "</information>", "<|im_start|>", "x"]
+    + [f"<{slash}{tag}>" for tag in ("search", "answer", "think", "information") for slash in ("", "/")]
 )
-TEXTS = st.one_of(st.text(), st.lists(st.one_of(PIECES, st.text(max_size=2)), max_size=15).map("".join))
+TEXTS = st.one_of(st.text(), st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=15).map("".join))
 
 
 @pytest.mark.parametrize(
@@ -52,5 +53,62 @@ def test_no_tag_is_left_even_for_a_lenient_reader(text):
     visible = "".join(c for c in harmless if unicodedata.category(c) not in ("Cf", "Cc") and not c.isspace())
     lenient = unicodedata.normalize("NFKC", visible).lower()
     assert not re.search(rf"</?(?:{'|'.join(TAGS)})", lenient, re.IGNORECASE)
-    assert "<|" not in harmless and "|>" not in harmless
-    assert not re.search(r"</?\w+>", harmless)
+    assert not re.search(r"<\||\|>|</?\w+>", harmless)
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("<think>hm</think> <search> capital of Peru </search>", SearchAction("capital of Peru")),
+        ("<answer>Lima</answer>", Answer("Lima")),
+        ("<answer>北京</answer>\n", Answer("北京")),
+        ("<search>a</search><answer>b</answer>", Answer("b")),
+        ("<answer>b</answer> no: <search>a</search>", SearchAction("a")),
+        ("<search>a<search>b</search>", SearchAction("b")),
+        ("</search><search>b</search>", SearchAction("b")),
+        ("<search>two\nlines</search>", SearchAction("two\nlines")),
+    ],
+)
+def test_the_pair_that_ends_the_text_is_the_action(text, action):
+    assert parse_action(text) == action
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Lima",
+        "<search></search>",
+        "<search> \u3000\n</search>",
+        "<search>never closed",
+        "never opened</search>",
+        "<answer>Lima</answer> and more",
+        "<search>a</answer>",
+        "<search>a <answer>b</search>",
+        "<answer>a <think>b</think></answer>",
+        "<Search>a</Search>",
+        "<search >a</search >",
+    ],
+)
+def test_anything_else_is_invalid(text):
+    assert isinstance(parse_action(text), Invalid)
+
+
+@given(TEXTS)
+@example("<search>" * 500 + "</search>" * 500)
+def test_every_text_is_parsed(text):
+    action, answer = parse_action(text), answer_in(text)
+    match action:
+        case SearchAction(content) | Answer(content):
+            assert content == content.strip() != ""
+            tag = "search" if isinstance(action, SearchAction) else "answer"
+            assert re.search(rf"{re.escape(content)}\s*</{tag}>\s*$", text)
+    assert answer is None or (answer.strip() == answer != "" and answer in text)
+    if isinstance(action, Answer):
+        assert answer == action.text
+
+
+def test_the_last_complete_answer_counts():
+    assert answer_in("<answer>a</answer> or <answer>b</answer> or <answer>c") == "b"
+    assert answer_in("<answer>a</answer><answer></answer>") == "a"
+    assert answer_in("no answer") is None
