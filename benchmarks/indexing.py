@@ -22,7 +22,7 @@ from lcrag.data.corpora.dump import read_pages
 from lcrag.data.corpora.local import make_shards
 from lcrag.data.corpora.plan import Plan, make_plan
 from lcrag.data.corpora.source import find_source
-from lcrag.data.corpora.wikitext import clean
+from lcrag.data.corpora.dump import clean
 from lcrag.data.rows import BadRows
 from lcrag.retrieval import Encoder, build_collection, load_encoder
 from lcrag.retrieval.building import build_from_shards

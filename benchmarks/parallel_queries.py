@@ -35,7 +35,7 @@ from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import exact_match
 
-EXPERIMENT = ("rag_r1_atlas.gin",)
+EXPERIMENT = ("rag_r1/atlas.gin",)
 BUDGET = 5
 
 

@@ -70,7 +70,7 @@ COMMANDS = {
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
         "beside config.gin, run.json, metrics.jsonl and checkpoints/. Rows of one's own:\n"
-        "  lcrag sft --gin_file=sft.gin --gin_file=data/demonstrations.gin \\\n"
+        "  lcrag sft --gin_file=quickstart.gin --gin_file=baselines/sft.gin --gin_file=data/demonstrations.gin \\\n"
         "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
         f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
@@ -114,7 +114,7 @@ COMMANDS = {
         "--tool serves an experiment's policy that searches as well: /search_tool takes a question and returns\n"
         "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
         "--stdio serves the tool, instead of all this, to the one agent that starts this command.\n"
-        "--gin_file=serve_translator.gin serves a translator instead, at /translate.",
+        "--gin_file=serve.gin --gin.serve.collections=None --gin.serve.translator=@EndpointTranslator() serves a translator instead, at /translate.",
     ),
     "index": Command(
         function="lcrag.app.composition.commands:index",
@@ -134,7 +134,7 @@ COMMANDS = {
         words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher plays a program; right episodes become rows.jsonl for `lcrag sft`.\n"
         "selection: questions whose demonstration was wrong are sampled, and those that can be answered written with\n"
-        "some easy ones into train.jsonl and validation.jsonl, which `lcrag train` reads by data/selected.gin.\n"
+        "some easy ones into train.jsonl and validation.jsonl, which `lcrag train` reads by data/jsonl_training.gin.\n"
         "translations: questions in other languages, checked by translating back; questions.jsonl holds them.\n"
         "golden_plans: a teacher plans and resolves questions; questions.jsonl holds them with the plans that held.\n"
         f"What was kept and why is in report.json. {ABOUT_BAD_ROWS}",

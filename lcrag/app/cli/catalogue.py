@@ -11,7 +11,7 @@ from lcrag.errors import UserError
 
 WIDTH = 120
 # Endings of files that include an experiment, but are of one command alone: what it goes on from, what ships with it.
-OF_ONE_COMMAND = {"_sft.gin": "sft", "build.gin": "build"}
+OF_ONE_COMMAND = {"_sft.gin": "sft"}
 
 
 def experiments(command: str, marks: Sequence[str]) -> list[str]:

@@ -91,6 +91,11 @@ def build_tiny_collections(folder, languages=LCRL_LANGUAGES):
         build_collection(build_world(0).passages(language)[:PASSAGES], encoder, folder, language=language)
 
 
+def changed(variant):
+    """The bindings of a study's variant, as `run` takes them."""
+    return tuple(binding.replace(" = ", "=", 1) for binding in variant.bound())
+
+
 def words_of(command, folder, *bindings, words=(), gin_files=(), output=None):
     """A command line with everything tiny; `folder` holds `policy` and `collections`, later bindings win."""
     parts = [f"policy.folder='{folder / 'policy'}'", f"load_collections.folder='{folder / 'collections'}'"]

@@ -1,18 +1,18 @@
-"""Each ablation is a file of a few bindings on top of the quickstart, and changes what its name says."""
+"""Each ablation is a few bindings on top of the quickstart, and changes what its name says."""
 
 import collections
 
 import numpy as np
 import pytest
-from experiment_parts import SIZES, json_lines, run
+from experiment_parts import SIZES, changed, json_lines, run
 
-from lcrag.app.composition.gin_files import Macro, read_file
+from lcrag.app.commands.study.lcrl import ABLATIONS, MORE_ABLATIONS
+from lcrag.app.composition.gin_files import Macro, read_bindings, read_file
 from lcrag.app.composition.method import Method
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
 
-ABLATIONS = ("independent_groups", "no_penalty", "exact_match", "native_only", "pivot_coupling")
-OBJECTIVES = ("ppo", "dapo", "dr_grpo", "importance_correction")
+VARIANTS = ABLATIONS | MORE_ABLATIONS
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def one_step(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Collections, "search", remembering_search)
 
     def runs(*bindings, ablation=None):
-        files = (f"ablation/{ablation}.gin",) if ablation else ()
-        bindings = ("train.evaluation=None", "STEPS=1", *bindings)
-        assert run("train", tiny, *bindings, gin_files=files, output=tmp_path / "run") == 0
+        own = changed(VARIANTS[ablation]) if ablation else ()
+        bindings = (*own, "train.evaluation=None", "STEPS=1", *bindings)
+        assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
         assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["sampling_training_gap"] <= 1e-4
         return json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl"), scored[-1], searched
 
@@ -106,14 +106,16 @@ def test_routes(one_step, ablation, bindings, languages):
 
 def value_of(key, *names):
     """What a binding is after reading some files, macros followed."""
-    values = {binding.key: binding.value for name in names for binding in read_file(name)}
+    file, variant = names
+    statements = [each for name in (file, *variant.files) for each in read_file(name)]
+    values = {each.key: each.value for each in [*statements, *read_bindings(variant.bindings)]}
     value = values[key]
     return values[value.name] if isinstance(value, Macro) else value
 
 
-@pytest.mark.parametrize("ablation", ABLATIONS + OBJECTIVES)
+@pytest.mark.parametrize("ablation", VARIANTS)
 def test_a_step_has_as_many_episodes_as_without(ablation):
-    names = ("quickstart.gin", f"ablation/{ablation}.gin")
+    names = ("quickstart.gin", VARIANTS[ablation])
     languages = len(value_of("train/atlas_questions.languages", *names))
     versions = {"parallel": languages, "pivot": 3, "independent": 1}[value_of("Method.coupling", *names)]
     episodes = value_of("train.couplings", *names) * versions * value_of("Method.samples", *names)

@@ -56,7 +56,7 @@ def test_a_baseline_is_evaluated_by_one_file(method, tiny, compared, searched):
     bindings = ["Evaluation.temperatures={'greedy': 0.0}", "held_out/atlas_questions.languages=('fi', 'ja')"]
     reading = {"adaptive_rag": ("rag", "ircot")}.get(program, () if program in WITHOUT_PASSAGES else (program,))
     bindings += [f"{each}.observation_tokens=40" for each in reading]
-    assert run("evaluate", tiny, *bindings, gin_files=(f"method/{method}.gin",), output=compared) == 0
+    assert run("evaluate", tiny, *bindings, gin_files=(f"baselines/{method}.gin",), output=compared) == 0
     rows = [row for row in read_rows(compared / "evaluation.json") if row.method == f"{name}, greedy"]
     assert {"fi", "ja"} <= {row.language for row in rows} and "c3_recall" in {row.metric for row in rows}
     assert len(json_lines(compared / "answers" / f"{name.replace(' ', '_')}_greedy.jsonl")) == 2
@@ -71,7 +71,7 @@ def test_the_trained_baselines(method, languages, tiny, tmp_path, monkeypatch, s
     monkeypatch.setattr(Method, "score", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
     bindings = ("train.evaluation=None", "STEPS=1", "TRAINING_LANGUAGES=('fi', 'ja')", "train.couplings=2")
     bindings += ("Method.samples=4", "hierarchical_search.budget=1")
-    assert run("train", tiny, *bindings, gin_files=(f"method/{method}.gin",), output=tmp_path / "run") == 0
+    assert run("train", tiny, *bindings, gin_files=(f"baselines/{method}.gin",), output=tmp_path / "run") == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert set(scored[0].rewards) == {"total", "exact_match"} and "reward/exact_match" in measured
     np.testing.assert_array_equal(scored[0].rewards["total"], scored[0].rewards["exact_match"])
@@ -87,7 +87,7 @@ def _members(scored, group):
 def test_completions_are_measured(tiny, tmp_path):
     """A baseline that consults fresh contexts can be sampled in training; what is written there is not learned."""
     bindings = ("train.evaluation=None", "STEPS=1", "TRAINING_LANGUAGES=('fi', 'ja')", "d_rag.observation_tokens=40")
-    assert run("train", tiny, *bindings, gin_files=("method/d_rag.gin",), output=tmp_path / "run") == 0
+    assert run("train", tiny, *bindings, gin_files=("baselines/d_rag.gin",), output=tmp_path / "run") == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert measured["episode/completions"] == 13 and measured["episode/completion_tokens"] > 0
     assert measured["episode/policy_tokens"] <= 10 and measured["sampling_training_gap"] <= 1e-4
@@ -98,13 +98,13 @@ def test_completions_are_measured(tiny, tmp_path):
 @pytest.mark.parametrize("method", BASELINES)
 def test_a_methods_file_leaves_the_programs_settings_to_the_experiment(method):
     """Otherwise a file given after the quickstart would undo what its tiny policy needs."""
-    bound = {binding.key.partition(".")[0] for binding in read_file(f"method/{method}.gin")}
+    bound = {binding.key.partition(".")[0] for binding in read_file(f"baselines/{method}.gin")}
     assert not bound & PROGRAMS
-    assert any(binding.key == "Method.name" for binding in read_file(f"method/{method}.gin"))
+    assert any(binding.key == "Method.name" for binding in read_file(f"baselines/{method}.gin"))
 
 
 def test_what_is_completed_beside_a_dialogue_is_printed(tiny, capsys):
     bindings = ("d_rag.observation_tokens=40", "sample.language='fi'")
-    assert run("sample", tiny, *bindings, gin_files=("method/d_rag.gin",), words=("Missä?",)) == 0
+    assert run("sample", tiny, *bindings, gin_files=("baselines/d_rag.gin",), words=("Missä?",)) == 0
     out = capsys.readouterr().out
     assert out.count("beside the dialogue, by the policy") == 13 and out.index("beside") < out.index("\nanswer: ")

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import math
 import re
+import types
 
 import gin
 import jax
@@ -14,48 +15,25 @@ import lcrag.app.composition.commands  # noqa: F401  registers what the files na
 from lcrag import main
 from lcrag.app.commands.compile import lowering, topologies
 from lcrag.app.commands.compile.compilation import refused_bytes
-from lcrag.app.commands.compile.lowering import Plan
-from lcrag.app.commands.compile.roofline import cost_of
+from lcrag.app.commands.compile.lowering import CompilePlan, cost_of
 from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
-from lcrag.learning.learner import policy_update
+from lcrag.learning.learners import policy_update
 from lcrag.learning.update import place_batch
 from lcrag.policy import Lora, initialise, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
 from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 
-TINY = (
-    "compile.decoder=@DecoderConfig()",
-    "DecoderConfig.vocabulary_size=384",
-    "DecoderConfig.width=32",
-    "DecoderConfig.layers=2",
-    "DecoderConfig.heads=4",
-    "DecoderConfig.kv_heads=2",
-    "DecoderConfig.head_width=8",
-    "DecoderConfig.mlp_width=48",
-    "DecoderConfig.max_positions=256",
-    "Computation.unroll_layers=False",
-    "Sampler.slots=8",
-    "Sampler.context=64",
-    "Sampler.block=4",
-    "Sampler.append_rows=(4,)",
-    "Sampler.append_tokens=(16,)",
-    "Layout.rows=8",
-    "Layout.row_lengths=(64,)",
-    "mesh.fsdp=2",
-    "mesh.tensor=2",
-)
+TINY = """compile.decoder=@DecoderConfig() DecoderConfig.vocabulary_size=384 DecoderConfig.width=32
+DecoderConfig.layers=2 DecoderConfig.heads=4 DecoderConfig.kv_heads=2 DecoderConfig.head_width=8
+DecoderConfig.mlp_width=48 DecoderConfig.max_positions=256 Computation.unroll_layers=False Sampler.slots=8
+Sampler.context=64 Sampler.block=4 Sampler.append_rows=(4,) Sampler.append_tokens=(16,) Layout.rows=8
+Layout.row_lengths=(64,) mesh.fsdp=2 mesh.tensor=2""".split()
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 # What is compiled for absent devices is stored, but cannot be read back without a client for them.
 stored = pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache entry")
-
-
-@pytest.fixture(autouse=True)
-def eight_devices():
-    """A topology of GPUs asks for as many devices as it has, as long as JAX has not begun with some."""
-    assert len(jax.devices()) == 8
 
 
 def compile_tiny(*words, bindings=(), output=None):
@@ -64,13 +42,21 @@ def compile_tiny(*words, bindings=(), output=None):
     return main.run(line + ([f"--output_dir={output}"] if output else []))
 
 
+def assert_mistake(capsys, *parts):
+    error = capsys.readouterr().err
+    assert error.startswith("lcrag: error: ")
+    assert error.count("\n") == 1
+    for part in parts:
+        assert part in error
+
+
 def reported(output):
     report = json.loads((output / "compile.json").read_text())
     return report, {each["program"]: each for each in report["programs"]}
 
 
 def plan_of(mesh, *, gather=False, kl=0.0, **changes):
-    return Plan(
+    return CompilePlan(
         config=tiny_config(compute_dtype="bfloat16", **changes),
         mesh=mesh,
         objective=PolicyGradient(kl_coefficient=kl),
@@ -89,26 +75,26 @@ def described(tree):
 def test_the_devices_present(tmp_path, capsys):
     assert compile_tiny(output=tmp_path) == 0
     report, programs = reported(tmp_path)
-    assert report["mesh"] == {"data": 2, "fsdp": 2, "tensor": 2} and not report["estimate"]
+    assert report["mesh"] == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert not report["estimate"]
     assert set(programs) == {"update", "append", "decode"}
     for program in programs.values():
-        assert program["memory"]["arguments"] > 0 and program["compile_seconds"] > 0
-        assert program["fits"] is None and program["device_bytes"] is None  # a CPU does not say what it has
+        assert program["memory"]["arguments"] > 0
+        assert program["compile_seconds"] > 0
+        assert program["fits"] is program["device_bytes"] is None  # a CPU does not report its memory
     kinds = {each["kind"] for each in programs["update"]["collectives"]}
     assert kinds & {"all-gather", "all-reduce", "reduce-scatter"}
     shown = capsys.readouterr().out
-    assert "qwen3 of 2 layers, 32 wide, 384 tokens: " in shown
-    assert "8 x cpu present" in shown and "update of 8 rows of 64 tokens" in shown
+    for part in ("qwen3 of 2 layers, 32 wide, 384 tokens: ", "8 x cpu present", "update of 8 rows of 64 tokens"):
+        assert part in shown
 
 
 def test_one_program_and_too_little_memory(tmp_path, capsys):
     assert compile_tiny("decode", bindings=("compile.memory_gib=1e-5",), output=tmp_path) == 2
-    error = capsys.readouterr().err
-    assert (
-        error.startswith("lcrag: error: the decode does not fit 8 x cpu present: it needs ") and error.count("\n") == 1
-    )
+    assert_mistake(capsys, "the decode does not fit 8 x cpu present: it needs ", "Sampler.slots")
     _, programs = reported(tmp_path)
-    assert set(programs) == {"decode"} and programs["decode"]["fits"] is False
+    assert set(programs) == {"decode"}
+    assert programs["decode"]["fits"] is False
 
 
 @pytest.mark.parametrize("kl, lora", [(0.0, None), (0.01, Lora(rank=2))])
@@ -125,7 +111,7 @@ def test_abstract_arrays_are_those_of_a_run(kl, lora):
     batch = largest_batch(plan.layout)
     if kl:
         batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
-    assert described(lowering.train_state(plan)) == described(state)
+    assert described(plan.train_state) == described(state)
     assert update.lower(state, place_batch(batch, mesh), frozen).as_text() == lowering.lower_update(plan).as_text()
     on_a_device = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state)]
     assert lowering.residents(plan)["train state"] == sum(on_a_device)
@@ -138,8 +124,8 @@ def test_abstract_slots_are_those_of_a_sampler(gather):
     params = initialise(plan.config, jax.random.key(0), mesh)
     sizes = {"slots": 8, "context": 64, "block": 4, "append_rows": (4,), "append_tokens": (16,)}
     sampler = Sampler(plan.config, params, tiny_tokenizer(), SamplerConfig(gather_parameters=gather, **sizes), mesh)
-    assert described(lowering.slots(plan)) == described(sampler._state)
-    assert described(lowering.sampling_parameters(plan)) == described(sampler._params)
+    assert described(plan.slots) == described(sampler._state)
+    assert described(plan.sampling_parameters) == described(sampler._params)
 
 
 def test_appending_and_decoding_move_no_cache():
@@ -152,12 +138,11 @@ def test_appending_and_decoding_move_no_cache():
         assert moved and not [shape for shape in moved if "200" in shape]
 
 
-def test_what_lies_beside_a_program():
-    """All that a run holds is an argument of a program or beside it, and nothing is both."""
+def test_resident_arrays_are_arguments_or_beside_a_program():
     plan = plan_of(make_mesh(fsdp=2, tensor=2), gather=True, kl=0.1)
     held = lowering.residents(plan)
     assert held["train state"] == pytest.approx(3 * held["reference policy"], abs=64)  # two moments; counters
-    sampling = lowering.device_bytes(lowering.sampling_parameters(plan))
+    sampling = lowering.device_bytes(plan.sampling_parameters)
     shared = sampling - held["sampler's own parameters"]
     assert lowering.beside(plan, "decode") == sum(held.values()) - sampling - held["slots"]
     assert lowering.beside(plan, "update") == sum(held.values()) - held["train state"]
@@ -181,8 +166,10 @@ def test_a_tpu_that_is_not_there(tmp_path, capsys):
     report, programs = reported(tmp_path)
     assert (report["target"], report["devices"]) == ("v5e:2x2", 4)
     decode = programs["decode"]
-    assert decode["fits"] and decode["device_bytes"] == 15.75 * GIB
-    assert 0 < decode["needed_bytes"] < decode["device_bytes"] and decode["least_seconds"] > 0
+    assert decode["fits"]
+    assert decode["device_bytes"] == 15.75 * GIB
+    assert 0 < decode["needed_bytes"] < decode["device_bytes"]
+    assert decode["least_seconds"] > 0
     assert "fits" in capsys.readouterr().out
 
 
@@ -191,18 +178,39 @@ def test_a_tpu_that_is_not_there(tmp_path, capsys):
 def test_what_a_tpu_has_no_room_for(capsys):
     bindings = ("mesh.data=1", "Sampler.slots=65536", "DecoderConfig.max_positions=65536", "Sampler.context=16384")
     assert compile_tiny("decode", "--topology=v5e:2x2", bindings=bindings) == 2
-    captured = capsys.readouterr()
-    assert "the decode does not fit v5e:2x2: it needs" in captured.err and captured.err.count("\n") == 1
-    assert "Sampler.slots" in captured.err and " no " in captured.out
+    assert_mistake(capsys, "the decode does not fit v5e:2x2: it needs", "Sampler.slots")
+
+
+@pytest.mark.parametrize(
+    ("topology", "part"),
+    [
+        ("v5e-16", "v5e-16 cannot be read: .* v5e:4x4"),
+        ("v9:2x2", "v9:2x2 .* v5e, v5p"),
+        ("h100:2x2", "GPUs are counted, as in h100:8"),
+        ("h100:64", "64 pretended devices.* XLA_FLAGS"),
+        pytest.param("v5e:3x3", "libtpu knows no topology v5e:3x3", marks=needs_libtpu),
+    ],
+)
+def test_topologies_that_do_not_exist(topology, part):
+    with pytest.raises(UserError, match=part):
+        topologies.target_of(topology)
+
+
+def test_without_libtpu(monkeypatch):
+    monkeypatch.setattr(topologies.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"v5e:2x2 needs libtpu, .* pip install 'lcrag\[tpu\]'"):
+        topologies.target_of("v5e:2x2")
+
+
+def test_gpus_are_estimated():
+    target = topologies.target_of("h100:8")
+    assert target.estimate
+    assert (len(target.devices), target.accelerator.name) == (8, "h100")
 
 
 @pytest.mark.parametrize(
     ("words", "bindings", "parts"),
     [
-        (("--topology=v5e-16",), (), ("v5e-16", "v5e:4x4")),
-        (("--topology=v9:2x2",), (), ("v9:2x2", "v5e, v5p")),
-        (("--topology=h100:2x2",), (), ("GPUs are counted", "h100:8")),
-        (("--topology=h100:64",), (), ("64 pretended devices", "XLA_FLAGS")),
         (("--topology=h100:4",), ("mesh.data=3",), ("mesh of data=3 x fsdp=2 x tensor=2", "4 are present")),
         (("--topology",), (), ("--topology needs a value",)),
         (("decoding",), (), ("no program decoding", "update, ")),
@@ -213,31 +221,12 @@ def test_what_a_tpu_has_no_room_for(capsys):
 )
 def test_mistakes_are_one_line(words, bindings, parts, capsys):
     assert compile_tiny(*words, bindings=bindings) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ") and error.count("\n") == 1
-    assert all(part in error for part in parts), error
-
-
-@needs_libtpu
-def test_a_slice_that_is_not_sold(capsys):
-    assert compile_tiny("--topology=v5e:3x3") == 2
-    assert "libtpu knows no topology v5e:3x3" in capsys.readouterr().err
-
-
-def test_without_libtpu(monkeypatch):
-    monkeypatch.setattr(topologies.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"v5e:2x2 needs libtpu, .* pip install 'lcrag\[tpu\]'"):
-        topologies.target_of("v5e:2x2")
+    assert_mistake(capsys, *parts)
 
 
 def test_other_commands_have_no_topology(capsys):
     assert main.run(["train", "--gin_file=quickstart.gin", "--topology=v5e:4x4"]) == 2
-    assert "lcrag train has no option --topology" in capsys.readouterr().err
-
-
-def test_gpus_are_estimated():
-    target = topologies.target_of("H100:8".lower())
-    assert target.estimate and len(target.devices) == 8 and target.accelerator.name == "h100"
+    assert_mistake(capsys, "lcrag train has no option --topology")
 
 
 @pytest.mark.parametrize(
@@ -252,19 +241,14 @@ def test_what_xla_says_when_it_gives_up(message, expected):
     assert refused_bytes(message) == expected
 
 
-class Device:
-    def __init__(self, kind, limit=None):
-        self.device_kind, self._limit = kind, limit
-
-    def memory_stats(self):
-        return self._limit and {"bytes_limit": self._limit}
-
-
-def test_accelerators_are_told_apart():
-    assert accelerator_of(Device("TPU v5 lite")).name == "v5e"
-    assert accelerator_of(Device("TPU v5")).name == accelerator_of(Device("TPU v5p")).name == "v5p"
-    assert accelerator_of(Device("NVIDIA H100 80GB HBM3", 123 * GIB)).memory_bytes == 123 * GIB
-    assert accelerator_of(Device("cpu")) is None
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("TPU v5 lite", "v5e"), ("TPU v5", "v5p"), ("TPU v5p", "v5p"), ("NVIDIA H100 80GB HBM3", "h100"), ("cpu", None)],
+)
+def test_accelerators_are_identified(kind, name):
+    device = types.SimpleNamespace(device_kind=kind, memory_stats=lambda: {"bytes_limit": 123 * GIB})
+    found = accelerator_of(device)
+    assert (found and (found.name, found.memory_bytes)) == (name and (name, 123 * GIB))
 
 
 def read(*names):

@@ -92,7 +92,7 @@ def test_an_opening_of_several_tokens_cannot_be_hidden(surroundings):
 
 
 def test_the_cold_start_shows_each_tier_what_it_shall_know():
-    values = {each.key: each.value for each in read_file("translate_r1_atlas_sft.gin")}
+    values = {each.key: each.value for each in read_file("translate_r1/atlas_sft.gin")}
     assert values["known/comprehension_questions.languages"] == KNOWN
     assert values["half_known/comprehension_questions.languages"] == HALF_KNOWN
     assert values["constructed/comprehension_questions.languages"] == tuple(CONSTRUCTED)
@@ -102,8 +102,8 @@ def test_the_cold_start_shows_each_tier_what_it_shall_know():
 
 def test_a_step_of_the_cold_start(tiny, tmp_path):
     few = [f"{tier}/comprehension_questions.limit=4" for tier in ("known", "half_known", "constructed", "validation")]
-    layout = ("Layout.row_lengths=(256,)", "Layout.rows=4", "sft.rows_per_step=8")
-    files = ("translate_r1_atlas_sft.gin",)
+    layout = ("sft/Layout.row_lengths=(256,)", "sft/Layout.rows=4", "SFT_STEPS=1", "sft.rows_per_step=8")
+    files = ("translate_r1/atlas_sft.gin",)
     assert run("sft", tiny, *SIZES, *few, *layout, gin_files=files, output=tmp_path / "sft") == 0
     [measured] = json_lines(tmp_path / "sft" / "metrics.jsonl")
     assert measured["loss/supervised"] > 0 and (tmp_path / "sft" / "policy" / "model.safetensors").is_file()
@@ -111,8 +111,7 @@ def test_a_step_of_the_cold_start(tiny, tmp_path):
 
 def test_a_step_with_the_gate(tiny, tmp_path):
     bindings = (*SIZES, "train.couplings=4", "held_out/comprehension_questions.limit=1")
-    files = ("translate_r1_atlas.gin", "ablation/translate_r1_gated.gin")
-    assert run("train", tiny, *bindings, gin_files=files, output=tmp_path / "run") == 0
+    assert run("train", tiny, *bindings, gin_files=("translate_r1/atlas.gin",), output=tmp_path / "run") == 0
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/domain", "reward/cost", "reward/cost_fired", "episode/tool_calls"} <= set(measured)
     assert measured["sampling_training_gap"] <= 1e-4

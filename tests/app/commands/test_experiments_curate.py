@@ -15,8 +15,8 @@ from lcrag.app.composition.teachers import WritingTeacher, oracle_teacher
 from lcrag.atlas.comparisons import comparison_questions
 from lcrag.curation.playing import play
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.methods.rag_r1.curation import KINDS
+from lcrag.methods.rag_r1.program import rag_r1
 
 QUESTIONS = [*WORLD.questions("train", ["en"], hops=2)[:20], *comparison_questions(WORLD, "train", ["en"])[:20]]
 CONTEXT = 1500
@@ -186,7 +186,7 @@ def test_another_curation_is_not_mixed_in(demonstrated, selected, tmp_path):
     ("options", "clue"),
     [
         ({"temperature": 0.7}, "does not sample at a temperature of 0.7"),
-        ({"answer": "guess"}, "no answer reward is called 'guess'"),
+        ({"answer": "guess"}, "answer reward.* 'guess'"),
         ({"batch": 0}, "demonstrations.batch is 0"),
         ({"questions": []}, "there is no question to curate"),
         ({"questions": QUESTIONS[:1] * 2}, "is there 2 times"),
@@ -211,9 +211,9 @@ def test_a_selection_needs_demonstrations(tmp_path):
     ],
 )
 def test_the_kind_is_a_word_or_bound(words, bindings, clue, tiny, tmp_path, capsys):
-    assert run("curate", tiny, *bindings, words=words, gin_files=("rag_r1_atlas.gin",), output=tmp_path / "run") == 2
+    assert run("curate", tiny, *bindings, words=words, gin_files=("rag_r1/atlas.gin",), output=tmp_path / "run") == 2
     assert clue in capsys.readouterr().err
-    assert run("curate", tiny, words=("selection",), gin_files=("rag_r1_atlas.gin",)) == 2
+    assert run("curate", tiny, words=("selection",), gin_files=("rag_r1/atlas.gin",)) == 2
     assert "needs a folder" in capsys.readouterr().err
 
 
@@ -223,7 +223,7 @@ def test_a_policy_selects_by_command(tiny, tmp_path):
     sizes = ("CONTEXT=160", "train/one_hop/atlas_questions.limit=4", "train/two_hops/atlas_questions.limit=4")
     parts = ("COLLECTIONS=@load_collections()", "train/atlas_comparisons.limit=8", "selection.validation_share=0.3")
     whole = ("selection.rollouts=2", "selection.easy_share=1.0")
-    options = {"gin_files": ("rag_r1_atlas.gin",), "words": ("demonstrations",), "output": tmp_path / "made"}
+    options = {"gin_files": ("rag_r1/atlas.gin",), "words": ("demonstrations",), "output": tmp_path / "made"}
     assert run("curate", tiny, *sizes, *parts, **options) == 0
     named = f"selection.demonstrated='{tmp_path / 'made'}'"
     options |= {"words": ("selection",), "output": tmp_path / "chosen"}

@@ -117,7 +117,7 @@ def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_pa
     made = f"train/jsonl_questions.files=['{tmp_path / 'made' / 'questions.jsonl'}']"
     found = json_lines(tmp_path / "made" / "questions.jsonl")
     assert len(found) == 16 and all(row["id"] == found[0]["id"] for row in found[:2])
-    assert run("train", tiny, *sizes, made, gin_files=("data/xor_tydi_parallel.gin",), **options) == 0
+    assert run("train", tiny, *sizes, made, gin_files=("data/xor_tydi.gin", "data/jsonl_training.gin"), **options) == 0
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
     assert [e["language"] for e in episodes] == ["fi", "ja"] and len({e["question_id"] for e in episodes}) == 1
 

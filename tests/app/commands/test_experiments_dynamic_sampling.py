@@ -115,7 +115,7 @@ def differing(monkeypatch):
 
 def train(tiny, output, *bindings, steps=2):
     bindings = (*BINDINGS, f"train.steps={steps}", *bindings)
-    return run("train", tiny, *bindings, gin_files=("ablation/dapo.gin",), output=output)
+    return run("train", tiny, *bindings, gin_files=("objective/dapo.gin",), output=output)
 
 
 def test_a_run_accounts_for_what_it_samples_and_resumes(tiny, tmp_path, differing):
@@ -149,7 +149,7 @@ def test_a_table_too_small_to_draw_from(tiny, tmp_path, capsys):
 def test_dr_grpo_by_gin(tiny, tmp_path):
     """Advantages without the standard deviation; the loss is a sum over the constant."""
     bindings = (*BINDINGS, "train.steps=1")
-    assert run("train", tiny, *bindings, gin_files=("ablation/dr_grpo.gin",), output=tmp_path / "run") == 0
+    assert run("train", tiny, *bindings, gin_files=("objective/dr_grpo.gin",), output=tmp_path / "run") == 0
     [record] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert np.isfinite(record["loss/policy"]) and "dynamic_sampling/rollouts" not in record
 

@@ -8,6 +8,7 @@ import pytest
 from experiment_parts import json_lines, run
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
+from lcrag.app.commands.study.globalrag import VARIANTS
 from lcrag.app.composition.checking import check_rewarded
 from lcrag.app.composition.components import atlas_questions, resolved_folder
 from lcrag.app.composition.configuration import configure, read_configuration
@@ -19,7 +20,7 @@ from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.retrieval import build_collection, load_encoder
 
-GIN = "globalrag_atlas.gin"
+GIN = "globalrag/atlas.gin"
 SIZES = (
     "train.evaluation=None",
     "STEPS=1",
@@ -62,9 +63,10 @@ def test_it_trains_and_logs_every_reward_and_count(tiny, tmp_path):
     assert episode["outcome"]["extra"]["plan_fault"] == "missing"
 
 
-def configured(*files):
-    """Hands some files to gin, as a command does."""
-    configure(read_configuration(files, ()))
+def configured(*files, variant=None):
+    """Hands some files and a variant of them to gin, as a command does."""
+    more, bindings = (variant.files, variant.bound()) if variant else ((), ())
+    configure(read_configuration((*files, *more), bindings))
 
 
 NO_WEIGHT = {"format": 0.0, "semantic": 0.0, "structural": 0.0, "sub_goal": 0.0}
@@ -81,7 +83,7 @@ WEIGHTS = {"format": 0.1, "semantic": 0.5, "structural": 0.5, "sub_goal": 0.5}
 )
 def test_the_ablations(name, weights, annealed):
     """Each reward's weight, in the first step and long after the transition."""
-    configured(GIN, f"ablation/globalrag_{name}.gin")
+    configured(GIN, variant=VARIANTS[name])
     terms = {term.name: term.weight for term in globalrag_reward(encoder=np.eye).terms}
     assert terms.pop("squad_exact_match") == 1.0
     for step, share in ((0, 1 / (1 + np.exp(-1.35))), (500, 0.0)) if annealed else ((0, 1.0), (500, 1.0)):
@@ -92,7 +94,7 @@ def test_the_ablations(name, weights, annealed):
 
 
 def test_ppo():
-    configured(GIN, "method/globalrag_ppo.gin")
+    configured(GIN, variant=VARIANTS["ppo"])
     assert "Critic" in str(gin.query_parameter("train.critic")) and gin.query_parameter("Method.name").endswith("PPO")
     assert gin.query_parameter("critic/adamw.learning_rate") == 1e-5
 
@@ -163,10 +165,10 @@ def taught(tiny, tmp_path, folder, *bindings):
         "train/oracle_demonstrations.count=12",
         "validation/oracle_demonstrations.questions=@train/several_questions()",
         "validation/oracle_demonstrations.count=4",
-        "Layout.row_lengths=(320,)",
-        "Layout.rows=2",
+        "sft/Layout.row_lengths=(320,)",
+        "sft/Layout.rows=2",
     )
-    return run("sft", tiny, *sizes, *bindings, gin_files=("globalrag_atlas_sft.gin",), output=tmp_path / "run")
+    return run("sft", tiny, *sizes, *bindings, gin_files=("globalrag/atlas_sft.gin",), output=tmp_path / "run")
 
 
 def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path, two_hop_collection):
@@ -180,7 +182,7 @@ def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path, two
 def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("lcrag.curation.oracle_demonstrations.MOST_FRUITLESS", 1)
     assert taught(tiny, tmp_path, tiny / "collections") == 2
-    assert "the oracle answered none of 256 questions rightly: demonstrate with" in capfd.readouterr().err
+    assert "the oracle answered none of 256 questions correctly: demonstrate with" in capfd.readouterr().err
 
 
 def test_the_encoder_embeds_as_queries(tiny):

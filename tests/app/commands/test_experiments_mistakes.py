@@ -71,8 +71,8 @@ def test_a_metric_that_does_not_exist(refused, tmp_path):
 
 
 def test_a_missing_file(refused, tmp_path):
-    error = refused("train", gin_files=("ablation/no_penality.gin",), output=tmp_path / "run")
-    assert "did you mean ablation/no_penalty.gin?" in error and not (tmp_path / "run").exists()
+    error = refused("train", gin_files=("objective/pop.gin",), output=tmp_path / "run")
+    assert "did you mean objective/ppo.gin?" in error and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])
@@ -163,7 +163,7 @@ def test_deleting_a_corrupt_checkpoint_helps(tiny, finished, tmp_path):
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("experiment", ["lcrl.gin", "r_search.gin"])
+@pytest.mark.parametrize("experiment", ["lcrl/paper.gin", "r_search/paper.gin"])
 def test_the_papers_runs_lack_a_policy_only(experiment, tmp_path, capfd):
     """Every name in them is known, so that the first thing missed is the folder that nobody has downloaded."""
     gin.clear_config()

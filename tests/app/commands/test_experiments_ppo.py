@@ -11,8 +11,7 @@ from test_experiments_compile import TINY
 
 from lcrag import main
 from lcrag.app.commands.compile import lowering
-from lcrag.app.commands.compile.lowering import CompilePlan
-from lcrag.app.commands.compile.lowering import cost_of
+from lcrag.app.commands.compile.lowering import CompilePlan, cost_of
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
 from lcrag.learning.learners import Learner
 from lcrag.policy import Lora, Policy, add_lora, initialise, load_hugging_face, make_mesh
@@ -34,7 +33,7 @@ BINDINGS = (
 
 def train(tiny, output, *bindings, steps=3):
     bindings = (*BINDINGS, f"train.steps={steps}", *bindings)
-    return run("train", tiny, *bindings, gin_files=("ablation/ppo.gin",), output=output)
+    return run("train", tiny, *bindings, gin_files=("objective/ppo.gin",), output=output)
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +153,6 @@ def test_compiling_with_and_without_a_critic(tmp_path, capsys):
     assert main.run(line) == 2
     assert "there is no critic to compile" in capsys.readouterr().err
     gin.clear_config()
-    assert main.run([*line, "--gin_file=ablation/ppo.gin", f"--output_dir={tmp_path}"]) == 0
+    assert main.run([*line, "--gin_file=objective/ppo.gin", f"--output_dir={tmp_path}"]) == 0
     [program] = json.loads((tmp_path / "compile.json").read_text())["programs"]
     assert program["program"] == "critic" and program["memory"]["arguments"] > 0

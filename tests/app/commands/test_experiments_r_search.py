@@ -7,8 +7,9 @@ import gin
 import jax
 import numpy as np
 import pytest
-from experiment_parts import TOKENIZER, json_lines, one_device, run
+from experiment_parts import TOKENIZER, changed, json_lines, one_device, run
 
+from lcrag.app.commands.study.r_search import VARIANTS
 from lcrag.app.composition.frozen_models import local_model
 from lcrag.app.composition.method import Method
 from lcrag.atlas import build_world
@@ -18,15 +19,14 @@ from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.methods.r_search.evidence_reader import EvidenceReader
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.r_search.rewards import r_search_reward
-from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hugging_face
-from lcrag.policy.fingerprint import parameter_fingerprint
+from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.retrieval import Hit
 from lcrag.rewards import token_f1
 from lcrag.sampling import SamplingParameters, generate
 from lcrag.testing import tiny_config
 from lcrag.testing.pretended_collections import PretendedCollections
 
-GIN = "r_search_atlas.gin"
+GIN = "r_search/atlas.gin"
 SIZES = (
     "train.evaluation=None",
     "STEPS=1",
@@ -124,11 +124,12 @@ def test_it_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path
     assert "local_model.context = 96" in (tmp_path / "run" / "config.gin").read_text()
 
 
-@pytest.mark.parametrize(("gin_file", "terms"), [("ablation/no_evidence.gin", 3), ("method/r_search_ppo.gin", 4)])
-def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, gin_file, terms):
-    measured = trained(tiny, reader_folder, tmp_path / "run", gin_files=(gin_file,))
+@pytest.mark.parametrize(("name", "terms"), [("without_evidence", 3), ("ppo", 4)])
+def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, name, terms):
+    bindings = [each for each in changed(VARIANTS[name]) if not each.startswith("train.couplings")]
+    measured = trained(tiny, reader_folder, tmp_path / "run", *bindings, gin_files=VARIANTS[name].files)
     assert len([name for name in measured if name.startswith("reward/") and name != "reward/kl_penalty"]) == terms
-    assert ("loss/value" in measured) == ("ppo" in gin_file)
+    assert ("loss/value" in measured) == (name == "ppo")
 
 
 def test_a_reader_that_is_not_there_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
@@ -164,7 +165,7 @@ def exact_collections():
 def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_path, evidence, monkeypatch):
     monkeypatch.setattr(oracle_demonstrations, "TOGETHER", 24)
     bindings = (
-        "STEPS=2",
+        "SFT_STEPS=2",
         "TRAINING_LANGUAGES=('en', 'fi')",
         "sft.rows_per_step=4",
         "sft.collections=@exact_collections()",
@@ -174,11 +175,12 @@ def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_
         "validation/oracle_demonstrations.count=4",
         "train/atlas_questions.copyable=None",
         "train/atlas_questions.limit=40",
-        "Layout.row_lengths=(240,)",
-        "Layout.rows=2",
+        "sft/Layout.row_lengths=(240,)",
+        "sft/Layout.rows=2",
     )
-    files = ("r_search_atlas_sft.gin", *(() if evidence else ("ablation/no_evidence.gin",)))
-    assert run("sft", tiny, *bindings, gin_files=files, output=tmp_path / "run") == 0
+    if not evidence:
+        bindings += (*changed(VARIANTS["without_evidence"]), "EvidenceOracle.evidence=False")
+    assert run("sft", tiny, *bindings, gin_files=("r_search/atlas_sft.gin",), output=tmp_path / "run") == 0
     shown = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
     learned, given = ("".join(span["text"] for span in shown if span["learned"] is side) for side in (True, False))
     assert "<observation>" in given and "<observation>" not in learned and "<search>" in learned

@@ -8,7 +8,7 @@ import pytest
 from experiment_parts import assert_same_bits, contents, json_lines, measured, run, saved_state
 
 from lcrag.app.composition.method import Method
-from lcrag.learning.learner import Learner
+from lcrag.learning.learners import Learner
 from lcrag.retrieval import Collections
 
 # A reference policy, mini-batches and a schedule: everything that could forget where it was.

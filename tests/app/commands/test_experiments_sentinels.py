@@ -85,7 +85,7 @@ def test_only_the_last_steps_in_a_row_count(values):
 
 def test_the_packaged_limits_are_of_what_is_watched():
     (least, most) = (
-        next(binding.value for binding in read_file("sentinels.gin") if binding.key == f"Sentinels.{side}")
+        next(binding.value for binding in read_file("wiring.gin") if binding.key == f"Sentinels.{side}")
         for side in ("least", "most")
     )
     Sentinels(least=least, most=most)

@@ -11,7 +11,7 @@ import pytest
 from experiment_parts import assert_same_bits, json_lines, measured, run, saved_state
 
 from lcrag.learning import Layout, Supervised, Trajectory, adamw
-from lcrag.learning.supervised import SupervisedLearner
+from lcrag.learning.learners import SupervisedLearner
 from lcrag.policy import Policy, initialise, load_hugging_face, make_mesh, param_shardings
 from lcrag.testing import tiny_config, tiny_tokenizer
 
@@ -21,12 +21,12 @@ BINDINGS = (
     "sft.patience=None",
     "sft.rows_per_step=6",
     "sft.validate_every=2",
-    "adamw.steps=8",
-    "adamw.learning_rate=1e-2",
+    "sft/adamw.steps=8",
+    "sft/adamw.learning_rate=1e-2",
     "demonstration_files.validation_share=0.25",
-    "Layout.rows=2",
-    "Layout.least_micro_batches=1",
-    "Layout.least_episodes=2",
+    "sft/Layout.rows=2",
+    "sft/Layout.least_micro_batches=1",
+    "sft/Layout.least_episodes=2",
 )
 WORDS = (" Botswana", " Vietnam", " Lituania", " Togo")
 
@@ -59,8 +59,8 @@ def sft(folder, output, *bindings, files=(), rows=None, steps=8, words=()):
     """Fine-tunes on a file of rows, or on whatever the gin files and bindings say."""
     of_files = () if rows is None else ("data/demonstrations.gin",)
     named = () if rows is None else (f"demonstration_files.files=('{rows}',)",)
-    bindings = (*BINDINGS, *named, f"STEPS={steps}", *bindings)
-    return run("sft", folder, *bindings, gin_files=("sft.gin", *of_files, *files), output=output, words=words)
+    bindings = (*BINDINGS, *named, f"SFT_STEPS={steps}", *bindings)
+    return run("sft", folder, *bindings, gin_files=("baselines/sft.gin", *of_files, *files), output=output, words=words)
 
 
 @pytest.fixture(scope="module")
@@ -202,9 +202,9 @@ def test_the_oracles_searches(tiny, tmp_path):
         "validation/oracle_demonstrations.count=4",
         "train/atlas_questions.copyable=None",
         "train/atlas_questions.limit=40",
-        "Layout.row_lengths=(160,)",
+        "sft/Layout.row_lengths=(160,)",
     )
-    assert sft(tiny, tmp_path / "run", *bindings, files=("data/atlas_demonstrations.gin",), steps=2) == 0
+    assert sft(tiny, tmp_path / "run", *bindings, files=("lcrl/atlas_sft.gin",), steps=2) == 0
     learned = [span["text"] for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"][1::2]]
     assert any(text.startswith("<search>") for text in learned) and any("</answer>" in text for text in learned)
 
@@ -273,8 +273,8 @@ def refused(tiny, rows, tmp_path, capfd):
         (("sft.validate_every=0",), ("sft.validate_every is 0",)),
         (("sft.patience=0",), ("sft.patience is 0",)),
         (("sft.rows_per_step=25",), ("there are 24 rows for steps of 25",)),
-        (("Layout.rows=3", "policy.mesh=@mesh()"), ("Layout.rows is 3 for 8 devices",)),
-        (("Layout.row_lengths=(20,)",), ("line ", "tokens, but the longest training row", "--skip_bad_rows")),
+        (("sft/Layout.rows=3", "policy.mesh=@mesh()"), ("Layout.rows is 3 for 8 devices",)),
+        (("sft/Layout.row_lengths=(20,)",), ("line ", "tokens, but the longest training row", "--skip_bad_rows")),
         (("train/demonstration_files.part='test'",), ("there is no part 'test'",)),
         (("demonstration_files.validation_share=1.5",), ("a share between 0 and 1",)),
         (("Supervised.aggregation='constant'",), ("'constant'",)),

@@ -152,7 +152,7 @@ def test_a_second_model_answers(tiny, tmp_path, searcher):
         "local_model.append_rows=(6,)",
         "Evaluation.temperatures={'sampled': 1.0}",
     )
-    files = ("method/answer_from_evidence_atlas.gin",)
+    files = ("r_search/answer_from_evidence.gin",)
     assert run("evaluate", tiny, *bindings, gin_files=files, output=tmp_path) == 0
     [answers] = (tmp_path / "answers").glob("*_sampled.jsonl")
     rows = json_lines(answers)

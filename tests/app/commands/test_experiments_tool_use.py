@@ -14,16 +14,17 @@ from lcrag.app.commands import evaluate as evaluating
 from lcrag.app.commands.evaluate import Evaluation, _answered, answers_path, read_answers
 from lcrag.app.commands.report.reporting import tables
 from lcrag.app.commands.sft import fine_tuning
+from lcrag.app.commands.study import translate_r1
 from lcrag.app.commands.train import training
-from lcrag.app.runs.atomic import write_json_lines
+from lcrag.app.runs.files import write_json_lines
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Answered, read_rows
-from lcrag.methods.translate_r1.tool_rates import tool_rates
+from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import domain_reward
 
 PNG = b"\x89PNG"
-FILES = ("method/translate_r1.gin", "data/mgsm.gin", "translator/lookup.gin")
+FILES = ("translate_r1/method.gin", "data/mgsm.gin", "translator/lookup.gin")
 COUNTED = ("searches", "retrieval_rounds", "policy_tokens", "completion_tokens")
 TIERS = {"en": "high", "fi": "low", "de": "low"}
 
@@ -105,9 +106,9 @@ def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
         "cost.reward=@domain_reward()",
         "cost.minimum_native_correct=2",
     )
-    files, fine_tuned = ("method/direct.gin",), ()
+    files, fine_tuned = ("baselines/direct.gin",), ()
     if command == "sft":
-        files, fine_tuned = ("sft.gin", *files, "data/demonstrations.gin"), demonstrated(tmp_path)
+        files, fine_tuned = ("baselines/sft.gin", *files, "data/demonstrations.gin"), demonstrated(tmp_path)
     word = "train" if command == "held_out" else command
     assert run(word, tiny, *bindings, *fine_tuned, gin_files=files, output=tmp_path / "out") == 2
     said = capfd.readouterr().err
@@ -177,7 +178,8 @@ def _called(answered: Answered, rate: float, number: int) -> Answered:
 
 def report(runs, output):
     gin.clear_config()
-    return main.run(["report", str(runs), "--gin_file=translate_r1_report.gin", f"--output_dir={output}"])
+    words = translate_r1.STUDIES["translate_r1"].report
+    return main.run(["report", str(runs), *words, f"--output_dir={output}"])
 
 
 def test_several_runs_give_one_report(tmp_path, capsys):

@@ -1,18 +1,17 @@
 """Translation and search by gin: the cold start's demonstrations, and a step with and without translation."""
 
 import pytest
-from experiment_parts import json_lines, run
+from experiment_parts import changed, json_lines, run
 
+from lcrag.app.commands.study.translate_r1 import WITH_SEARCH
 from lcrag.atlas import build_world
 from lcrag.data.constructed import KIVARI, vocabulary_of
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.search_oracle import TranslatingOracle
+from lcrag.methods.translate_r1.oracles import TranslatingOracle
 
-GIN, SFT, ABLATION = (
-    "translate_and_search_atlas.gin",
-    "translate_and_search_atlas_sft.gin",
-    "ablation/no_translation.gin",
-)
+GIN, SFT = "translate_r1/with_search_atlas.gin", "translate_r1/with_search_atlas_sft.gin"
+ABLATION = changed(WITH_SEARCH["search_alone"])
+ABLATION_SFT = tuple(each.replace(" = ", "=", 1) for each in WITH_SEARCH["search_alone"].sft_bindings)
 SIZES = (
     "train.evaluation=None",
     "STEPS=1",
@@ -45,9 +44,9 @@ def test_the_teacher_has_translated_what_it_cannot_read():
         TranslatingOracle(calls=0).next_text(asked, [])
 
 
-@pytest.mark.parametrize("ablation", [(), (ABLATION,)])
+@pytest.mark.parametrize("ablation", [(), ABLATION])
 def test_a_step(tiny, tmp_path, ablation):
-    assert run("train", tiny, *SIZES, gin_files=(GIN, *ablation), output=tmp_path / "run") == 0
+    assert run("train", tiny, *SIZES, *ablation, gin_files=(GIN,), output=tmp_path / "run") == 0
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/c3_recall", "reward/task", "reward/cost", "episode/tool_calls", "episode/searches"} <= set(measured)
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
@@ -55,10 +54,10 @@ def test_a_step(tiny, tmp_path, ablation):
     assert len({episode["group"] for episode in episodes}) == 4
 
 
-@pytest.mark.parametrize("ablation", [(), (ABLATION,)])
+@pytest.mark.parametrize("ablation", [(), (*ABLATION, *ABLATION_SFT)])
 def test_the_cold_start(tiny, tmp_path, ablation):
     bindings = (
-        "STEPS=1",
+        "SFT_STEPS=1",
         "HOME_LANGUAGES=('en',)",
         "sft.rows_per_step=12",
         "sft.collections=@load_collections()",
@@ -72,10 +71,10 @@ def test_the_cold_start(tiny, tmp_path, ablation):
         "train/atlas_questions.copyable=True",
         "translate_and_search.passages=6",
         "translate_and_search.observation_tokens=200",
-        "Layout.row_lengths=(480,)",
-        "Layout.rows=2",
+        "sft/Layout.row_lengths=(480,)",
+        "sft/Layout.rows=2",
     )
-    assert run("sft", tiny, *bindings, gin_files=(SFT, *ablation), output=tmp_path / "run") == 0
+    assert run("sft", tiny, *bindings, *ablation, gin_files=(SFT,), output=tmp_path / "run") == 0
     rows = json_lines(tmp_path / "run" / "rows.jsonl")
     texts = ["".join(span["text"] for span in row["spans"] if span["learned"]) for row in rows]
     given = ["".join(span["text"] for span in row["spans"] if not span["learned"]) for row in rows]

@@ -2,15 +2,16 @@
 
 import gin
 import pytest
-from experiment_parts import json_lines, run
+from experiment_parts import changed, json_lines, run
 from fastapi.testclient import TestClient
 
 from lcrag import main
 from lcrag.app.commands.serve import serving
-from lcrag.app.composition.gin_files import read_file
-from lcrag.methods.translate_r1.cost_adjustment import METHODS
+from lcrag.app.commands.study.translate_r1 import VARIANTS
+from lcrag.app.composition.gin_files import read_bindings, read_file
+from lcrag.methods.translate_r1.call_costs import METHODS
 
-FILES = ("method/translate_r1.gin", "translator/lookup.gin")
+FILES = ("translate_r1/method.gin", "translator/lookup.gin")
 ABLATIONS = {
     "none": (0, "none"),
     "free": (2, "none"),
@@ -51,13 +52,11 @@ def test_a_step_with_the_gated_cost(tiny, tmp_path):
 
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_six_methods_differ_in_calls_and_costs_alone(name):
-    values = {}
-    for file in ("method/translate_r1.gin", f"ablation/translate_r1_{name}.gin"):
-        values |= {binding.key: binding.value for binding in read_file(file)}
+    own = {binding.key: binding.value for binding in read_bindings(VARIANTS[name].bound())}
+    values = {binding.key: binding.value for binding in read_file("translate_r1/method.gin")} | own
     assert (values["translate_r1.calls"], values["cost.method"]) == ABLATIONS[name]
     assert values["cost.method"] in METHODS and values["Method.name"] == values["evaluate.label"]
-    own = {binding.key for binding in read_file(f"ablation/translate_r1_{name}.gin")}
-    assert own <= {"Method.name", "evaluate.label", "translate_r1.calls", "cost.method"}
+    assert own.keys() <= {"Method.name", "evaluate.label", "translate_r1.calls", "cost.method"}
 
 
 def test_a_missing_translator_is_said_before_the_folder_is_claimed(tiny, tmp_path, capfd):
@@ -65,8 +64,8 @@ def test_a_missing_translator_is_said_before_the_folder_is_claimed(tiny, tmp_pat
     said = capfd.readouterr().err
     assert said.startswith("lcrag: error: the program of question atlas/") and "has no translator" in said
     assert "gin/translator" in said and not (tmp_path / "run").exists()
-    none = (FILES[0], "ablation/translate_r1_none.gin")
-    assert run("train", tiny, *SIZES, gin_files=none, output=tmp_path / "none") == 0
+    none = changed(VARIANTS["none"])
+    assert run("train", tiny, *SIZES, *none, gin_files=FILES[:1], output=tmp_path / "none") == 0
 
 
 @pytest.mark.parametrize(
@@ -99,10 +98,11 @@ def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
     bindings = (
         "serve.translator=@LookUpTranslator()",
         "serve.port=0",
+        "serve.collections=None",
         "LookUpTranslator.vocabulary=@english_vocabulary()",
         f"english_vocabulary.file='{tmp_path / 'words.txt'}'",
     )
-    assert main.run(["serve", "--gin_file=serve_translator.gin", *(f"--gin.{each}" for each in bindings)]) == 0
+    assert main.run(["serve", "--gin_file=serve.gin", *(f"--gin.{each}" for each in bindings)]) == 0
     said = capsys.readouterr().out
     assert "translations at http://127.0.0.1:" in said and "/retrieve" not in said
     translated, health, longest, refusal = answers

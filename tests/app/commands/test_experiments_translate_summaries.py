@@ -62,7 +62,7 @@ def curate(folder, url):
         for name in NAMES
     ]
     (folder / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = ["curate", "translations", "--gin_file=curate_translations.gin", f"--output_dir={folder / 'run'}"]
+    line = ["curate", "translations", "--gin_file=translate_r1/pipeline.gin", f"--output_dir={folder / 'run'}"]
     bindings = (
         f"source/jsonl_questions.files=['{folder / 'source.jsonl'}']",
         "LANGUAGES=('am',)",

@@ -114,7 +114,7 @@ def words(source, output, url, *bindings):
         f"EndpointModel.url='{url}/v1'",
         "EndpointModel.attempts=1",
     )
-    line = ["curate", "translations", "--gin_file=curate_translations.gin", f"--output_dir={output}"]
+    line = ["curate", "translations", "--gin_file=translate_r1/pipeline.gin", f"--output_dir={output}"]
     return line + [f"--gin.{binding}" for binding in (*given, *bindings)]
 
 
@@ -302,7 +302,7 @@ def test_places_by_tier():
 
 def test_constructed_languages_need_no_model(source, tmp_path):
     gin.clear_config()
-    line = ["curate", "translations", "--gin_file=curate_translations_constructed.gin"]
+    line = ["curate", "translations", "--gin_file=translate_r1/pipeline_constructed.gin"]
     line += [f"--output_dir={tmp_path / 'run'}", f"--gin.source/jsonl_questions.files=['{source}']"]
     assert main.run([*line, "--gin.translations.places=4"]) == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -320,10 +320,11 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
     save_hugging_face(tmp_path / "policy", config, params, eos_ids=tokenizer.eos_ids)
     tokenizer.backend.save(str(tmp_path / "policy" / "tokenizer.json"))
     gin.clear_config()
-    line = ["curate", "translations", "--gin_file=curate_translations_local.gin", f"--output_dir={tmp_path / 'run'}"]
+    line = ["curate", "translations", "--gin_file=translate_r1/pipeline.gin", f"--output_dir={tmp_path / 'run'}"]
     given = (f"source/jsonl_questions.files=['{source}']", f"local_model.folder='{tmp_path / 'policy'}'")
     sizes = ("local_model.mesh=@one_device()", "local_model.context=700", "local_model.slots=2")
     short = ("translations.places=1", "translations.attempts=1", "LANGUAGES=('am',)")
+    short += ("translations.translator=@CompleterModel()", "translations.judge=None")
     assert main.run([*line, *(f"--gin.{each}" for each in (*given, *sizes, *short))]) == 2
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
@@ -333,7 +334,12 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
 def test_the_parallel_questions_of_xor_tydi_need_its_files(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("LCRAG_DATA", raising=False)
     gin.clear_config()
-    line = ["curate", "translations", "--gin_file=curate_xor_tydi.gin", f"--output_dir={tmp_path / 'run'}"]
+    line = [
+        "curate",
+        "translations",
+        "--gin_file=translate_r1/pipeline_xor_tydi.gin",
+        f"--output_dir={tmp_path / 'run'}",
+    ]
     assert main.run([*line, "--gin.EndpointModel.model='strong'"]) == 2
     assert "nothing says where the files of xor_tydi are" in capsys.readouterr().err
 

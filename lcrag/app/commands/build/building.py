@@ -100,7 +100,7 @@ def _model_card(name: str, school: School, collections: Collections, steps: int,
         f"# The atlas's policy: {name.replace('_', ' ')}\n\n"
         f"{parameter_count(school.config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
         " `transformers`.\n"
-        f"Made on {datetime.date.today()} by `lcrag build --gin_file=build.gin --output_dir=FOLDER`, seed"
+        f"Made on {datetime.date.today()} by `lcrag build --gin_file=quickstart.gin --output_dir=FOLDER`, seed"
         f" {school.seed} (stage 4 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
         f"1. copying: {plan.copying_steps} steps on random re-appearing spans, no text at all;\n"
         f"2. reading: {plan.reading_steps} steps of about {plan.tokens_per_step} tokens: passages of *training* facts"

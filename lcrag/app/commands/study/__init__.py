@@ -1,0 +1,85 @@
+"""`lcrag study`: runs every point of a study that has not finished, several at once, and then the report on them.
+
+`points` describes studies, one module a paper has its tables, `running` runs them.
+"""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lcrag.app.cli.arguments import Arguments, closest
+from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
+from lcrag.app.commands.study.points import Settings, Study
+from lcrag.errors import UserError
+
+STUDIES: Mapping[str, Study] = {
+    name: study
+    for module in (lcrl, r_search, rag_r1, globalrag, translate_r1)
+    for name, study in module.STUDIES.items()
+}
+
+
+def study(arguments: Arguments) -> None:
+    """Runs a study; the same command continues after an interruption.
+
+    Args:
+      arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every training.
+
+    Raises:
+      UserError: There is no such study or variant, an option has no meaning, or a run failed.
+    """
+    chosen = _study_of(arguments.words)
+    settings, jobs = settings_of(chosen, arguments)
+    points = chosen.points(settings)
+    report = [*("report", str(settings.output / chosen.reported)), *chosen.report]
+    report.append(f"--output_dir={settings.output / chosen.report_folder}")
+    if "--dry_run" in arguments.switches:
+        for words in (*(point.words() for point in points if not point.finished), report):
+            print(shlex.join(["lcrag", *words]), flush=True)
+        return
+    running.run_points(points, jobs)
+    running.run_report(report)
+
+
+def _study_of(words: Sequence[str]) -> Study:
+    if len(words) != 1 or words[0] not in STUDIES:
+        hint = (closest(words[0], STUDIES) if words else "") or f": {', '.join(STUDIES)}"
+        raise UserError(f"lcrag study takes the name of one study{hint}")
+    return STUDIES[words[0]]
+
+
+def settings_of(chosen: Study, arguments: Arguments) -> tuple[Settings, int]:
+    """What was typed, with the study's own choices where nothing was, and how many points run at once."""
+    typed = dict(arguments.others)
+    seeds = [_number("--seeds", seed) for seed in _listed(typed.get("--seeds", ""))]
+    jobs = _number("--jobs", typed.get("--jobs", "1"))
+    if jobs < 1:
+        raise UserError(f"--jobs is {jobs}: give it 1 or more")
+    settings = Settings(
+        output=arguments.output_dir or Path(chosen.output),
+        experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
+        seeds=tuple(seeds) or chosen.seeds,
+        only=_listed(typed.get("--only", "")),
+        cold_start="--no_cold_start" not in arguments.switches,
+        sft_experiment=typed.get("--sft_experiment", "").removesuffix(".gin"),
+        gin_files=arguments.gin_files,
+        bindings=arguments.bindings,
+    )
+    return settings, jobs
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _number(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise UserError(f"{option} takes whole numbers, not {text!r}")
+    return int(text)
+
+
+def described() -> str:
+    """One line for each study, for the help of the command."""
+    width = max(map(len, STUDIES))
+    return "\n".join(f"  {name:{width}}  {each.summary}" for name, each in STUDIES.items())

@@ -1,0 +1,41 @@
+"""GlobalRAG: with and without the rewards of the plan, table 2."""
+
+from lcrag.app.commands.study.points import Study, Variant, variant_points
+
+WEIGHTS = ("format", "semantic", "structural", "sub_goal")
+
+
+def _weightless(*rewards: str) -> tuple[str, ...]:
+    """These rewards are logged, but earn nothing."""
+    return tuple(f"globalrag_reward.{reward}_weight = 0.0" for reward in rewards)
+
+
+VARIANTS = {
+    "full": Variant(start="full"),
+    "outcome_only": Variant(name="GlobalRAG, outcome only", bindings=_weightless(*WEIGHTS), start="full"),
+    "constant_weights": Variant(
+        name="GlobalRAG, constant weights", bindings=("globalrag_reward.transition_steps = None",), start="full"
+    ),
+    **{
+        f"without_{reward}": Variant(
+            name=f"GlobalRAG w/o {reward.replace('_', '-')} reward", bindings=_weightless(reward), start="full"
+        )
+        for reward in WEIGHTS
+    },
+    "ppo": Variant(
+        name="GlobalRAG with PPO",
+        files=("objective/ppo.gin",),
+        bindings=("critic/adamw.learning_rate = 1e-5",),
+        start="full",
+    ),
+}
+
+STUDIES = {
+    "globalrag": Study(
+        summary="GlobalRAG with the plan's rewards, without them, and with constant weights",
+        points=variant_points(VARIANTS, usual=("full", "outcome_only", "constant_weights")),
+        experiment="globalrag/atlas",
+        output="runs/methods/globalrag",
+        report=("--gin.compare_runs.metrics=('squad_exact_match', 'squad_f1', 'searches', 'answered')",),
+    )
+}

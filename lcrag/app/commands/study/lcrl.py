@@ -1,0 +1,227 @@
+"""LcRL's studies: tables 1 and 2, figures 3 to 6."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from lcrag.app.commands.study.points import EVALUATED, Point, Settings, Study, Variant, policy_of, seeded
+from lcrag.data.languages import LCRL_TRAINING
+
+ABLATIONS = {
+    "no_penalty": Variant(name="LcRL w/o Lc reward", bindings=("language_coupled.weight = 0.0",)),
+    "exact_match": Variant(name="LcRL w/o c3Recall", bindings=("language_coupled.answer = 'exact_match'",)),
+    "independent_groups": Variant(  # the samples of one prompt share a baseline, as in plain GRPO
+        name="LcRL w/o Lc rollout",
+        bindings=("Method.coupling = 'independent'", "Method.samples = 8", "train.couplings = 12"),
+    ),
+    "native_only": Variant(
+        name="LcRL w/o multi-language rollout", bindings=("hierarchical_search.route = @native_only",)
+    ),
+    "ppo": Variant(name="LcRL with PPO", files=("objective/ppo.gin",)),
+}
+# Not in the paper's table.
+MORE_ABLATIONS = {
+    "pivot_coupling": Variant(  # native, English and a related version of a question, answered in the native language
+        name="LcRL, pivot coupling", bindings=("Method.coupling = 'pivot'", "train.couplings = 32")
+    ),
+    "dapo": Variant(name="LcRL with DAPO", files=("objective/dapo.gin",)),
+    "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
+}
+METHODS = {
+    "lcrl": (),
+    **{
+        name: (f"baselines/{name}.gin",)
+        for name in (
+            *("msearch_r1", "search_r1", "direct", "rag", "ircot", "search_o1", "d_rag"),
+            *("sure", "iter_retgen", "flare", "adaptive_rag"),
+        )
+    },
+}
+TRAINED_METHODS = ("lcrl", "msearch_r1", "search_r1")
+PROMPTED_METHODS = ("direct", "rag", "ircot", "search_o1", "d_rag")
+
+# The baselines search every collection that a question is given, at once.
+AT_ONCE = tuple(f"{name}.route = @all_at_once" for name in ("rag", "ircot", "search_o1", "d_rag"))
+
+DATA = {f"data_{percent}": (f"train.question_share = {percent / 100}",) for percent in (25, 50, 75, 100)}
+COLLECTIONS = {
+    f"collections_{count}": (
+        *AT_ONCE,
+        "Method.collections = @largest_collections()",
+        f"largest_collections.count = {count}",
+    )
+    for count in (1, 2, 3, 5, 8, 13)
+}
+RETRIEVAL = {
+    "retrieval_native": (*AT_ONCE, "Method.collections = @native_collection"),
+    "retrieval_english": (
+        *AT_ONCE,
+        "Method.collections = @english_collection",
+        "hierarchical_search.route = @english_only",
+    ),
+    "retrieval_native_english": (*AT_ONCE, "Method.collections = @native_and_english"),
+    # One high-resource language more, drawn.
+    "retrieval_native_english_high": (*AT_ONCE, "Method.collections = @native_english_and_high"),
+    "retrieval_all": (*AT_ONCE, "Method.collections = @every_collection"),
+}
+# Samples of a prompt and couplings of a step, so that a step has about the quickstart's 96 episodes; methods with a
+# file of their own know theirs.
+GROUPS = {1: (8, 12), 2: (4, 12), 3: (2, 16), 4: (2, 12), 5: (1, 19), 6: (1, 16), 7: (1, 14), 8: (1, 12)}
+TRAINING_LANGUAGES = {
+    f"training_languages_{count}": (
+        f"TRAINING_LANGUAGES = {tuple(LCRL_TRAINING[:count])!r}",
+        f"Method.samples = {samples}",
+        f"train.couplings = {couplings}",
+    )
+    for count, (samples, couplings) in GROUPS.items()
+}
+
+
+OWN_GROUPS = ("Method.samples = ", "train.couplings = ")
+
+
+def _trained(folder: Path, settings: Settings, seed: int, files: tuple[str, ...] = (), *bindings: str) -> Point:
+    return Point(
+        folder=folder,
+        command=("train",),
+        gin_files=(f"{settings.experiment}.gin", *files, *settings.gin_files),
+        bindings=(*bindings, seeded(seed), *settings.bindings),
+    )
+
+
+def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ...], *bindings: str) -> Point:
+    return Point(
+        folder=folder,
+        command=("evaluate",),
+        gin_files=(f"{settings.experiment}.gin", *files),
+        bindings=(*bindings, seeded(seed)),
+        done=EVALUATED,
+    )
+
+
+def ablation_points(settings: Settings, study: str = "ablations") -> list[Point]:
+    """LcRL and each of its ablations, one seed after the other."""
+    variants = {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}
+    return [
+        _trained(
+            settings.output / study / f"{name}-{seed}",
+            settings,
+            seed,
+            variants[name].files,
+            *variants[name].bound(labelled=False),
+        )
+        for seed in settings.seeds
+        for name in settings.chosen(variants, ("lcrl", *ABLATIONS))
+    ]
+
+
+def table_points(settings: Settings) -> list[Point]:
+    """LcRL, its ablations and the baselines."""
+    trained, root = ("lcrl", *ABLATIONS), settings.output / "tables"
+    names = settings.chosen((*trained, *TRAINED_METHODS[1:], "sft", *PROMPTED_METHODS))
+    ablations = tuple(name for name in trained if name in names)
+    points = ablation_points(dataclasses.replace(settings, only=ablations), "tables") if ablations else []
+    for seed in settings.seeds:
+        for name in names:
+            folder = root / f"{name}-{seed}"
+            if name == "sft":
+                files = (f"{settings.sft_experiment or settings.experiment}.gin", "baselines/sft.gin")
+                points.append(Point(folder=folder, command=("sft",), gin_files=files, bindings=(seeded(seed),)))
+            elif name in PROMPTED_METHODS:
+                points.append(_evaluated(folder, settings, seed, METHODS[name]))
+            elif name in METHODS and name != "lcrl":
+                points.append(_trained(folder, settings, seed, METHODS[name]))
+    return points
+
+
+def trained_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
+    """Trains methods at every point of a table."""
+
+    def points(settings: Settings) -> list[Point]:
+        found = []
+        for method in settings.chosen(METHODS, ("lcrl", "msearch_r1")):
+            for name, bindings in table.items():
+                bound = [each for each in bindings if method == "lcrl" or not each.startswith(OWN_GROUPS)]
+                found += [
+                    _trained(
+                        settings.output / study / f"{method}-{name}-{seed}", settings, seed, METHODS[method], *bound
+                    )
+                    for seed in settings.seeds
+                ]
+        return found
+
+    return points
+
+
+def evaluated_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
+    """Trains each method once a seed, and evaluates it at every point of a table."""
+
+    def points(settings: Settings) -> list[Point]:
+        found: list[Point] = []
+        for method in settings.chosen(METHODS, ("lcrl", "rag", "d_rag")):
+            for seed in settings.seeds:
+                trained = settings.output / "trained" / f"{method}-{seed}"
+                start = (trained,) if method in TRAINED_METHODS else ()
+                found += [_trained(folder, settings, seed, METHODS[method]) for folder in start]
+                for name, bindings in table.items():
+                    folder, more = settings.output / study / f"{method}-{name}-{seed}", map(policy_of, start)
+                    point = _evaluated(folder, settings, seed, METHODS[method], *bindings, *more)
+                    found.append(dataclasses.replace(point, needs=start))
+        return found
+
+    return points
+
+
+def _study(name: str, summary: str, points: Callable[[Settings], list[Point]], *report: str) -> Study:
+    return Study(
+        summary=summary,
+        points=points,
+        experiment="quickstart",
+        output="runs/studies",
+        reported=name,
+        report=report,
+        report_folder=f"{name}/report",
+    )
+
+
+STUDIES = {
+    "lcrl_tables": _study(
+        "tables",
+        "tables 1 and 2: LcRL, its ablations and the baselines",
+        table_points,
+        *("--against=mSearch-R1", "--gin.compare_runs.also=('before',)"),
+    ),
+    "lcrl_ablations": _study(
+        "ablations", "table 2: LcRL without each of its parts, and by PPO", ablation_points, "--against=LcRL"
+    ),
+    "lcrl_collections": _study(
+        "collections",
+        "figure 3: how many languages may be searched",
+        evaluated_points("collections", COLLECTIONS),
+        "--axis=largest_collections.count",
+    ),
+    "lcrl_retrieval": _study(
+        "retrieval",
+        "figure 3: which languages may be searched",
+        evaluated_points("retrieval", RETRIEVAL),
+        "--axis=Method.collections",
+    ),
+    "lcrl_data": _study(
+        "data",
+        "figure 4: 25, 50, 75 and 100 % of the training questions",
+        trained_points("data", DATA),
+        "--axis=train.question_share",
+    ),
+    "lcrl_training_languages": _study(
+        "training_languages",
+        "figure 5: one to eight training languages",
+        trained_points("training_languages", TRAINING_LANGUAGES),
+        "--axis=Evaluation.seen_languages",
+    ),
+    "lcrl_curves": _study(
+        "curves",
+        "figure 6: reward and response length over the steps",
+        trained_points("curves", {"whole": ()}),
+        "--against=mSearch-R1",
+    ),
+}

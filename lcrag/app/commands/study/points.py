@@ -1,0 +1,173 @@
+"""What a study consists of: variants of experiments, the runs that they need, and the report on them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lcrag.errors import UserError
+
+TRAINED, EVALUATED, CURATED = "report.md", "evaluation.json", "report.json"  # written last by a command
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """One command of a study.
+
+    Attributes:
+      folder: Its output folder.
+      command: The command and its words.
+      gin_files: In order.
+      bindings: Statements `name = value`, in order.
+      done: A file of the folder that exists once the command has finished.
+      needs: Folders of the points that it reads from.
+    """
+
+    folder: Path
+    command: tuple[str, ...]
+    gin_files: tuple[str, ...]
+    bindings: tuple[str, ...] = ()
+    done: str = TRAINED
+    needs: tuple[Path, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether a run of it has finished."""
+        return (self.folder / self.done).exists()
+
+    def words(self) -> list[str]:
+        """The words after `lcrag`."""
+        files = [f"--gin_file={name}" for name in self.gin_files]
+        bound = [f"--gin.{'='.join(binding.split(' = ', 1))}" for binding in self.bindings]
+        return [*self.command, *files, *bound, f"--output_dir={self.folder}"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One row of a table: how it differs from the experiment.
+
+    Attributes:
+      name: As it is called in tables; empty: as the experiment says.
+      files: Gin files that come after the experiment.
+      bindings: Statements `name = value`.
+      start: Name of the cold start that it begins with; empty: the study's first.
+      sft_bindings: Statements for its own cold start, besides `bindings`.
+    """
+
+    name: str = ""
+    files: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+    start: str = ""
+    sft_bindings: tuple[str, ...] = ()
+
+    def bound(self, *, labelled: bool = True) -> tuple[str, ...]:
+        """Its statements, its name in tables included."""
+        label = (f"evaluate.label = {self.name!r}",) if labelled else ()
+        return (*((f"Method.name = {self.name!r}", *label) if self.name else ()), *self.bindings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a person may choose about a study.
+
+    Attributes:
+      output: Where everything goes.
+      experiment: The gin file that is studied, without its ending.
+      seeds: Training seeds.
+      only: Names of variants or methods; none: the study's own choice.
+      cold_start: Whether cold starts are trained; without, variants begin with the experiment's own policy.
+      sft_experiment: The gin file that the baseline SFT is trained on, without its ending; empty: `experiment`.
+      gin_files: For every training, after the study's own.
+      bindings: The same.
+    """
+
+    output: Path
+    experiment: str
+    seeds: tuple[int, ...]
+    only: tuple[str, ...] = ()
+    cold_start: bool = True
+    sft_experiment: str = ""
+    gin_files: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+
+    def chosen(self, known: Mapping[str, object] | Sequence[str], usual: Sequence[str] = ()) -> list[str]:
+        """The names to run: those asked for, or the usual ones, or all.
+
+        Raises:
+          UserError: A name is not known.
+        """
+        if unknown := [name for name in self.only if name not in known]:
+            raise UserError(f"--only={','.join(self.only)}: there is no {unknown[0]}, only {', '.join(known)}")
+        return list(self.only or usual or known)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study.
+
+    Attributes:
+      summary: What it compares, for the list of studies.
+      points: Settings -> its points, in the order in which they are run one by one.
+      experiment: The experiment that is studied unless another is named.
+      output: The output folder unless another is named.
+      seeds: Training seeds unless others are named.
+      reported: Folder of the runs that the report compares, within the output folder.
+      report: Words of `lcrag report`.
+      report_folder: Where the report is written, within the output folder.
+    """
+
+    summary: str
+    points: Callable[[Settings], list[Point]]
+    experiment: str
+    output: str
+    seeds: tuple[int, ...] = (0, 1, 2)
+    reported: str = "study"
+    report: tuple[str, ...] = ()
+    report_folder: str = "report"
+
+
+def seeded(seed: int) -> str:
+    """The statement that sets the seed of a run."""
+    return f"SEED = {seed}"
+
+
+def policy_of(folder: Path) -> str:
+    """The statement that begins with the policy of a finished run."""
+    return f"policy.folder = {str(folder / 'policy')!r}"
+
+
+def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
+    """Points of a method's variants: the cold starts they need, then every variant with every seed.
+
+    Args:
+      variants: By name; one whose `start` is its own name has a cold start of its own.
+      usual: Those that are run unless others are named; none: all.
+    """
+
+    def points(settings: Settings) -> list[Point]:
+        names = settings.chosen(variants, usual)
+        starts = {name: settings.output / "cold-start" / (variants[name].start or "any") for name in names}
+        made = {start: name for name, start in reversed(starts.items())} if settings.cold_start else {}
+        found = [_cold_start(folder, variants[name], settings) for folder, name in reversed(made.items())]
+        for seed in settings.seeds:
+            for name in names:
+                start = (starts[name],) if settings.cold_start else ()
+                bindings = (*variants[name].bound(), *map(policy_of, start), seeded(seed), *settings.bindings)
+                found.append(
+                    Point(
+                        folder=settings.output / "study" / f"{name}-{seed}",
+                        command=("train",),
+                        gin_files=(f"{settings.experiment}.gin", *variants[name].files, *settings.gin_files),
+                        bindings=bindings,
+                        needs=start,
+                    )
+                )
+        return found
+
+    return points
+
+
+def _cold_start(folder: Path, variant: Variant, settings: Settings) -> Point:
+    """The SFT that a variant begins with; its own differs from the usual one as the variant does."""
+    own = variant.start == folder.name and variant.sft_bindings
+    bindings = (*variant.bound(), *variant.sft_bindings) if own else ()
+    return Point(folder=folder, command=("sft",), gin_files=(f"{settings.experiment}_sft.gin",), bindings=bindings)

@@ -1,0 +1,122 @@
+"""Runs the points of a study as processes of `lcrag`, several at once; the first that fails ends the study."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from lcrag.app.commands.study.points import Point
+from lcrag.app.display import make_console
+from lcrag.errors import UserError
+
+LCRAG = (sys.executable, "-m", "lcrag.main")
+LOOK_SECONDS = 0.05
+
+
+def log_of(folder: Path) -> Path:
+    """Where a point writes what it prints: next to its folder."""
+    return folder.with_name(f"{folder.name}.log")
+
+
+def run_points(points: Sequence[Point], jobs: int) -> None:
+    """Runs the points that have not finished, each once those that it needs have.
+
+    Args:
+      points: In the order in which they are run one by one.
+      jobs: How many run at once.
+
+    Raises:
+      UserError: A point failed; the others were stopped.
+    """
+    waiting = [point for point in points if not point.finished]
+    running: dict[Path, tuple[Point, subprocess.Popen]] = {}
+    with _ended(running), _display(make_console(), len(points), len(points) - len(waiting)) as display:
+        while waiting or running:
+            blocked = {point.folder for point in waiting} | running.keys()
+            for point in [each for each in waiting if blocked.isdisjoint(each.needs)][: jobs - len(running)]:
+                waiting.remove(point)
+                running[point.folder] = (point, _start(point))
+                display.started(point)
+            time.sleep(LOOK_SECONDS)
+            for folder, (point, process) in list(running.items()):
+                if process.poll() is not None:
+                    del running[folder]
+                    _check(point, process.returncode)
+                    display.ended(point)
+
+
+def _start(point: Point) -> subprocess.Popen:
+    log = log_of(point.folder)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        return subprocess.Popen(
+            [*LCRAG, *point.words()], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+        )
+
+
+def _check(point: Point, status: int) -> None:
+    if status:
+        log = log_of(point.folder)
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+        said = next((line for line in reversed(lines) if line.strip()), "it printed nothing").removeprefix("lcrag: ")
+        raise UserError(f"{point.folder} failed with status {status}, see {log}: {said}")
+    if not point.finished:
+        raise UserError(f"{point.folder} ended without {point.done}, see {log_of(point.folder)}")
+
+
+@contextlib.contextmanager
+def _ended(running: dict[Path, tuple[Point, subprocess.Popen]]) -> Iterator[None]:
+    """Stops what still runs, and waits for it: a training saves its last finished step."""
+    try:
+        yield
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.wait()
+
+
+def run_report(words: Sequence[str]) -> None:
+    """Runs `lcrag report`, which prints its tables.
+
+    Raises:
+      UserError: It failed; its own sentence is on standard error.
+    """
+    if subprocess.run([*LCRAG, *words]).returncode:
+        raise UserError("every run of the study has finished, but the report on them failed")
+
+
+class _Display:
+    """A bar over all points, and the names of those that run; lines where there is no terminal."""
+
+    def __init__(self, progress: Progress, console: Console, points: int, finished: int):
+        self._progress, self._console, self._tasks = progress, console, {}
+        self._all = progress.add_task("study", total=points, completed=finished)
+        self._report(f"{points - finished} of {points} runs to do")
+
+    def started(self, point: Point) -> None:
+        """Shows that a point runs."""
+        self._tasks[point.folder] = self._progress.add_task(str(point.folder), total=None)
+        self._report(f"{point.folder} started, its log is {log_of(point.folder)}")
+
+    def ended(self, point: Point) -> None:
+        """Shows that a point has finished."""
+        self._progress.remove_task(self._tasks.pop(point.folder))
+        self._progress.advance(self._all)
+        self._report(f"{point.folder} finished")
+
+    def _report(self, line: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _display(console: Console, points: int, finished: int) -> Iterator[_Display]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as progress:
+        yield _Display(progress, console, points, finished)

@@ -1,0 +1,50 @@
+"""Translate-R1: the costs of a tool call, and translation with search."""
+
+from lcrag.app.commands.study.points import Study, Variant, variant_points
+
+COSTS = {  # cost.method, and the name in tables
+    "free": ("none", "Free tool"),
+    "flat": ("flat", "Flat cost"),
+    "otc": ("otc", "OTC"),  # optimal tool calls (Wang et al. 2025, arXiv:2504.14870)
+    "ungated": ("group_relative", "Ungated"),
+    "gated": ("gated", "Gated"),
+}
+VARIANTS = {
+    # The policy is offered no tool; the paper trains it for 100 steps.
+    "none": Variant(name="No tool", bindings=("translate_r1.calls = 0", "cost.method = 'none'")),
+    **{cost: Variant(name=name, bindings=(f"cost.method = {method!r}",)) for cost, (method, name) in COSTS.items()},
+}
+WITH_SEARCH = {
+    "both": Variant(start="both"),
+    "search_alone": Variant(  # no tool is offered, and the cold start has seen none used
+        name="Search alone",
+        bindings=("translate_and_search.calls = 0", "cost.method = 'none'"),
+        start="search_alone",
+        sft_bindings=(
+            "TranslatingOracle.calls = 0",
+            "train/oracle_demonstrations.questions = @train/home/atlas_questions()",
+            "validation/oracle_demonstrations.questions = @validation/home/atlas_questions()",
+        ),
+    ),
+}
+ORDER = ("before", *(variant.name for variant in VARIANTS.values()), "Translate-R1")
+
+STUDIES = {
+    "translate_r1": Study(
+        summary="Translate-R1 with every cost of a tool call",
+        points=variant_points(VARIANTS),
+        experiment="translate_r1/atlas",
+        output="runs/methods/translate_r1",
+        report=(
+            "--gin.compare_runs.title='Translate-R1: what a translator brings, and what it costs'",
+            "--gin.compare_runs.metrics=('reward', 'tool_rate', 'tool_calls', 'answered')",
+            f"--gin.compare_runs.order={ORDER!r}",
+        ),
+    ),
+    "translate_and_search": Study(
+        summary="Translation and search in one episode, and search alone",
+        points=variant_points(WITH_SEARCH),
+        experiment="translate_r1/with_search_atlas",
+        output="runs/methods/translate_and_search",
+    ),
+}
