@@ -1,6 +1,7 @@
-"""Demonstrations as tokens: the same as in an episode, control tokens only where they belong, losses where wanted."""
+"""Demonstrations as tokens: as in an episode, with control tokens and losses only where they belong."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -45,8 +46,8 @@ def test_learned_are_the_policys_tokens_and_the_end(family):
         ("policy", "<answer> Lima</answer>"),
     )
     row = encoder(tokenizer).demonstration(demonstration(*turns))
-    assert row.tokens.dtype == np.int32 and len(row.tokens) == len(row.learned)
-    assert row.tokens[-1] == tokenizer.eos_ids[0] and row.learned[-1]
+    assert (row.tokens.dtype, row.tokens.shape) == (np.int32, row.learned.shape)
+    assert (row.tokens[-1], row.learned[-1]) == (tokenizer.eos_ids[0], True)
     assert not np.isin(row.tokens[:-1], tokenizer.eos_ids).any()  # what spells a control token is text
     learned = tokenizer.decode_bytes(row.tokens[:-1][row.learned[:-1]]).decode()
     given = tokenizer.decode_bytes(row.tokens[~row.learned]).decode()
@@ -69,45 +70,40 @@ def test_what_follows_the_last_learned_turn_is_left_out(turns, ends):
 
 
 @pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), CHATTING], ids=["plain", "chat"])
-def test_an_episode_that_was_written_is_read_back_as_it_stood(tmp_path, tokenizer):
+@pytest.mark.parametrize(
+    ("program", "texts", "instructions"),
+    [
+        (
+            functools.partial(hierarchical_search, prompt="atlas", style="atlas", budget=1),
+            ["<search>Peru</search>", "<answer>Lima</answer>"],
+            "",
+        ),
+        (r_search, ["<answer>Lima</answer>"], "You are"),
+    ],
+    ids=["lcrl", "with instructions"],
+)
+def test_an_episode_that_was_written_is_read_back_as_it_stood(tmp_path, tokenizer, program, texts, instructions):
     """From the sampler's tokens through a file of JSON lines to a training row."""
-
-    def script(context, generation):
-        return "<answer>Lima</answer>" if "</information>" in context else "<search>Peru</search>"
-
+    written = iter(texts)
     hit = Hit(id="1", title="Peru", text="Its capital is Lima <eos>.", score=1.0, language="fi")
     runner = Runner(
-        sampler=ScriptedSampler(tokenizer, script, slots=1, context=400),
+        sampler=ScriptedSampler(tokenizer, lambda *_: next(written), slots=1, context=1500),
         tokenizer=tokenizer,
         search=lambda queries, languages, k: [[hit]] * len(queries),
         max_tokens=60,
     )
-    program = hierarchical_search(QUESTION, ("fi",), prompt="atlas", style="atlas", budget=1)
-    [record] = runner.run([(QUESTION, program, 0)])
+    [record] = runner.run([(QUESTION, program(QUESTION, ("fi",)), 0)])
     line = episode_json(record)
-    assert ("opening" in line) == (tokenizer is CHATTING)
+    assert ("opening" in line) == (record.prompt != record.opening[0])
     (tmp_path / "step_0.jsonl").write_text(json.dumps(line))
     [read] = read_demonstrations([tmp_path / "step_0.jsonl"], BadRows())
-    row = encoder(tokenizer, 400, end_of_sequence=False).demonstration(read)
+    assert (read.system or "")[: len(instructions)] == instructions
+    assert not (instructions and read.in_template)
+    rows = encoder(tokenizer, 1500, end_of_sequence=False)
+    row, played = rows.demonstration(read), rows.record(record)
     np.testing.assert_array_equal(row.tokens, record.tokens)
     np.testing.assert_array_equal(row.learned, record.by_policy)
-    played = encoder(tokenizer, 400, end_of_sequence=False).record(record)
     np.testing.assert_array_equal(played.tokens, row.tokens)
-
-
-@pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), CHATTING], ids=["plain", "chat"])
-def test_a_programs_instructions_are_read_back_as_they_stood(tmp_path, tokenizer):
-    runner = Runner(
-        sampler=ScriptedSampler(tokenizer, lambda *_: "<answer>Lima</answer>", slots=1, context=1500),
-        tokenizer=tokenizer,
-        search=lambda queries, languages, k: [[] for _ in queries],
-    )
-    [record] = runner.run([(QUESTION, r_search(QUESTION, ("fi",)), 0)])
-    (tmp_path / "step_0.jsonl").write_text(json.dumps(episode_json(record)))
-    [read] = read_demonstrations([tmp_path / "step_0.jsonl"], BadRows())
-    assert read.system.startswith("You are") and not read.in_template
-    row = encoder(tokenizer, 1500, end_of_sequence=False).demonstration(read)
-    np.testing.assert_array_equal(row.tokens, record.tokens)
 
 
 def test_a_prompt_in_a_template_is_not_put_in_one_again():

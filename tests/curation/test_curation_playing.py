@@ -1,4 +1,4 @@
-"""Programs played by a teacher: the runner's own episodes, their searches in few batches, golden answers read back."""
+"""Programs played by a text writer: the runner's episodes, batched searches, golden answers, a chat model."""
 
 import dataclasses
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lcrag.curation.playing import play
-from lcrag.curation.text_writers import GoldenAnswers, misread
+from lcrag.curation.text_writers import EndpointTeacher, GoldenAnswers, messages, misread, with_stop
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Retries, Runner
+from lcrag.episodes import Chat, Generate, Retries, Runner, Turn
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import direct_inference
@@ -16,6 +16,7 @@ from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.rag import rag
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
+from lcrag.models.completers import ChatEndpoint
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
@@ -43,14 +44,15 @@ def reading(question, wording="atlas"):
 
 
 def searches_twice(question, turns, request):
-    """Reads the whole dialogue, the prompt included."""
-    assert turns[0].by == "environment" and turns[0].text.startswith("Capital")
+    """Reads the whole dialogue, with the prompt."""
+    assert turns[0].by == "environment"
+    assert turns[0].text.startswith("Capital")
     done = sum("</search>" in turn.text for turn in turns)
     return f"<search> {question.text} {done}</search>" if done < 2 else "<answer> Lima</answer>"
 
 
-def played(cast, teacher, searches=search, context=600, **options):
-    return play(cast, teacher, searches, ContextTokenizer(TOKENIZER, Chat()), context=context, **options)
+def played(programs, writer, searches=search, context=600, **options):
+    return play(programs, writer, searches, ContextTokenizer(TOKENIZER, Chat()), context=context, **options)
 
 
 def test_a_played_episode_is_the_runners():
@@ -61,49 +63,53 @@ def test_a_played_episode_is_the_runners():
         return f"<search> Q{done}</search>" if done < 2 else "<answer> Lima</answer>"
 
     runner = Runner(sampler=sampler, tokenizer=TOKENIZER, search=search, max_tokens=99)
-    cast = [question(number) for number in range(5)]
-    expected = runner.run([(each, searching(each), number) for number, each in enumerate(cast)])
-    teacher = lambda asked, turns, request: answer("".join(turn.text for turn in turns))  # noqa: E731
-    for record, other in zip(played([(each, searching(each)) for each in cast], teacher), expected, strict=True):
+    asked = [question(number) for number in range(5)]
+    expected = runner.run([(each, searching(each), number) for number, each in enumerate(asked)])
+    writer = lambda asked, turns, request: answer("".join(turn.text for turn in turns))  # noqa: E731
+    for record, other in zip(played([(each, searching(each)) for each in asked], writer), expected, strict=True):
         np.testing.assert_array_equal(record.tokens, other.tokens)
         np.testing.assert_array_equal(record.by_policy, other.by_policy)
         assert (record.turns, record.outcome, record.counts) == (other.turns, other.outcome, other.counts)
         assert not record.log_probabilities.any()
 
 
-def test_the_teacher_sees_no_chat_template_of_the_policy():
+def test_the_writer_sees_no_chat_template_of_the_policy():
     template = ChatTemplate("{% for each in messages %}[{{ each.role }}]{{ each.content }}{% endfor %}[assistant]")
     tokenizer, seen = dataclasses.replace(TOKENIZER, chat_template=template), []
 
-    def teacher(asked, turns, request):
+    def writer(asked, turns, request):
         seen.append(turns[0].text)
         return "<answer> Lima</answer>"
 
-    cast = [(question(), r_search(question(), LANGUAGES))]
-    [record] = play(cast, teacher, search, ContextTokenizer(tokenizer, Chat()), context=2000)
-    assert seen == [f"{record.system}\n\n{record.opening[0]}"] and "[" not in seen[0]
-    assert record.prompt.startswith("[system]") and record.outcome.answer == "Lima"
+    programs = [(question(), r_search(question(), LANGUAGES))]
+    [record] = play(programs, writer, search, ContextTokenizer(tokenizer, Chat()), context=2000)
+    assert seen == [f"{record.system}\n\n{record.opening[0]}"]
+    assert "[" not in seen[0]
+    assert record.prompt.startswith("[system]")
+    assert record.outcome.answer == "Lima"
 
 
-def test_all_programs_search_together():
+def test_all_programs_search_together_and_may_be_written_for_in_parallel():
     batches = []
 
     def counted(queries, languages, k):
         batches.append(len(queries))
         return search(queries, languages, k)
 
-    cast = [(question(number), searching(question(number))) for number in range(7)]
-    records = played(cast, searches_twice, counted)
+    programs = lambda: [(question(number), searching(question(number))) for number in range(7)]  # noqa: E731
+    records = played(programs(), searches_twice, counted)
     assert batches == [7, 7]  # the native collection first, then the other one
-    assert all(record.outcome.answer == "Lima" and record.counts["searches"] == 2 for record in records)
+    assert {(record.outcome.answer, record.counts["searches"]) for record in records} == {("Lima", 2)}
+    parallel = played(programs(), searches_twice, concurrency=3)
+    assert [each.turns for each in parallel] == [each.turns for each in records]
 
 
 def test_what_a_search_found_may_be_changed_for_one_program():
     def edit(number, found):
         return [[[dataclasses.replace(hit, text=f"told {number}") for hit in hits] for hits in row] for row in found]
 
-    cast = [(question(number), reading(question(number))) for number in range(2)]
-    records = played(cast, GoldenAnswers(), edit=edit)
+    programs = [(question(number), reading(question(number))) for number in range(2)]
+    records = played(programs, GoldenAnswers(), edit=edit)
     assert ["told 0" in records[0].prompt, "told 1" in records[1].prompt] == [True, True]
 
 
@@ -120,7 +126,7 @@ def test_golden_answers_are_what_the_program_reads(program, learned):
     asked = question(answers=(" Lima ", "Ciudad de los Reyes"))
     [record] = played([(asked, program(asked))], GoldenAnswers())
     assert TOKENIZER.decode(record.tokens[record.by_policy]) == learned
-    assert record.outcome.answer == "Lima" and misread(record) == ""
+    assert (record.outcome.answer, misread(record)) == ("Lima", "")
 
 
 def test_answers_that_the_program_does_not_read():
@@ -129,18 +135,58 @@ def test_answers_that_the_program_does_not_read():
     assert "no room" in misread(dataclasses.replace(record, finished=False))
 
 
-def test_mistakes_are_one_sentence():
+def broken(queries, languages, k):
+    raise OSError("no route")
+
+
+@pytest.mark.parametrize(
+    ("program", "answers", "options", "message"),
+    [
+        (reading, (), {}, r"question test/0 \(fi\) has no golden answer"),
+        (lambda asked: ircot(asked, LANGUAGES), ("Lima",), {}, "completes prompts outside its dialogue"),
+        (
+            reading,
+            ("Lima",),
+            {"searches": broken, "retries": Retries(attempts=1)},
+            r"the search of question test/0 \(fi\) for 'Capital 0\?' failed",
+        ),
+        (searching, ("Lima",), {"context": 18}, "the prompt of question"),
+    ],
+)
+def test_mistakes_are_one_sentence(program, answers, options, message):
+    asked = question(answers=answers)
+    with pytest.raises(UserError, match=message):
+        played([(asked, program(asked))], GoldenAnswers(), **options)
+
+
+def test_a_template_without_a_place_is_refused():
     with pytest.raises(UserError, match="has no place {answer}"):
         GoldenAnswers("<answer></answer>")
-    with pytest.raises(UserError, match=r"question test/0 \(fi\) has no golden answer"):
-        played([(question(answers=()), reading(question()))], GoldenAnswers())
-    with pytest.raises(UserError, match="completes prompts beside its dialogue"):
-        played([(question(), ircot(question(), LANGUAGES))], GoldenAnswers())
 
-    def broken(queries, languages, k):
-        raise OSError("no route")
 
-    with pytest.raises(UserError, match=r"the search of question test/0 \(fi\) for 'Capital 0\?' failed"):
-        played([(question(), reading(question()))], GoldenAnswers(), broken, retries=Retries(attempts=1))
-    with pytest.raises(UserError, match="the prompt of question"):
-        played([(question(), searching(question()))], GoldenAnswers(), context=18)
+def test_a_chat_model_is_the_assistant():
+    turns = [Turn("environment", "Q"), Turn("environment", " more"), Turn("policy", "<search>a</search>")]
+    assert messages([*turns, Turn("environment", "found")]) == [
+        {"role": "user", "content": "Q more"},
+        {"role": "assistant", "content": "<search>a</search>"},
+        {"role": "user", "content": "found"},
+    ]
+    pytest.importorskip("openai")
+    endpoint = ChatEndpoint("model", "http://127.0.0.1:9/v1", attempts=1, seconds=2.0)
+    with pytest.raises(UserError, match="http://127.0.0.1:9/v1 does not answer"):
+        EndpointTeacher(endpoint, temperature=0.0, max_tokens=9)(question(), turns[:1], Generate(stop=("</answer>",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("<think>t</think><search>a", "<think>t</think><search>a</search>"),
+        ("<answer> A", "<answer> A</answer>"),
+        ("<search>a</search> and then", "<search>a</search>"),
+        ("I do not know.", "I do not know."),
+        ("<search>a <answer> A", "<search>a <answer> A</answer>"),
+        ("", ""),
+    ],
+)
+def test_the_stop_string_that_endpoints_leave_out_is_put_back(text, whole):
+    assert with_stop(text, ("</search>", "</answer>")) == whole

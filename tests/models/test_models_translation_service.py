@@ -22,7 +22,7 @@ LIMITS = TranslationLimits(body_bytes=2000, texts=4, text_characters=100)
 
 
 class Marking:
-    """Translates by marking; what it is asked is kept, and some texts break it."""
+    """Translates by marking; keeps its calls, and some texts break it."""
 
     def __init__(self):
         self.asked = []

@@ -1,22 +1,20 @@
-"""From played episodes to rows and questions: verdicts, four kinds of steps, the rules of selection, an endpoint."""
+"""RAG-R1's training data: a trajectory cut at every retrieval, and the selection and split of questions."""
 
 import json
 
 import pytest
 
 from lcrag.curation.playing import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, play, right, verdict
-from lcrag.curation.text_writers import EndpointTeacher, messages, with_stop
 from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.episodes import Chat, Generate, Turn, episode_json
+from lcrag.episodes import Chat, episode_json
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.curation import (
     INFORMATION_ANSWER,
     INFORMATION_SEARCH,
-    KINDS,
     QUESTION_ANSWER,
     QUESTION_SEARCH,
     Selected,
@@ -25,12 +23,10 @@ from lcrag.methods.rag_r1.curation import (
     split,
 )
 from lcrag.methods.rag_r1.program import rag_r1
-from lcrag.models.completers import ChatEndpoint
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
 
 TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
-LANGUAGES = ("en",)
 
 
 def question(number=0, language="en"):
@@ -41,26 +37,27 @@ def search(queries, languages, k):
     return [[Hit(id="1", title=query, text="1900", score=1.0, language="en")] for query in queries]
 
 
-def played(*texts, number=0, **options):
-    """The episode of a teacher that writes these texts."""
+def played(*texts):
+    """The episode of a writer with these texts."""
     written = iter(texts)
-    program = rag_r1(question(number), LANGUAGES, wording="atlas", **options)
-    [record] = play([(question(number), program)], lambda *_: next(written), search, TOKENIZER, context=900)
+    program = rag_r1(question(), ("en",), wording="atlas")
+    [record] = play([(question(), program)], lambda *_: next(written), search, TOKENIZER, context=900)
     return record
 
 
 SEARCHING = ("<think>hm</think><search> A, B</search>", "<search> C</search>", "<think>so</think><answer> A</answer>")
 
 
-def kinds(record):
-    return [row["kind"] for row in segments(episode_json(record))]
-
-
-def test_a_trajectory_is_cut_at_every_retrieval():
-    assert kinds(played(*SEARCHING)) == [QUESTION_SEARCH, INFORMATION_SEARCH, INFORMATION_ANSWER]
-    assert kinds(played("<answer> A</answer>")) == [QUESTION_ANSWER]
-    assert kinds(played(*SEARCHING[1:])) == [QUESTION_SEARCH, INFORMATION_ANSWER]
-    assert set(KINDS) == {QUESTION_ANSWER, QUESTION_SEARCH, INFORMATION_SEARCH, INFORMATION_ANSWER}
+@pytest.mark.parametrize(
+    ("texts", "kinds"),
+    [
+        (SEARCHING, [QUESTION_SEARCH, INFORMATION_SEARCH, INFORMATION_ANSWER]),
+        (["<answer> A</answer>"], [QUESTION_ANSWER]),
+        (SEARCHING[1:], [QUESTION_SEARCH, INFORMATION_ANSWER]),
+    ],
+)
+def test_a_trajectory_is_cut_at_every_retrieval(texts, kinds):
+    assert [row["kind"] for row in segments(episode_json(played(*texts)))] == kinds
 
 
 def test_targets_hold_no_retrieved_text_and_histories_all_that_came_before(tmp_path):
@@ -68,18 +65,14 @@ def test_targets_hold_no_retrieved_text_and_histories_all_that_came_before(tmp_p
     rows = segments(episode_json(record))
     for number, row in enumerate(rows):
         *history, target = row["turns"]
-        assert target == {"by": "policy", "text": SEARCHING[number]} and "1900" not in target["text"]
-        assert all(turn["learn"] is False for turn in history if turn["by"] == "policy")
+        assert target == {"by": "policy", "text": SEARCHING[number]}
+        assert [turn["learn"] for turn in history if turn["by"] == "policy"] == [False] * number
         assert [turn["text"] for turn in history] == [turn.text for turn in record.turns[: 2 * number]]
         assert "1900" in history[-1]["text"] if history else row["kind"].startswith("question")
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = read_demonstrations([path], BadRows())
-    assert [[turn.learn for turn in each.turns] for each in read] == [
-        [True],
-        [False, False, True],
-        [False, False, False, False, True],
-    ]
+    assert [[turn.learn for turn in each.turns] for each in read] == [[False] * (2 * n) + [True] for n in range(3)]
     assert {each.topic for each in read} == {"d/0"}
 
 
@@ -101,7 +94,7 @@ def test_steps_that_are_no_action_belong_to_the_history_only():
         (("<search> a,,b</search>", "<answer> A</answer>"), EMPTY),
     ],
 )
-def test_a_demonstration_is_right_and_keeps_to_the_format(texts, expected):
+def test_a_demonstration_is_right_and_follows_the_format(texts, expected):
     record = played(*texts)
     [correct] = right([record], "exact_match")
     assert verdict(record, correct) == expected
@@ -118,26 +111,22 @@ FIRST = {each.key: int(each.id) % 2 == 0 for each in QUESTIONS}  # 20 right, 20 
 SOLVED = {each.key: 1 + int(each.id) % 3 for each in QUESTIONS if int(each.id) in (1, 3, 5, 7)}
 
 
-def test_selection_keeps_what_is_hard_and_can_be_answered_and_a_quarter_of_the_rest():
+def test_selection_keeps_hard_questions_that_can_be_answered_and_a_quarter_of_the_rest():
     selected = select(QUESTIONS, FIRST, SOLVED, easy_share=0.25, seed=0)
-    wrong = [each for each in selected if each.because == "wrong at first"]
-    easy = [each for each in selected if each.because == "right at first"]
-    assert [int(each.question.id) for each in wrong] == [1, 3, 5, 7] and [each.rollouts for each in wrong] == [
-        2,
-        1,
-        3,
-        2,
-    ]
-    assert len(easy) == 5 and all(FIRST[each.question.key] for each in easy)
+    wrong = [(int(each.question.id), each.rollouts) for each in selected if each.because == "wrong at first"]
+    easy = [FIRST[each.question.key] for each in selected if each.because == "right at first"]
+    assert wrong == [(1, 2), (3, 1), (5, 3), (7, 2)]
+    assert easy == [True] * 5
     assert selected == select(QUESTIONS, FIRST, SOLVED, easy_share=0.25, seed=0)
     others = select(QUESTIONS, FIRST, SOLVED, easy_share=0.25, seed=1)
-    assert others != selected and len(others) == len(selected)
+    assert others != selected
+    assert len(others) == len(selected)
 
 
 def test_the_split_keeps_versions_of_a_question_together(tmp_path):
     both = [Selected(question=question(n, code), because="", rollouts=0) for n in range(40) for code in ("en", "fi")]
     train, validation = split(both, 0.05, seed=3)
-    assert len(validation) == 4 and len(train) == 76
+    assert (len(validation), len(train)) == (4, 76)
     assert not {each.question.id for each in train} & {each.question.id for each in validation}
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(each.row()) + "\n" for each in train))
@@ -149,7 +138,7 @@ def test_the_split_keeps_versions_of_a_question_together(tmp_path):
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_shares_that_are_none_are_refused(share):
+def test_shares_outside_0_to_1_are_refused(share):
     with pytest.raises(UserError, match="easy_share"):
         select(QUESTIONS, FIRST, SOLVED, easy_share=share, seed=0)
     with pytest.raises(UserError, match="validation_share"):
@@ -159,46 +148,3 @@ def test_shares_that_are_none_are_refused(share):
 def test_too_few_questions_to_split_are_refused():
     with pytest.raises(UserError, match="too few to keep some for validation"):
         split([Selected(question=question(), because="", rollouts=0)], 0.5, seed=0)
-
-
-def test_an_endpoint_is_asked_as_a_chat():
-    turns = [Turn("environment", "Q"), Turn("environment", " more"), Turn("policy", "<search>a</search>")]
-    assert messages([*turns, Turn("environment", "found")]) == [
-        {"role": "user", "content": "Q more"},
-        {"role": "assistant", "content": "<search>a</search>"},
-        {"role": "user", "content": "found"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ("<think>t</think><search>a", "<think>t</think><search>a</search>"),
-        ("<answer> A", "<answer> A</answer>"),
-        ("<search>a</search> and then", "<search>a</search>"),
-        ("I do not know.", "I do not know."),
-        ("<search>a <answer> A", "<search>a <answer> A</answer>"),
-        ("", ""),
-    ],
-)
-def test_the_stop_string_that_endpoints_leave_out_is_put_back(text, whole):
-    assert with_stop(text, ("</search>", "</answer>")) == whole
-
-
-def test_an_endpoint_that_is_away_is_one_sentence():
-    pytest.importorskip("openai")
-    endpoint = ChatEndpoint("model", "http://127.0.0.1:9/v1", attempts=1, seconds=2.0)
-    teacher = EndpointTeacher(endpoint, temperature=0.0, max_tokens=9)
-    with pytest.raises(UserError, match="http://127.0.0.1:9/v1 does not answer"):
-        teacher(question(), [Turn("environment", "Q")], Generate(stop=("</answer>",)))
-
-
-def test_programs_may_be_written_for_side_by_side():
-    cast = lambda: [(question(n), rag_r1(question(n), LANGUAGES, wording="atlas")) for n in range(5)]  # noqa: E731
-
-    def teacher(asked, turns, request):
-        return f"<search> {asked.text}</search>" if len(turns) == 1 else "<answer> A</answer>"
-
-    alone = play(cast(), teacher, search, TOKENIZER, context=900)
-    together = play(cast(), teacher, search, TOKENIZER, context=900, concurrency=3)
-    assert [each.turns for each in together] == [each.turns for each in alone]

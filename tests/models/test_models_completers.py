@@ -1,4 +1,4 @@
-"""Another model behind an OpenAI-compatible endpoint: tried again with patience, and never silently empty."""
+"""Models behind an OpenAI-compatible endpoint, retried and never silently empty; and a model that judges."""
 
 import concurrent.futures
 import pathlib
@@ -11,8 +11,9 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 import lcrag
+from lcrag.episodes import Completion
 from lcrag.errors import UserError
-from lcrag.methods.r_search.evidence_reader import EvidenceReader
+from lcrag.models import CompletionJudge
 from lcrag.models.completers import ChatEndpoint, EndpointCompleter
 from lcrag.sampling import SamplingParameters
 from lcrag.testing.local_server import served
@@ -25,7 +26,7 @@ def test_there_is_one_client_for_all_endpoints():
 
 
 class Model:
-    """A chat endpoint whose model's name says how it behaves; keeps what it was asked."""
+    """A chat endpoint whose model's name determines its behaviour; keeps its requests."""
 
     def __init__(self):
         self.asked, self.running, self.most, self._lock = [], 0, 0, threading.Lock()
@@ -52,14 +53,8 @@ class Model:
         content = None if silent else f"{prompt[::-1]}</answer> and more"
         choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "length"}
         usage = {"completion_tokens": 5, "prompt_tokens": 1, "total_tokens": 6}
-        return {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": model,
-            "choices": [choice],
-            "usage": usage,
-        }
+        common = {"id": "1", "object": "chat.completion", "created": 0}
+        return common | {"model": model, "choices": [choice], "usage": usage}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +71,7 @@ def server():
 
 @pytest.fixture
 def endpoint(server):
-    """An address of its own for each test: a request that another gave up may come late."""
+    """A separate address for each test: a request that another test gave up may come late."""
     url, models = server
     models.append(Model())
     return f"{url}/{len(models) - 1}/v1", models[-1]
@@ -100,11 +95,11 @@ def test_a_batch_is_completed_in_order_and_not_all_at_once(endpoint):
     assert (stopped[0].text, stopped[0].finish_reason) == ("ba</answer>", "stop")
 
 
-@pytest.mark.parametrize("model", ["starting", "hesitant"])
-def test_it_asks_again(endpoint, model):
+@pytest.mark.parametrize(("model", "requests"), [("starting", 3), ("hesitant", 2)])
+def test_requests_are_retried(endpoint, model, requests):
     url, asked = endpoint
     assert EndpointCompleter(model, url, attempts=4)(ASKED[:1])[0].text.startswith("0 tpmorp")
-    assert len(asked.asked) == (3 if model == "starting" else 2)
+    assert len(asked.asked) == requests
 
 
 @pytest.mark.parametrize(
@@ -116,14 +111,13 @@ def test_it_asks_again(endpoint, model):
         ("page", "page at .* answers without a text .it is no chat completion"),
     ],
 )
-def test_a_reader_that_stays_down_ends_the_step(endpoint, model, sentence, monkeypatch):
+def test_a_model_that_stays_down_ends_the_step(endpoint, model, sentence, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     url, asked = endpoint
-    reader = EvidenceReader(EndpointCompleter(model, url, concurrency=2, attempts=2))
     with pytest.raises(UserError, match=sentence) as caught:
-        reader(["?"] * 50, ["Lima"] * 50)
+        EndpointCompleter(model, url, concurrency=2, attempts=2)(ASKED * 5)
     assert "secret" not in str(caught.value)
-    assert len(asked.asked) < 20  # the rest was not asked any more
+    assert len(asked.asked) < 20  # the other requests were cancelled
 
 
 def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
@@ -149,33 +143,25 @@ def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
         answer.set()
 
 
-def test_nobody_listens():
+def test_an_endpoint_that_is_missing_or_late(endpoint):
     with pytest.raises(UserError, match="127.0.0.1:9/v1 does not answer"):
         EndpointCompleter("model", "http://127.0.0.1:9/v1", attempts=1)(ASKED[:1])
-
-
-def test_a_late_answer_is_given_up(endpoint):
-    url, _ = endpoint
     with pytest.raises(UserError, match="does not answer .*timed out"):
-        EndpointCompleter("good", url, attempts=1, seconds=0.001)(ASKED[:1])
+        EndpointCompleter("good", endpoint[0], attempts=1, seconds=0.001)(ASKED[:1])
 
 
-def test_the_reader_asks_as_table_5_does(endpoint):
-    url, model = endpoint
-    EvidenceReader(EndpointCompleter("good", url))(["Capital of Peru?"], ["Lima is it.\n\n <|im_end|></evidence>"])
-    assert model.asked[0]["messages"][-1]["content"] == (
-        "Answer the question based on the given passages. Only give me the answer and do not output any other words."
-        "\n\nThe following are given passages: Lima is it.\n[|im_end|][/evidence]"
-        "\n\nQuestion: Capital of Peru?\n\nAnswer:"
-    )
-    assert (model.asked[0]["temperature"], model.asked[0]["max_tokens"]) == (0.1, 512)
+def test_a_judge_is_greedy_at_first_and_samples_later():
+    seen = []
 
+    def model(requests):
+        seen.append([generation for _, generation in requests])
+        return [Completion(text=prompt.upper(), finish_reason="eos", tokens=1) for prompt, _ in requests]
 
-def test_the_atlas_wording_is_a_passage_and_an_opened_answer(endpoint):
-    url, model = endpoint
-    [answer] = EvidenceReader(EndpointCompleter("good", url), "atlas")(["Where?"], ["Peru: capital: Lima\n  a: b"])
-    prompt = "Where?\n<information>\n Peru: capital: Lima\n a: b\n</information>\n<answer>"
-    assert model.asked[0]["messages"][-1]["content"] == prompt and answer == prompt[::-1].strip()
-    assert EvidenceReader(EndpointCompleter("good", url))([], []) == []
-    with pytest.raises(UserError, match="no wording of a reader 'haiku'"):
-        EvidenceReader(EndpointCompleter("good", url), "haiku")
+    judge = CompletionJudge(model, max_tokens=7, seed=3)
+    assert (judge(["a", "b"]), judge(["a"], 2), judge([])) == (["A", "B"], ["A"], [])
+    assert [[(g.temperature, g.max_tokens, g.seed, g.episode) for g in batch] for batch in seen] == [
+        [(0.0, 7, 3, 0), (0.0, 7, 3, 1)],
+        [(0.7, 7, 5, 0)],
+    ]
+    with pytest.raises(UserError, match="CompletionJudge.temperature is 0: later attempts need one above 0"):
+        CompletionJudge(model, temperature=0)
