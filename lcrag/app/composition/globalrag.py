@@ -1,4 +1,4 @@
-"""What GlobalRAG needs beside other methods: an encoder of sub-questions, its oracle, plans of one-hop questions."""
+"""What GlobalRAG needs beside other methods: an encoder of sub-questions, plans of one-hop questions."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,8 @@ from lcrag.app.composition.components import configured_encoder, resolved_folder
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_plans import with_own_plan
-from lcrag.methods.globalrag.oracle import PlanOracle
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.bert import read_config
-
-gin.external_configurable(PlanOracle, module="lcrag.data")
 
 
 class QuestionEncoder:

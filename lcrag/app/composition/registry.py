@@ -19,14 +19,15 @@ from lcrag.learning.optimizers import adamw
 from lcrag.methods import baselines
 from lcrag.methods.baselines.adaptive_rag import Complexity
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
+from lcrag.methods.globalrag.oracle import PlanOracle
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.lcrl import hierarchical_search, language_coupled
-from lcrag.methods.r_search.evidence_reader import answer_from_evidence
-from lcrag.methods.r_search.program import r_search
-from lcrag.methods.r_search.rewards import r_search_reward
-from lcrag.methods.rag_r1.program import rag_r1
+from lcrag.methods.r_search import answer_from_evidence, r_search, r_search_reward
+from lcrag.methods.r_search.oracle import EvidenceOracle
+from lcrag.methods.rag_r1 import rag_r1
 from lcrag.methods.translate_r1.call_costs import cost
+from lcrag.methods.translate_r1.oracles import TranslatingOracle
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.methods.translate_r1.translate_and_search import translate_and_search
 from lcrag.rewards.domains.reward import domain_reward
@@ -109,6 +110,8 @@ def adaptive_rag(classifier: str | None = None, wording: str = "full") -> Config
 
 for _reward in (answer_only, cost, domain_reward, globalrag_reward, language_coupled, r_search_reward):
     gin.external_configurable(_reward, module="lcrag.rewards")
+for _oracle in (EvidenceOracle, PlanOracle, TranslatingOracle):
+    gin.external_configurable(_oracle, module="lcrag.data")
 for _learning in (Critic, Layout, PolicyGradient, Supervised):
     gin.register(_learning, module="lcrag.learning")
 configured_adamw = gin.external_configurable(adamw, module="lcrag.learning")

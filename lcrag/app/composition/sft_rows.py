@@ -30,11 +30,8 @@ from lcrag.data.rows import BadRows
 from lcrag.episodes import Chat, EpisodeRecord, Translator
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory
-from lcrag.methods.r_search.oracle import EvidenceOracle
 from lcrag.policy import Tokenizer
 from lcrag.retrieval import SearchableCollections
-
-gin.external_configurable(EvidenceOracle, module="lcrag.data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

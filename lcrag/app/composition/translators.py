@@ -1,8 +1,7 @@
-"""Translators, and the teacher that has questions translated, as gin builds them; see `domains` for the look-up."""
+"""Translators, as gin builds them; see `domains` for the look-up."""
 
 import gin
 
-from lcrag.methods.translate_r1.search_oracle import TranslatingOracle
 from lcrag.models import FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
 from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
 
@@ -10,6 +9,5 @@ gin.external_configurable(FirstTranslator, module="lcrag.data")
 gin.external_configurable(ModelTranslator, module="lcrag.episodes")
 gin.external_configurable(RememberedTranslator, module="lcrag.data")
 gin.external_configurable(RemoteTranslator, module="lcrag.data")
-gin.external_configurable(TranslatingOracle, module="lcrag.data")
 gin.external_configurable(TranslationCache, module="lcrag.data")
 gin.register(TranslationLimits, module="lcrag.data")

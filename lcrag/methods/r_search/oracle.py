@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lcrag.atlas.oracle import Oracle
+from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
-from lcrag.data.seeded_order import in_share
 
 _OBSERVATION = re.compile(r"<observation>(.*?)</observation>", re.DOTALL)
 

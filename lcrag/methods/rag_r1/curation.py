@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lcrag.data.batches import seeded_order
 from lcrag.data.jsonl_questions import question_row
 from lcrag.data.questions import Question
-from lcrag.data.seeded_order import seeded_order
 from lcrag.episodes import Answer, SearchAction, parse_action
 from lcrag.errors import UserError
 
