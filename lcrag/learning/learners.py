@@ -55,6 +55,12 @@ def policy_update(
     return make_update(*functions, objective, optimizer, temperature=temperature, mesh=mesh, param_shardings=shardings)
 
 
+def frozen_fingerprint(policy: Policy) -> str | None:
+    """Return the fingerprint of the policy's frozen parameters, or None if all are learned."""
+    _, frozen = split_trainable(policy.config, policy.params)
+    return parameter_fingerprint(frozen) if frozen else None
+
+
 def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
     """Return whether learning needs the log-probabilities of the policy that the run started from."""
     return bool(objective.kl_coefficient or (critic is not None and critic.kl_in_reward))
@@ -80,11 +86,6 @@ class TrainedModel:
     def params(self) -> PyTree:
         """All parameters as they are now, frozen ones included."""
         return join(self.state.params, self.frozen)
-
-    @property
-    def base(self) -> str | None:
-        """The fingerprint of the frozen parameters."""
-        return parameter_fingerprint(self.frozen) if self.frozen else None
 
     def score(self, batch: Batch, params: PyTree = None) -> jax.Array:
         """Score the policy tokens of a batch, [micro, episodes, policy]; by default with the current parameters."""
@@ -166,7 +167,6 @@ class Learner:
             copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
             params = copy(params)
         self._policy = _trained_policy(policy, params, objective, optimizer, temperature)
-        self.base = self._policy.base
 
     @property
     def state(self) -> TrainState:
@@ -238,7 +238,6 @@ class SupervisedLearner:
         self._layout, self._aggregation = layout, objective.aggregation
         params, _ = split_trainable(policy.config, policy.params)
         self._policy = _trained_policy(policy, params, objective, optimizer)
-        self.base = self._policy.base
 
     @property
     def state(self) -> TrainState:

@@ -22,7 +22,8 @@ EPISODE_GROWTH = 4
 if TYPE_CHECKING:
     AnyArray: TypeAlias = Array | np.ndarray
 else:
-    AnyArray: TypeAlias = Array | np.ndarray | jax.ShapeDtypeStruct  # the last to compile without arrays
+    # The last two describe arrays: JAX and `lcrag compile` put them in an array's place to compile without one.
+    AnyArray: TypeAlias = Array | np.ndarray | jax.ShapeDtypeStruct | jax.stages.ArgInfo
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

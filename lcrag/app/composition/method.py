@@ -1,9 +1,9 @@
-"""A method: a program, a reward, and who shares a baseline with whom."""
+"""A method of a paper: a program, a reward, and which episodes share a baseline."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import gin
 import numpy as np
@@ -13,30 +13,30 @@ from lcrag.data.batches import Coupled
 from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Program
+from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.routing import CollectionChoice, every_collection
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
-from lcrag.methods.translate_r1.tool_rates import tool_rates
+from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import Episodes, Reward, TermSum
 
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
-MAY_BE_ZERO = {"budget", "calls", "invalid_limit"}  # of a program's numbers
+MAY_BE_ZERO = {"budget", "calls", "invalid_limit"}  # settings of programs; all others are at least 1
 
 
 @gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """What distinguishes one method of the papers from another.
+    """Settings that distinguish one method from another.
 
     Attributes:
-      name: As it is called in tables.
+      name: Its name in tables.
       program: Builds a question's episode program from (question, languages of the collection set).
-      evaluated: Builds the program of evaluation where it is another one, of a larger budget say; None: `program`.
+      evaluated: Builds the program of evaluation; None: `program`.
       reward: Scores a batch of finished episodes.
-      collections: Which languages of the collection set a question's program is given.
+      collections: Selects the collections of a question's program.
       native_collections: Whether every question must have a collection in its language; False for a program that
         searches in other languages, or not at all.
       coupling: Which episodes share a baseline, and so enter a step together. "parallel": a question in all its
@@ -46,7 +46,7 @@ class Method:
       normalise_std: Divide advantages by the group's standard deviation.
 
     Raises:
-      UserError: gin gives a program a number that is none for it.
+      UserError: an integer setting of a program is out of range.
     """
 
     name: str
@@ -65,29 +65,34 @@ class Method:
 
     @property
     def models(self) -> Mapping[str, object]:
-        """The frozen models that the reward asks, by what they do."""
+        """Frozen models that the reward uses, by their role."""
         return self.reward.models if isinstance(self.reward, TermSum) else {}
 
     def on(self, languages: Sequence[str]) -> ProgramOf:
-        """The method's program over one collection set."""
+        """Returns the function that builds a question's program over one collection set."""
         return lambda question: self.program(question, self.collections(question, languages))
 
     def evaluated_on(self, languages: Sequence[str]) -> ProgramOf:
-        """The program of evaluation over one collection set."""
+        """Returns the same for evaluation."""
         return dataclasses.replace(self, program=self.evaluated or self.program).on(languages)
 
     def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
-        """The questions as reinforcement learning draws them: those that enter a step together.
+        """Returns the questions in the groups that a training step draws.
 
         Args:
-          questions: All of them.
+          questions: All questions.
           group_baseline: Whether advantages come from a group's rewards, and not from a critic.
 
         Raises:
-          UserError: every group would have a single member, so that without a critic nothing could be learned, or
-            fewer than the reward needs.
+          UserError: there is no question, or groups are smaller than the baseline or the reward needs.
         """
-        table = self._coupled(questions)
+        if self.coupling == "independent":
+            table: list[Coupled] = [(question,) for question in questions]
+        elif self.coupling == "pivot":
+            asked = {question.language for question in questions}
+            table = pivot(questions, [code for code in LANGUAGES if code in asked])
+        else:
+            table = parallel(questions)
         if not table:
             raise UserError("there is no question to train on: choose another split or other languages")
         if group_baseline and self.samples * max(map(len, table)) < 2:
@@ -99,25 +104,15 @@ class Method:
             self.reward.check_groups(self.samples * max(map(len, table)))
         return table
 
-    def _coupled(self, questions: Sequence[Question]) -> list[Coupled]:
-        if self.coupling == "independent":
-            return [(question,) for question in questions]
-        if self.coupling == "pivot":
-            asked = {question.language for question in questions}
-            return pivot(questions, [code for code in LANGUAGES if code in asked])
-        return parallel(questions)
-
     def prompts(self, groups: Sequence[Coupled]) -> list[Question]:
-        """The questions of some groups, each as often as it is sampled."""
+        """Returns the questions of some groups, each repeated for every sample."""
         return [question for group in groups for question in group for _ in range(self.samples)]
 
-    def group_of(self, question: Question) -> str:
-        """Names the group whose baseline the question's episodes share."""
-        return question.coupling + (f"/{question.language}" if self.coupling == "independent" else "")
-
     def score(self, records: Sequence[EpisodeRecord], step: int) -> "Scored":
-        """Rewards and advantages of one step's episodes."""
-        groups = [self.group_of(record.question) for record in records]
+        """Computes rewards and advantages of one rollout's episodes."""
+        alone = self.coupling == "independent"
+        asked = [record.question for record in records]
+        groups = [each.coupling + (f"/{each.language}" if alone else "") for each in asked]
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         ids = np.array([numbers[group] for group in groups], np.int32)
         rewards = self.reward(episodes_of(records, ids, step))
@@ -137,13 +132,7 @@ def _check_numbers(program: Callable[..., Program]) -> None:
 
 
 def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:
-    """What rewards may know of finished episodes.
-
-    Args:
-      records: The episodes.
-      group_ids: The group of each.
-      step: The training step.
-    """
+    """Returns what rewards may read of finished episodes."""
     return Episodes(
         answers=[record.outcome.answer for record in records],
         golds=[record.question.answers for record in records],
@@ -158,7 +147,7 @@ def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "ep
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scored:
-    """The episodes of one step with what they earned, in equal order."""
+    """Episodes with their groups, rewards by term and advantages, all in the same order."""
 
     records: tuple[EpisodeRecord, ...]
     groups: tuple[str, ...]
@@ -167,7 +156,7 @@ class Scored:
     advantages: Float[np.ndarray, "episodes"]
 
     def trajectories(self) -> list[Trajectory]:
-        """What learning sees of the episodes."""
+        """Returns the episodes as learning reads them."""
         earned = zip(self.records, self.advantages, self.rewards["total"], strict=True)
         return [
             Trajectory(each.tokens, each.by_policy, each.log_probabilities, float(advantage), float(reward))
@@ -176,17 +165,23 @@ class Scored:
 
     @property
     def without_variance(self) -> Bool[np.ndarray, "episodes"]:
-        """Whether all rewards of an episode's group are equal, so that it teaches nothing.
+        """Whether all rewards of an episode's group are equal, which gives it no advantage.
 
-        A group of one has another baseline than its mean, a critic's, and so is none of these.
+        False in a group of one: its baseline is a critic's.
         """
         totals = self.rewards["total"]
         _, place, sizes = np.unique(self.group_ids, return_inverse=True, return_counts=True)
         spread = np.array([np.ptp(totals[place == group]) for group in range(len(sizes))])
         return (spread[place] == 0) & (sizes[place] > 1)
 
+    def episodes_json(self) -> Iterator[dict[str, Any]]:
+        """Returns the rows of `episodes/step_<n>.jsonl`."""
+        for index, (record, group) in enumerate(zip(self.records, self.groups, strict=True)):
+            rewards = {name: values[index] for name, values in self.rewards.items()}
+            yield episode_json(record, group=group, rewards=rewards)
+
     def measurements(self) -> dict[str, float]:
-        """Means over the step's episodes, under the names of `metrics.jsonl`."""
+        """Returns means over the episodes, by their names in `metrics.jsonl`."""
         names = dict.fromkeys(name for record in self.records for name in record.counts)
         counts = {name: np.mean([record.counts.get(name, 0) for record in self.records]) for name in names}
         lengths = [len(record.tokens) for record in self.records]
@@ -204,7 +199,7 @@ class Scored:
 
 
 def joined(parts: Sequence[Scored]) -> Scored:
-    """Several rollouts of one step as one; their groups stay apart."""
+    """Joins several rollouts of one step; their groups stay apart."""
     if len(parts) == 1:
         return parts[0]
     firsts = np.cumsum([0, *(part.group_ids.max() + 1 for part in parts[:-1])]).astype(np.int32)

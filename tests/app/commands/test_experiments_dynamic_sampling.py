@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines, run
 
-from lcrag.app.commands.train.dynamic_sampling import collect
+from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.composition.method import Method, Scored
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
@@ -41,32 +41,32 @@ def record_of(question):
     )
 
 
-def sampler(teaching):
-    """Pretends to sample: only groups at some places have rewards that differ. Remembers what it was asked."""
-    asked = []
-
-    def sample(place, chosen):
-        asked.append((place, [group[0].text for group in chosen]))
+def collected(drawn, rollouts, teaching):
+    """A batch of groups that are pretended to be sampled: only those of some texts have rewards that differ."""
+    batch, asked = StepBatch(drawn, rollouts), []
+    while chosen := batch.missing():
+        asked.append([group[0].text for group in chosen])
         questions = [question for group in chosen for question in group]
         ids = np.repeat(np.arange(len(chosen)), [len(group) for group in chosen]).astype(np.int32)
         differs = np.array([int(q.text) in teaching and q.language == "l0" for q in questions], np.float32)
         names = tuple(question.coupling for question in questions)
-        return Scored(tuple(map(record_of, questions)), names, ids, {"total": differs}, differs)
+        batch.add(Scored(tuple(map(record_of, questions)), names, ids, {"total": differs}, differs))
+        assert batch.episodes == 3 * sum(map(len, asked))
+    return batch, asked
 
-    return sample, asked
 
-
-def kept(collected):
-    return [record.question.text for record, kept in zip(collected.scored.records, collected.kept, strict=True) if kept]
+def kept(batch):
+    return [record.question.text for record, kept in zip(batch.scored().records, batch.kept(), strict=True) if kept]
 
 
 def test_what_is_missing_is_sampled_in_the_order_drawn():
-    sample, asked = sampler({0, 3, 5, 6, 7, 8})
-    collected = collect(groups(12), 3, sample)  # four are wanted
-    assert asked == [(0, ["0", "1", "2", "3"]), (4, ["4", "5"]), (6, ["6"])]
-    assert kept(collected) == [text for text in "0356" for _ in range(3)]
-    assert len(np.unique(collected.scored.group_ids)) == 7 and collected.scored.rewards["total"].sum() == 4
-    assert collected.measurements() == {
+    batch, asked = collected(groups(12), 3, {0, 3, 5, 6, 7, 8})  # four are wanted
+    assert asked == [["0", "1", "2", "3"], ["4", "5"], ["6"]]
+    assert kept(batch) == [text for text in "0356" for _ in range(3)]
+    assert len(batch.trajectories()) == 12
+    assert len(np.unique(batch.scored().group_ids)) == 7
+    assert batch.scored().rewards["total"].sum() == 4
+    assert batch.measurements() == {
         "dynamic_sampling/rollouts": 3,
         "dynamic_sampling/groups_sampled": 7,
         "dynamic_sampling/groups_kept": 4,
@@ -75,22 +75,19 @@ def test_what_is_missing_is_sampled_in_the_order_drawn():
     }
 
 
-def test_a_full_batch_needs_one_rollout():
-    sample, asked = sampler(range(12))
-    assert collect(groups(12), 3, sample).rollouts == len(asked) == 1
-
-
-def test_the_last_rollout_may_leave_the_batch_small():
-    sample, asked = sampler({2})
-    collected = collect(groups(8), 2, sample)
-    assert asked == [(0, ["0", "1", "2", "3"]), (4, ["4", "5", "6"])] and kept(collected) == ["2"] * 3
-
-
-@pytest.mark.parametrize(("rollouts", "teaching", "learned"), [(1, {1}, 4), (2, set(), 8)])
-def test_nothing_is_dropped(rollouts, teaching, learned):
-    """With one rollout, and where no group teaches anything."""
-    collected = collect(groups(4 * rollouts), rollouts, sampler(teaching)[0])
-    assert collected.kept.all() and len(kept(collected)) == 3 * learned
+@pytest.mark.parametrize(
+    ("drawn", "rollouts", "teaching", "asked", "learned"),
+    [
+        (12, 3, range(12), ["0123"], "0123"),  # a full batch needs one rollout
+        (8, 2, {2}, ["0123", "456"], "2"),  # the last rollout may leave the batch small
+        (4, 1, {1}, ["0123"], "0123"),  # one rollout drops nothing
+        (8, 2, set(), ["0123", "4567"], "01234567"),  # nor does a step in which no group teaches anything
+    ],
+)
+def test_rollouts_and_kept_groups(drawn, rollouts, teaching, asked, learned):
+    batch, found = collected(groups(drawn), rollouts, teaching)
+    assert ["".join(texts) for texts in found] == asked
+    assert kept(batch) == [text for text in learned for _ in range(3)]
 
 
 def teaches(coupling):

@@ -1,1 +1,1 @@
-"""TODO"""
+"""`lcrag sft`: supervised fine-tuning."""

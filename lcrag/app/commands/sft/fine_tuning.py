@@ -1,34 +1,30 @@
-"""`lcrag sft`: supervised fine-tuning, from rows to the policy of the lowest validation loss. Reads top to bottom."""
+"""`lcrag sft`: supervised fine-tuning, from rows to the policy of the lowest validation loss."""
 
-import dataclasses
 import functools
 import math
 import pathlib
 import time
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from lcrag.app.commands.evaluate import Evaluation
-from lcrag.app.commands.report.reporting import AFTER, BEFORE, report_run
-from lcrag.app.commands.train.finished_steps import FinishedSteps
-from lcrag.app.composition.checking import check_counts, check_questions, check_rewarded, check_rows
+from lcrag.app.commands.export import save_policy
+from lcrag.app.commands.report.reporting import report_run
+from lcrag.app.commands.train.held_out import BoundEvaluation
+from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
+from lcrag.app.composition.checking import check_counts, check_rewarded, check_rows
 from lcrag.app.composition.components import configured_chat, content_hashes, make_runner, make_sampler
 from lcrag.app.composition.configuration import operative_config
-from lcrag.app.composition.method import Method, ProgramOf
+from lcrag.app.composition.method import Method
 from lcrag.app.composition.sft_rows import RowContext, RowSource, rows_fingerprint, spans_of
 from lcrag.app.display import make_console, training_display
 from lcrag.app.runs import open_run, provenance
-from lcrag.app.commands.export import save_policy
 from lcrag.data.batches import rows_of_step
-from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.learning import Layout, Optimizer, Supervised, Trajectory
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.learning.learners import SupervisedLearner
+from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
-from lcrag.sampling import Sampler
 
 MAY_CHANGE = ("sft.steps", "sft.patience", "adamw.steps", "remote_collections.url")
 SAME_HASHES = ("rows", "validation_rows")
@@ -90,82 +86,102 @@ def sft(
     check_rows(layout, longest, policy.mesh)
     chat = configured_chat()
     chat.check(policy.tokenizer)
-    surroundings = RowContext(
+    context = RowContext(
         tokenizer=policy.tokenizer,
         chat=chat,
         longest_tokens=min(longest, policy.config.max_positions),
         method=method,
         collections=collections,
     )
-    table, held_out = (list(make(surroundings)) for make in (rows, validation_rows))
-    check_enough(table, held_out, rows_per_step)
-    examination = None if evaluation is None else examination_of(evaluation, surroundings, policy, seed)
-    hashes = hashes_of(policy, collections, evaluation, table, held_out)
+    table, validation = (list(make(context)) for make in (rows, validation_rows))
+    check_enough(table, validation, rows_per_step)
+    held_out = None if evaluation is None else bound_evaluation(evaluation, policy, method, collections, seed)
+    hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
+    hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}
     about, config = provenance(seed=seed, hashes=hashes), operative_config()
-    with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
+    drawn = functools.partial(rows_of_step, len(table), seed=seed, size=rows_per_step)
+    with (
+        open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run,
+        Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
+    ):
         console = make_console()
-        imitator = SupervisedLearner(policy, objective, optimizer, layout)
-        drawn = functools.partial(rows_of_step, len(table), seed=seed, size=rows_per_step)
-        with Checkpoints(run.checkpoints, base=imitator.base) as checkpoints:
-            first = imitator.restore(checkpoints)
-            if first == 0:
-                shown = [{"spans": spans_of(table[row], policy.tokenizer)} for row in drawn(step=0)]
-                run.write_rows(shown)
-                if examination is not None:
-                    examination.before(run.path, imitator.params, console)
-            with FinishedSteps(checkpoints, lambda: imitator.state, first) as finished, run.metrics(first - 1) as log:
-                with training_display(steps, first_step=first, title="SFT") as display:
-                    for step in range(first, steps):
-                        best = checkpoints.best_step() or 0
-                        if patience is not None and step - best >= patience * validate_every:
-                            display.say(f"stopped at step {step}: no lower validation loss since step {best}")
-                            break
-                        start = {} if step else {"validation/initial_loss": imitator.loss(held_out, rows_per_step)}
-                        display.phase("update")
-                        metrics = timed_update(imitator, [table[row] for row in drawn(step=step)]) | start
-                        metrics["data/epoch"] = (step + 1) * rows_per_step / len(table)
-                        validated = (step + 1) % validate_every == 0 or step == steps - 1
-                        if validated:
-                            display.phase("validation")
-                            metrics["validation/loss"] = imitator.loss(held_out, rows_per_step)
-                        log.write(step, metrics)
-                        display.update(step + 1, metrics)
-                        check_finite(metrics, step, most_skipped_in_a_row)
-                        finished.finished(step, save=validated, validation_loss=metrics.get("validation/loss"))
-            best = imitator.take_best(checkpoints)
+        learner = SupervisedLearner(policy, objective, optimizer, layout)
+        first = learner.restore(checkpoints)
+        if first == 0:
+            run.write_rows([{"spans": spans_of(table[row], policy.tokenizer)} for row in drawn(step=0)])
+            if held_out is not None:
+                held_out.before(run.path, learner.params, console)
+        with (
+            StepCheckpoints(checkpoints, learner, first) as saved,
+            run.metrics(first - 1) as log,
+            training_display(steps, first_step=first, title="SFT") as display,
+        ):
+            for step in range(first, steps):
+                best = checkpoints.best_step() or 0
+                if patience is not None and step - best >= patience * validate_every:
+                    display.say(f"stopped at step {step}: no lower validation loss since step {best}")
+                    break
+                start = {} if step else {"validation/initial_loss": learner.loss(validation, rows_per_step)}
+                display.phase("update")
+                metrics = timed_update(learner, [table[row] for row in drawn(step=step)]) | start
+                metrics["data/epoch"] = (step + 1) * rows_per_step / len(table)
+                validated = (step + 1) % validate_every == 0 or step == steps - 1
+                if validated:
+                    display.phase("validation")
+                    metrics["validation/loss"] = learner.loss(validation, rows_per_step)
+                log.write(step, metrics)
+                display.update(step + 1, metrics)
+                check_finite(metrics, step, most_skipped_in_a_row)
+                saved.finish(step, save=validated, validation_loss=metrics.get("validation/loss"))
+        best = learner.take_best(checkpoints)
         console.print(f"the lowest validation loss was that of step {best}", highlight=False)
-        if examination is not None:
-            examination.after(run.path, imitator.params, console)
-        save_policy(run.path / "policy", policy, imitator.params)
+        if held_out is not None:
+            held_out.after(run.path, learner.params, console)
+        save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
 
 
-def hashes_of(
+def bound_evaluation(
+    evaluation: Evaluation,
     policy: Policy,
+    method: Method | None,
     collections: SearchableCollections | None,
-    evaluation: Evaluation | None,
-    rows: Sequence[Trajectory],
-    validation_rows: Sequence[Trajectory],
-) -> dict[str, str]:
-    """The hash of everything that a result depends on and that gin does not name."""
-    rows_hashes = {"rows": rows_fingerprint(rows), "validation_rows": rows_fingerprint(validation_rows)}
-    return content_hashes(policy, collections, evaluation.questions if evaluation else ()) | rows_hashes
+    seed: int,
+) -> BoundEvaluation:
+    """Builds what an evaluation needs, and checks its questions.
+
+    Raises:
+      UserError: there is no method or there are no collections, or a question fits neither them nor the reward.
+    """
+    if method is None or collections is None:
+        raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
+    check_rewarded(evaluation.reward, evaluation.questions)
+    sampler = make_sampler(policy)
+    return BoundEvaluation(
+        evaluation=evaluation,
+        policy=policy,
+        method=method,
+        collections=collections,
+        sampler=sampler,
+        runner=make_runner(sampler, policy, collections, seed),
+        seed=seed,
+    )
 
 
-def timed_update(imitator: SupervisedLearner, rows: Sequence[Trajectory]) -> dict[str, float]:
-    """One update, and how long it took."""
+def timed_update(learner: SupervisedLearner, rows: Sequence[Trajectory]) -> dict[str, float]:
+    """Makes one update; returns its metrics and how long it took."""
     started = time.monotonic()
-    metrics = imitator.learn(rows)
+    metrics = learner.learn(rows)
     seconds = time.monotonic() - started
     tokens = sum(len(row.tokens) for row in rows)
     return metrics | {"seconds/update": seconds, "tokens_per_second/trained": tokens / seconds}
 
 
 def check_enough(rows: Sequence[Trajectory], validation_rows: Sequence[Trajectory], rows_per_step: int) -> None:
-    """Refuses too few rows.
+    """Refuses too few rows for a step, and none to validate on.
 
     Raises:
-      UserError: there are too few for a step, or none to validate on.
+      UserError: there are too few.
     """
     if rows_per_step > len(rows):
         raise UserError(f"there are {len(rows)} rows for steps of {rows_per_step}: lower sft.rows_per_step or add rows")
@@ -179,56 +195,10 @@ def check_finite(metrics: dict[str, float], step: int, most_skipped_in_a_row: in
     Raises:
       UserError: it has.
     """
-    mend = "begin anew with a lower adamw.learning_rate"
+    remedy = "begin anew with a lower adamw.learning_rate"
     if metrics["update/non_finite_in_a_row"] >= most_skipped_in_a_row:
         raise UserError(
-            f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step {step}: {mend}"
+            f"{most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step {step}: {remedy}"
         )
     if not math.isfinite(metrics.get("validation/loss", 0.0)):
-        raise UserError(f"the validation loss is not finite, so the run stopped at step {step}: {mend}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BoundEvaluation:
-    """A held-out evaluation with all that it needs."""
-
-    evaluation: Evaluation
-    sampler: Sampler
-    runner: Runner
-    program: ProgramOf
-    policy: Policy
-    seed: int
-
-    def before(self, folder: pathlib.Path, params, console: Console) -> None:
-        """Evaluates the policy that training starts from, and the references."""
-        self._run(BEFORE, folder, params, console)
-        parts = (self.sampler, self.runner, self.program, self.policy)
-        self.evaluation.run_references(folder, *parts, seed=self.seed, console=console)
-
-    def after(self, folder: pathlib.Path, params, console: Console) -> None:
-        """Evaluates the trained policy."""
-        self._run(AFTER, folder, params, console)
-
-    def _run(self, label: str, folder: pathlib.Path, params, console: Console) -> None:
-        self.sampler.set_params(params)
-        self.evaluation.run(folder, label, self.runner, self.program, self.policy, seed=self.seed, console=console)
-
-
-def examination_of(evaluation: Evaluation, surroundings: RowContext, policy: Policy, seed: int) -> BoundEvaluation:
-    """Builds the parts of an evaluation and checks its questions.
-
-    Raises:
-      UserError: there is no method, there are no collections, a question does not fit them, or the evaluation's reward
-        cannot score one.
-    """
-    method, collections = surroundings.method, surroundings.collections
-    if method is None or collections is None:
-        raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
-    check_rewarded(evaluation.reward, evaluation.questions)
-    sampler, program = make_sampler(policy), method.evaluated_on(collections.languages)
-    runner = make_runner(sampler, policy, collections, seed)
-    check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
-    evaluation.check_references(policy)
-    return BoundEvaluation(
-        evaluation=evaluation, sampler=sampler, runner=runner, program=program, policy=policy, seed=seed
-    )
+        raise UserError(f"the validation loss is not finite, so the run stopped at step {step}: {remedy}")

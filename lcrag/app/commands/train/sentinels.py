@@ -1,10 +1,10 @@
-"""Watches a training run for collapse: what is measured at every step, and the limits that stop the run."""
+"""Watches a training run for collapse: metrics of every step, and the limits of these metrics that stop the run."""
 
 import collections
 import dataclasses
 import io
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation import collapse
 
 FOLDER = "sentinels"
-Signs = Mapping[str, Float[np.ndarray, " episodes"]]
+EpisodeValues = Mapping[str, Float[np.ndarray, " episodes"]]
 
 WATCHED: Mapping[str, str] = {
     "entropy": "nats per policy token; by episode, the mean of -log p",
@@ -35,16 +35,16 @@ WATCHED: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentinels:
-    """Limits of the metrics in which a collapse shows. All of them are logged, with limits or without.
+    """Limits of the metrics that show a collapse. All of `WATCHED` are logged, with limits or without.
 
     Attributes:
       least: Name of a metric of `WATCHED` -> the least value it may have.
       most: The same for the largest value.
-      patience: A run stops when one limit was broken in so many steps in a row.
+      patience: The run stops after one limit was broken in this many steps in a row.
       shown: Episodes written into the dump, the worst first.
 
     Raises:
-      UserError: a limit for something that is not watched, or a patience below 1.
+      UserError: a limit for a metric that is not watched, or a patience below 1.
     """
 
     least: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -66,15 +66,8 @@ NO_LIMITS = Sentinels()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Alarm:
-    """A broken limit.
-
-    Attributes:
-      metric: Whose.
-      limit: It.
-      above: Whether it is an upper one.
-      values: Of the steps in which it was broken, the last step's last.
-    """
+class BrokenLimit:
+    """A limit that was broken in the last steps: the metric's `values`, oldest first, were all `above` it or below."""
 
     metric: str
     limit: float
@@ -87,12 +80,12 @@ class Alarm:
         return f"{self.metric} was {side} {self.limit:g} {steps} ({self.values[-1]:.3g} in the last)"
 
 
-def broken_limit(sentinels: Sentinels, records: Sequence[Mapping[str, Any]]) -> Alarm | None:
-    """The first limit that each of the last `patience` records breaks; a number that is not finite breaks none.
+def broken_limit(sentinels: Sentinels, records: Sequence[Mapping[str, Any]]) -> BrokenLimit | None:
+    """Returns the first limit that each of the last `patience` records breaks; NaN and null break no limit.
 
     Args:
       sentinels: The limits.
-      records: Metrics of the steps so far, as in `metrics.jsonl`; only the last ones are read.
+      records: Metrics of the steps so far, as in `metrics.jsonl`.
     """
     recent = records[-sentinels.patience :]
     if len(recent) < sentinels.patience:
@@ -101,30 +94,29 @@ def broken_limit(sentinels: Sentinels, records: Sequence[Mapping[str, Any]]) -> 
         for metric, limit in limits.items():
             values = [float("nan") if record.get(metric) is None else float(record[metric]) for record in recent]
             if all(value > limit if above else value < limit for value in values):
-                return Alarm(metric=metric, limit=limit, above=above, values=tuple(values))
+                return BrokenLimit(metric=metric, limit=limit, above=above, values=tuple(values))
     return None
 
 
-def signs_of(scored: Scored, languages: Collection[str]) -> dict[str, Float[np.ndarray, " episodes"]]:
-    """A number per episode for every watched metric: what the metric is the mean of, or what it shows in."""
+def episode_values(scored: Scored, languages: Collection[str]) -> EpisodeValues:
+    """Returns the per-episode values behind each watched metric."""
     records = scored.records
-    by_record: dict[str, Callable] = {
-        "entropy": collapse.surprisal,
-        "ratio/tail": collapse.largest_surprisal,
-        "episode/repetition": collapse.repetition,
-        "episode/wrong_language": lambda episodes: collapse.wrong_language(episodes, languages),
-        "episode/search_rate": lambda episodes: np.array([each.counts["searches"] for each in episodes], float),
-        "episode/policy_tokens": lambda episodes: np.array([each.by_policy.sum() for each in episodes], float),
+    return {
+        "entropy": collapse.surprisal(records),
+        "ratio/tail": collapse.largest_surprisal(records),
+        "episode/repetition": collapse.repetition(records),
+        "episode/wrong_language": collapse.wrong_language(records, languages),
+        "episode/search_rate": np.array([each.counts["searches"] for each in records], float),
+        "episode/policy_tokens": np.array([each.by_policy.sum() for each in records], float),
+        "groups/without_variance": scored.without_variance.astype(float),
     }
-    signs = {name: sign(records) for name, sign in by_record.items()}
-    return signs | {"groups/without_variance": scored.without_variance.astype(float)}
 
 
-class Guard:
-    """Looks at every step of a run, and says why it must not go on.
+class CollapseWatch:
+    """Decides after every step whether the run must stop.
 
     Args:
-      folder: The run's folder, its `metrics.jsonl` holding the steps before the next one.
+      folder: The run's folder; its `metrics.jsonl` holds the steps before the next one.
       sentinels: The limits.
       languages: All languages of the run.
       most_skipped_in_a_row: Non-finite updates in a row that end the run.
@@ -138,33 +130,33 @@ class Guard:
         self._recent = collections.deque(read_metrics(folder), maxlen=sentinels.patience)
 
     def measure(self, scored: Scored) -> dict[str, float]:
-        """What only the sentinels measure, under the names of `metrics.jsonl`; NaN where nothing is scored."""
-        signs = signs_of(scored, self._languages)
+        """Returns the metrics that only the sentinels need, by their names in `metrics.jsonl`; NaN without a score."""
+        values = episode_values(scored, self._languages)
         return {
-            "episode/repetition": _mean(signs["episode/repetition"]),
-            "episode/wrong_language": _mean(signs["episode/wrong_language"]),
-            "episode/search_rate": _mean(signs["episode/search_rate"] > 0),
+            "episode/repetition": _mean(values["episode/repetition"]),
+            "episode/wrong_language": _mean(values["episode/wrong_language"]),
+            "episode/search_rate": _mean(values["episode/search_rate"] > 0),
         }
 
     def reason_to_stop(self, step: int, metrics: Mapping[str, Any], scored: Scored) -> str | None:
-        """One sentence if updates are not finite, or a limit has been broken for too long (with a dump); else None."""
+        """Returns a sentence if updates are not finite or a limit stays broken (with a dump), otherwise None."""
         if metrics["update/non_finite_in_a_row"] >= self._most_skipped_in_a_row:
             return (
                 f"{self._most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step {step}:"
                 f" see {self._folder}/episodes/step_{step}.jsonl, then begin anew with a lower adamw.learning_rate"
             )
         self._recent.append(dict(metrics))
-        alarm = broken_limit(self._sentinels, tuple(self._recent))
-        if alarm is None:
+        broken = broken_limit(self._sentinels, tuple(self._recent))
+        if broken is None:
             return None
         path = self._folder / FOLDER / f"step_{step}.txt"
         if is_writer():
             path.parent.mkdir(exist_ok=True)
-            signs = signs_of(scored, self._languages)
-            write_text(path, "".join(_dump(alarm, step, metrics, scored, signs, self._sentinels.shown)))
+            values = episode_values(scored, self._languages)[broken.metric]
+            write_text(path, "".join(_dump(broken, step, metrics, scored, values, self._sentinels.shown)))
         return (
-            f"a sentinel stopped the run at step {step}, because {alarm}: read {path}, then begin anew with other"
-            f" settings or continue with another limit in Sentinels.{'most' if alarm.above else 'least'}"
+            f"a sentinel stopped the run at step {step}, because {broken}: read {path}, then begin anew with other"
+            f" settings or continue with another limit in Sentinels.{'most' if broken.above else 'least'}"
         )
 
 
@@ -174,30 +166,30 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _dump(
-    alarm: Alarm, step: int, metrics: Mapping[str, Any], scored: Scored, signs: Signs, shown: int
+    broken: BrokenLimit,
+    step: int,
+    metrics: Mapping[str, Any],
+    scored: Scored,
+    values: Float[np.ndarray, " episodes"],
+    shown: int,
 ) -> Iterator[str]:
-    """The text of a dump, paragraph by paragraph."""
-    yield f"A sentinel stopped the run at step {step}: {alarm}.\n\n"
-    yield f"{alarm.metric}: {WATCHED[alarm.metric]}.\n"
-    yield f"In the last {len(alarm.values)} steps: {', '.join(f'{value:.3g}' for value in alarm.values)}\n\n"
+    """Writes the text of a dump, paragraph by paragraph; `values` are the broken metric's by episode."""
+    yield f"A sentinel stopped the run at step {step}: {broken}.\n\n"
+    yield f"{broken.metric}: {WATCHED[broken.metric]}.\n"
+    yield f"In the last {len(broken.values)} steps: {', '.join(f'{value:.3g}' for value in broken.values)}\n\n"
     yield "All sentinels at this step:\n"
     yield from (f"  {name:24} {metrics.get(name, float('nan')):.3g}\n" for name in WATCHED)
-    sign = signs[alarm.metric]
-    order = np.argsort(-sign if alarm.above else sign, kind="stable")
-    worst = [index for index in order if not np.isnan(sign[index])][:shown]
-    yield f"\nThe {len(worst)} worst of {len(sign)} episodes (all are in episodes/step_{step}.jsonl):\n"
+    order = np.argsort(-values if broken.above else values, kind="stable")
+    worst = [int(index) for index in order if not np.isnan(values[index])][:shown]
+    yield f"\nThe {len(worst)} worst of {len(values)} episodes (all are in episodes/step_{step}.jsonl):\n"
     for number, index in enumerate(worst, start=1):
-        yield _episode_text(number, alarm.metric, scored, int(index), float(sign[index]))
-
-
-def _episode_text(number: int, metric: str, scored: Scored, index: int, sign: float) -> str:
-    record = scored.records[index]
-    question, earned = record.question, float(scored.rewards["total"][index])
-    text = io.StringIO()
-    print_episode(((turn.by, turn.text) for turn in record.turns), Console(file=text, no_color=True))
-    return (
-        f"\n{'-' * 8} {number}. {question.coupling} in {question.language}, episode {record.episode}:"
-        f" {metric} {sign:.3g}, reward {earned:.3g}\n"
-        f"question: {question.text}\nanswer: {record.outcome.answer}   golds: {' | '.join(question.answers)}\n"
-        f"{text.getvalue()}"
-    )
+        record = scored.records[index]
+        question, reward = record.question, float(scored.rewards["total"][index])
+        text = io.StringIO()
+        print_episode(((turn.by, turn.text) for turn in record.turns), Console(file=text, no_color=True))
+        yield (
+            f"\n{'-' * 8} {number}. {question.coupling} in {question.language}, episode {record.episode}:"
+            f" {broken.metric} {values[index]:.3g}, reward {reward:.3g}\n"
+            f"question: {question.text}\nanswer: {record.outcome.answer}   golds: {' | '.join(question.answers)}\n"
+            f"{text.getvalue()}"
+        )

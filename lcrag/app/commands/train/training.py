@@ -1,18 +1,18 @@
 """`lcrag train`: reinforcement learning, from rollouts to a held-out table. Reads top to bottom."""
 
+import dataclasses
 import functools
-import itertools
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from lcrag.app.commands.evaluate import Evaluation
-from lcrag.app.commands.report.reporting import AFTER, BEFORE, report_run
-from lcrag.app.commands.train.dynamic_sampling import collect
-from lcrag.app.commands.train.finished_steps import FinishedSteps
-from lcrag.app.commands.train.sentinels import NO_LIMITS, Guard, Sentinels
+from lcrag.app.commands.export import save_policy
+from lcrag.app.commands.report.reporting import report_run
+from lcrag.app.commands.train.dynamic_sampling import StepBatch
+from lcrag.app.commands.train.held_out import BoundEvaluation
+from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
+from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
 from lcrag.app.composition.checking import (
     check_counts,
     check_dynamic_sampling,
@@ -26,16 +26,14 @@ from lcrag.app.composition.components import content_hashes, make_runner, make_s
 from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method, ProgramOf, Scored
 from lcrag.app.display import TrainingDisplay, make_console, training_display
-from lcrag.app.runs import RunFolder, open_run, provenance
-from lcrag.app.commands.export import save_policy
-from lcrag.data.batches import Coupled, groups_of_step
+from lcrag.app.runs import open_run, provenance
+from lcrag.data.batches import Coupled, groups_of_step, share_of
 from lcrag.data.questions import Question
-from lcrag.data.batches import share_of
-from lcrag.episodes import Runner, episode_json
+from lcrag.episodes import EpisodeRecord, Runner
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.learning.learners import Learner
+from lcrag.learning.learners import Learner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.sampling import Sampler
@@ -125,147 +123,154 @@ def train(
     check_counts("train", most_rollouts=most_rollouts, most_skipped_in_a_row=most_skipped_in_a_row)
     check_dynamic_sampling(most_rollouts, critic)
     questions = share_of(questions, question_share, seed=seed)
-    table, program = method.table(questions, group_baseline=critic is None), method.on(collections.languages)
-    groups = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
-    groups(step=0)  # enough of them?
-    held_out = evaluation.questions if evaluation else ()
+    table = method.table(questions, group_baseline=critic is None)
+    drawn = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
+    drawn(step=0)  # refuses a table that is too small
+    asked = [*questions, *(evaluation.questions if evaluation else ())]
     check_rewarded(method.reward, questions)
-    check_rewarded(evaluation.reward if evaluation else None, held_out)
+    if evaluation is not None:
+        check_rewarded(evaluation.reward, evaluation.questions)
+
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_exploration(runner.temperature)
     check_rows(layout, sampler.context, policy.mesh)
-    evaluated = method.evaluated_on(collections.languages)
-    for asked, begun in ((questions, program), (held_out, evaluated))[: 2 if evaluation else 1]:
-        check_questions(asked, collections, runner, begun, native_collections=method.native_collections)
+    program, native = method.on(collections.languages), method.native_collections
+    check_questions(questions, collections, runner, program, native_collections=native)
+    held_out = None
     if evaluation is not None:
-        evaluation.check_references(policy)
-    models = {**method.models, **runner.completers}
-    about = provenance(seed=seed, hashes=content_hashes(policy, collections, [*questions, *held_out], models))
-    with open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run:
+        held_out = BoundEvaluation(
+            evaluation=evaluation,
+            policy=policy,
+            method=method,
+            collections=collections,
+            sampler=sampler,
+            runner=runner,
+            seed=seed,
+        )
+    hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
+    about = provenance(seed=seed, hashes=hashes)
+    with (
+        open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run,
+        Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
+    ):
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        training = _Training(
-            sampler=sampler,
-            runner=runner,
-            method=method,
-            program=program,
-            learner=learner,
-            most_rollouts=most_rollouts,
-            episodes=couplings * most_rollouts * method.samples * max(map(len, table)),
-        )
-        with Checkpoints(run.checkpoints, base=learner.base) as checkpoints:
-            first = learner.restore(checkpoints)
-            if evaluation is not None and first == 0:
-                evaluation.run(run.path, BEFORE, runner, evaluated, policy, seed=seed, console=console)
-                evaluation.run_references(run.path, sampler, runner, evaluated, policy, seed=seed, console=console)
-            sampler.set_params(learner.params)
-            with FinishedSteps(checkpoints, lambda: learner.state, first) as finished, run.metrics(first - 1) as log:
-                guard = Guard(run.path, sentinels, collections.languages, most_skipped_in_a_row)
-                with training_display(steps, first_step=first, title=method.name) as display:
-                    for step in range(first, steps):
-                        scored, metrics = training.step(step, groups(step=step), display, finished)
-                        metrics |= guard.measure(scored)
-                        log.write(step, metrics)
-                        display.update(step + 1, metrics)
-                        last = step == steps - 1
-                        guarded_episodes(run, guard, step, metrics, scored, due=step % episodes_every == 0 or last)
-                        finished.finished(step, save=(step + 1) % checkpoint_every == 0 or last)
-        if evaluation is not None:
-            evaluation.run(run.path, AFTER, runner, evaluated, policy, seed=seed, console=console)
+        first = learner.restore(checkpoints)
+        if held_out is not None and first == 0:
+            held_out.before(run.path, learner.params, console)
+        sampler.set_params(learner.params)
+        with (
+            StepCheckpoints(checkpoints, learner, first) as saved,
+            run.metrics(first - 1) as log,
+            training_display(steps, first_step=first, title=method.name) as display,
+        ):
+            watch = CollapseWatch(run.path, sentinels, collections.languages, most_skipped_in_a_row)
+            training = Training(
+                sampler=sampler,
+                runner=runner,
+                method=method,
+                program=program,
+                learner=learner,
+                most_rollouts=most_rollouts,
+                episode_numbers=couplings * most_rollouts * method.samples * max(map(len, table)),
+                saved=saved,
+                display=display,
+            )
+            for step in range(first, steps):
+                scored, metrics = training_step(training, step, drawn(step=step))
+                metrics |= watch.measure(scored)
+                log.write(step, metrics)
+                display.update(step + 1, metrics)
+                reason_to_stop, last = watch.reason_to_stop(step, metrics, scored), step == steps - 1
+                if reason_to_stop or last or step % episodes_every == 0:
+                    run.write_episodes(step, scored.episodes_json())
+                if reason_to_stop:
+                    raise UserError(reason_to_stop)
+                saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
+        if held_out is not None:
+            held_out.after(run.path, learner.params, console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
 
 
-class _Training:
-    """What a step needs: slots and programs to sample episodes, a method to score them, and a learner."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What all steps of a run share.
 
-    def __init__(
-        self,
-        *,
-        sampler: Sampler,
-        runner: Runner,
-        method: Method,
-        program: ProgramOf,
-        learner: Learner,
-        most_rollouts: int,
-        episodes: int,
-    ):
-        self._sampler, self._runner, self._method, self._program = sampler, runner, method, program
-        self._learner, self._most_rollouts = learner, most_rollouts
-        self._episodes = episodes  # numbers that a step's episodes may have
-
-    def step(
-        self, step: int, drawn: Sequence[Coupled], display: TrainingDisplay, finished: FinishedSteps
-    ) -> tuple[Scored, dict[str, float | int]]:
-        """The rollouts of one step, which may be abandoned, and its updates: (scored episodes, metrics)."""
-        sampled_before, slot_steps_before = self._sampler_counts()
-        seconds: dict[str, float] = dict.fromkeys(("rollout", "retrieval_wait", "rewards"), 0.0)
-        with finished.abandonable():
-            collected = collect(drawn, self._most_rollouts, self._sampling(step, drawn, display, seconds))
-        display.phase("update")
-        started, scored = time.monotonic(), collected.scored
-        measured = self._learner.learn(list(itertools.compress(scored.trajectories(), collected.kept)))
-        self._sampler.set_params(self._learner.params)
-        seconds["update"] = time.monotonic() - started
-        sampled, slot_steps = np.subtract(self._sampler_counts(), (sampled_before, slot_steps_before))
-        timing = {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
-            "tokens_per_second/sampled": float(sampled) / seconds["rollout"],
-            "slots/occupancy": float(sampled) / max(1.0, float(slot_steps)),
-            "compiled_shapes": self._sampler.statistics.compiled_shapes,
-        }
-        account = collected.measurements() if self._most_rollouts > 1 else {}
-        return scored, scored.measurements() | account | measured | timing
-
-    def _sampling(self, step: int, drawn: Sequence[Coupled], display: TrainingDisplay, seconds: dict[str, float]):
-        """The function that samples and scores some of a step's groups, adding up how long that takes.
-
-        An episode's number, and so its random stream, is that of its place in all that the step may draw.
-        """
-        firsts = np.cumsum([0, *(len(self._method.prompts([group])) for group in drawn)])
-
-        def sample(place: int, groups: Sequence[Coupled]) -> Scored:
-            started, first = time.monotonic(), step * self._episodes + int(firsts[place])
-            questions = enumerate(self._method.prompts(groups), start=first)
-            records = self._runner.run(
-                [(question, self._program(question), number) for number, question in questions],
-                policy_version=step,
-                progress=lambda done, total: display.phase("rollout", done, total),
-            )
-            rolled_out = time.monotonic()
-            scored = self._method.score(records, step)
-            seconds["rollout"] += rolled_out - started
-            seconds["retrieval_wait"] += self._runner.statistics.retrieval_wait_seconds
-            seconds["rewards"] += time.monotonic() - rolled_out
-            return scored
-
-        return sample
-
-    def _sampler_counts(self) -> tuple[int, int]:
-        statistics = self._sampler.statistics
-        return statistics.sampled_tokens, statistics.slot_steps
-
-
-def guarded_episodes(
-    run: RunFolder, guard: Guard, step: int, metrics: Mapping[str, float | int], scored: Scored, *, due: bool
-) -> None:
-    """Writes the episodes of a step where they are due, or where they show why the run must not go on.
-
-    Raises:
-      UserError: it must not.
+    Attributes:
+      sampler: Its slots run the policy.
+      runner: Runs episodes in these slots.
+      method: Scores the episodes.
+      program: Builds a question's episode program.
+      learner: Updates the policy.
+      most_rollouts: Rollouts of a step at most.
+      episode_numbers: Episodes that a step may have, and so the numbers reserved for each step.
+      saved: Holds signals back while the policy is updated.
+      display: Shows the phase of a step.
     """
-    reason_to_stop = guard.reason_to_stop(step, metrics, scored)
-    if reason_to_stop or due:
-        write_episodes(run, step, scored)
-    if reason_to_stop:
-        raise UserError(reason_to_stop)
+
+    sampler: Sampler
+    runner: Runner
+    method: Method
+    program: ProgramOf
+    learner: Learner
+    most_rollouts: int
+    episode_numbers: int
+    saved: StepCheckpoints
+    display: TrainingDisplay
 
 
-def write_episodes(run: RunFolder, step: int, scored: Scored) -> None:
-    """Writes every episode of a step with its rewards."""
-    rows = (
-        episode_json(record, group=group, rewards={name: values[index] for name, values in scored.rewards.items()})
-        for index, (record, group) in enumerate(zip(scored.records, scored.groups, strict=True))
+def training_step(training: Training, step: int, drawn: Sequence[Coupled]) -> tuple[Scored, dict[str, float | int]]:
+    """Samples episodes of the drawn groups, scores them and learns from them; returns (scored episodes, metrics).
+
+    A signal abandons the rollouts; the updates are always finished.
+    """
+    sampler, runner, learner = training.sampler, training.runner, training.learner
+    before = dataclasses.replace(sampler.statistics)
+    seconds = dict.fromkeys(("rollout", "retrieval_wait", "rewards", "update"), 0.0)
+    batch = StepBatch(drawn, training.most_rollouts)
+
+    with training.saved.interruptible():
+        while groups := batch.missing():
+            started = time.monotonic()
+            records = roll_out(training, step, batch.episodes, groups)
+            rolled_out = time.monotonic()
+            batch.add(training.method.score(records, step))
+            seconds["rollout"] += rolled_out - started
+            seconds["retrieval_wait"] += runner.statistics.retrieval_wait_seconds
+            seconds["rewards"] += time.monotonic() - rolled_out
+
+    training.display.phase("update")
+    started = time.monotonic()
+    measured = learner.learn(batch.trajectories())
+    sampler.set_params(learner.params)
+    seconds["update"] = time.monotonic() - started
+
+    scored, sampled_tokens = batch.scored(), sampler.statistics.sampled_tokens - before.sampled_tokens
+    timing = {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
+        "tokens_per_second/sampled": sampled_tokens / seconds["rollout"],
+        "slots/occupancy": sampled_tokens / max(1, sampler.statistics.slot_steps - before.slot_steps),
+        "compiled_shapes": sampler.statistics.compiled_shapes,
+    }
+    return scored, scored.measurements() | batch.measurements() | measured | timing
+
+
+def roll_out(training: Training, step: int, first: int, groups: Sequence[Coupled]) -> list[EpisodeRecord]:
+    """Runs the episodes of some groups of a step.
+
+    An episode's number, and with it its random stream, is that of its place in all that the step may draw.
+
+    Args:
+      training: What steps share.
+      step: The training step.
+      first: Place of the first of these episodes in the step.
+      groups: What is asked.
+    """
+    numbered = enumerate(training.method.prompts(groups), start=step * training.episode_numbers + first)
+    return training.runner.run(
+        [(question, training.program(question), number) for number, question in numbered],
+        policy_version=step,
+        progress=functools.partial(training.display.phase, "rollout"),
     )
-    run.write_episodes(step, rows)

@@ -1,0 +1,56 @@
+"""The held-out evaluation before and after training, with everything that it needs."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from rich.console import Console
+
+from lcrag.app.commands.evaluate import Evaluation
+from lcrag.app.composition.checking import check_questions
+from lcrag.app.composition.method import Method
+from lcrag.app.runs.answers import AFTER, BEFORE
+from lcrag.episodes import Runner
+from lcrag.policy import Policy
+from lcrag.retrieval import SearchableCollections
+from lcrag.sampling import Sampler
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundEvaluation:
+    """An evaluation bound to a policy, a method and collections; refuses what it could not ask when it is built.
+
+    Raises:
+      UserError: a question does not fit the collections, or a reference policy has another shape.
+    """
+
+    evaluation: Evaluation
+    policy: Policy
+    method: Method
+    collections: SearchableCollections
+    sampler: Sampler
+    runner: Runner
+    seed: int
+
+    def __post_init__(self):
+        native, questions = self.method.native_collections, self.evaluation.questions
+        check_questions(questions, self.collections, self.runner, self._program, native_collections=native)
+        self.evaluation.check_references(self.policy)
+
+    @property
+    def _program(self):
+        return self.method.evaluated_on(self.collections.languages)
+
+    def before(self, folder: pathlib.Path, params: Any, console: Console) -> None:
+        """Evaluates the policy that training starts from, and the references."""
+        self._run(BEFORE, folder, params, console)
+        parts = self.sampler, self.runner, self._program, self.policy
+        self.evaluation.run_references(folder, *parts, seed=self.seed, console=console)
+
+    def after(self, folder: pathlib.Path, params: Any, console: Console) -> None:
+        """Evaluates the trained policy."""
+        self._run(AFTER, folder, params, console)
+
+    def _run(self, label: str, folder: pathlib.Path, params: Any, console: Console) -> None:
+        self.sampler.set_params(params)
+        self.evaluation.run(folder, label, self.runner, self._program, self.policy, seed=self.seed, console=console)

@@ -1,0 +1,93 @@
+"""Checkpoints between steps: every few steps and, if a signal stops the run, after the last finished one."""
+
+import contextlib
+from types import TracebackType
+from typing import Protocol
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import PyTree
+
+from lcrag.app.runs.stopping import HeldSignals, Stopped
+from lcrag.learning.checkpoints import Checkpoints
+
+
+class HasState(Protocol):
+    """A learner, as far as checkpoints need it."""
+
+    @property
+    def state(self) -> PyTree:
+        """Everything that a checkpoint holds."""
+
+
+class StepCheckpoints:
+    """Saves a run's steps, and holds SIGTERM and Ctrl-C back while its block runs, except in `interruptible` blocks.
+
+    At the end of the block everything saved is complete on disk, except after an error. Of several processes each may
+    be signalled: all end by the signal that all know of, after the same step.
+
+    Args:
+      checkpoints: Where to save.
+      learner: Its state is read between steps, and when a step is abandoned.
+      first_step: The first step to do; the state before it is saved already, or is the initial one.
+
+    Raises:
+      Stopped: at the end of the block, if a signal came that was not raised before.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, learner: HasState, first_step: int):
+        self._checkpoints, self._learner, self._signals = checkpoints, learner, HeldSignals()
+        self._done = self._saved = first_step
+
+    def __enter__(self) -> "StepCheckpoints":
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if isinstance(error, Stopped):
+                self._save()
+            if error is None or isinstance(error, Stopped):
+                self._checkpoints.wait()
+            if error is None:
+                self._raise_agreed()
+        finally:
+            self._signals.__exit__()
+        if error is None:
+            self._signals.raise_held()  # a signal after the agreement, to this process alone
+
+    def interruptible(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a block that a signal ends at any point; it must leave the state as it was.
+
+        One of several processes cannot abandon what the others are doing: there, steps are always finished.
+
+        Raises:
+          Stopped: a signal came, before the block or in it.
+        """
+        return self._signals.let_through() if jax.process_count() == 1 else contextlib.nullcontext()
+
+    def finish(self, step: int, *, save: bool, validation_loss: float | None = None) -> None:
+        """Records that a step is done, and saves the state after it if `save`.
+
+        Raises:
+          Stopped: a signal came, to any of the processes.
+        """
+        self._done = step + 1
+        if save:
+            self._save(validation_loss)
+        self._raise_agreed()
+
+    def _raise_agreed(self) -> None:
+        """Raises the signal that all processes know of; a signal to this process alone stays held until they do."""
+        number = self._signals.number
+        if jax.process_count() > 1:
+            number = int(multihost_utils.process_allgather(np.int32(number)).max())
+        if number:
+            self._signals.came(number)
+            self._signals.raise_held()
+
+    def _save(self, validation_loss: float | None = None) -> None:
+        if self._done > self._saved:
+            self._checkpoints.save(self._done, self._learner.state, validation_loss)
+            self._saved = self._done
