@@ -7,13 +7,13 @@ questions, so that `held_out` holds new pairs of known facts beside new facts.
 
 import collections
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from lcrag.atlas.facts import Fact
 from lcrag.atlas.splits import SPLITS, known_split, subject_of
-from lcrag.atlas.wording import query_text, question_text
+from lcrag.atlas.wording import query_text, question_text, wording
 from lcrag.atlas.world import DATASET, World
 from lcrag.data.languages import known_languages
 from lcrag.data.questions import Question
@@ -23,38 +23,7 @@ PARTNERS = 4  # questions that each fact begins
 _VALIDATION, _HELD_OUT = 0.05, 0.15
 
 # Relation -> language -> the question which of two came first.
-WORDING: dict[str, dict[str, str]] = {
-    "year_of_currency": {
-        "en": "Which currency was introduced first, {first} or {second}?",
-        "ar": "أي عملة طُرحت أولاً، {first} أم {second}؟",
-        "fi": "Kumpi valuutta otettiin käyttöön ensin, {first} vai {second}?",
-        "fr": "Quelle devise a été introduite en premier, {first} ou {second} ?",
-        "ja": "{first}と{second}では、どちらの通貨が先に導入されましたか？",
-        "it": "Quale valuta è stata introdotta per prima, {first} o {second}?",
-        "ru": "Какая валюта была введена раньше, {first} или {second}?",
-        "zh": "{first}和{second}，哪种货币更早启用？",
-        "de": "Welche Währung wurde zuerst eingeführt, {first} oder {second}?",
-        "ko": "{first} 또는 {second}, 어느 통화가 먼저 도입되었습니까?",
-        "es": "¿Qué moneda se introdujo primero, {first} o {second}?",
-        "pt": "Qual moeda foi introduzida primeiro, {first} ou {second}?",
-        "th": "{first} หรือ {second} สกุลเงินใดเริ่มใช้ก่อน?",
-    },
-    "currency_year": {
-        "en": "Which country introduced its currency first, {first} or {second}?",
-        "ar": "أي بلد طرح عملته أولاً، {first} أم {second}؟",
-        "fi": "Kumpi maa otti valuuttansa käyttöön ensin, {first} vai {second}?",
-        "fr": "Quel pays a introduit sa monnaie en premier, {first} ou {second} ?",
-        "ja": "{first}と{second}では、どちらの国が先に通貨を導入しましたか？",
-        "it": "Quale paese ha introdotto per primo la sua valuta, {first} o {second}?",
-        "ru": "Какая страна раньше ввела свою валюту, {first} или {second}?",
-        "zh": "{first}和{second}，哪个国家更早启用其货币？",
-        "de": "Welches Land hat seine Währung zuerst eingeführt, {first} oder {second}?",
-        "ko": "{first} 또는 {second}, 어느 나라가 먼저 통화를 도입했습니까?",
-        "es": "¿Qué país introdujo primero su moneda, {first} o {second}?",
-        "pt": "Qual país introduziu primeiro a sua moeda, {first} ou {second}?",
-        "th": "{first} หรือ {second} ประเทศใดเริ่มใช้สกุลเงินก่อน?",
-    },
-}
+WORDING: Mapping[str, Mapping[str, str]] = wording()["comparisons"]
 
 
 def comparison_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:

@@ -20,7 +20,7 @@ from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE
 from lcrag.episodes import TranslationFailure
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.comprehension_oracle import ComprehensionOracle
+from lcrag.methods.translate_r1.oracles import ComprehensionOracle
 from lcrag.models.translators import LookUpTranslator
 
 
