@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from lcrag.app.commands.evaluate import answers_path
+from lcrag.app.runs.answers import answers_path
 from lcrag.app.runs.files import write_json_lines
 from lcrag.evaluation import Answered, Row, write_rows
 

@@ -7,7 +7,8 @@ import pytest
 from experiment_parts import json_lines
 from rich.console import Console
 
-from lcrag.app.commands.evaluate import SEED_OFFSET, Evaluation, answers_path, read_answers
+from lcrag.app.commands.evaluate import SEED_OFFSET, Evaluation
+from lcrag.app.runs.answers import answers_path, read_answers
 from lcrag.app.runs.files import write_json_lines
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Retrieve, Runner

@@ -11,11 +11,12 @@ from run_standins import training_run
 
 from lcrag import main
 from lcrag.app.commands import evaluate as evaluating
-from lcrag.app.commands.evaluate import Evaluation, _answered, answers_path, read_answers
+from lcrag.app.commands.evaluate import Evaluation, _answered
 from lcrag.app.commands.report.reporting import tables
 from lcrag.app.commands.sft import fine_tuning
 from lcrag.app.commands.study import translate_r1
 from lcrag.app.commands.train import training
+from lcrag.app.runs.answers import answers_path, read_answers
 from lcrag.app.runs.files import write_json_lines
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome

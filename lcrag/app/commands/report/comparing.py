@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from lcrag.app.commands.evaluate import AFTER
 from lcrag.app.commands.report.run_folders import (
     Source,
     check_one_configuration,
@@ -15,14 +14,13 @@ from lcrag.app.commands.report.run_folders import (
     trials_of,
 )
 from lcrag.app.commands.report.study_report import StudyReport, study_tables, write_study_report
+from lcrag.app.runs.answers import AFTER
 from lcrag.app.runs.folder import RUN
 from lcrag.app.runs.metrics import METRICS as LOG
 from lcrag.errors import UserError
-from lcrag.evaluation import read_training_log, to_rich
-from lcrag.evaluation.metrics import METRIC_NAMES
+from lcrag.evaluation import METRIC_NAMES, Curve, read_training_log, to_rich
 from lcrag.evaluation.paper_tables import Marking
 from lcrag.evaluation.scoreboard import Trial, scoreboards
-from lcrag.evaluation.training_log import Curve
 
 
 def compare_runs(
@@ -38,26 +36,25 @@ def compare_runs(
     order: Sequence[str] = (),
     title: str = "Comparison of runs",
 ) -> pathlib.Path:
-    """Gathers runs into tables and figures; prints the overall ones and returns the report's path.
+    """Writes the report of several runs, prints its tables except those by language, and returns its path.
 
-    Runs of one method, which may differ in their seed only, are averaged. What they were evaluated on must be the same
-    questions for all.
+    Runs of one method, which may differ in their seed only, are averaged. All must be evaluated on the same questions.
 
     Args:
       output_dir: Where `report.md`, `tables.tex` and the figures are written; not the folder of a run.
-      folders: Folders of runs, or folders that hold some.
+      folders: Folders of runs, or folders that contain some.
       console: Where to print.
       metrics: Metrics of the tables; the first two also by language, the first along the axis.
       against: The method that all others are tested against, question by question.
-      threshold: A p-value below it is marked.
-      axis: A binding, `Name.parameter`, that is varied in a study: runs that differ in it are points of a curve.
-      also: Other labels of training runs to show beside the methods, such as "before" and "long SFT".
-      order: Names of methods in the order wanted; all others follow as they come.
-      title: Of the report.
+      threshold: Largest marked p-value, exclusive.
+      axis: The binding, `Name.parameter`, that a study varies: runs that differ in it are points of a curve.
+      also: Other labels of training runs to show in addition to the methods, such as "before" and "long SFT".
+      order: Names of methods in the desired order; all others follow as they are found.
+      title: Title of the report.
 
     Raises:
-      UserError: folders without results or with damaged ones, an unknown method or metric, or runs that are no
-        comparison.
+      UserError: folders without results or with damaged ones, an unknown method or metric, or runs that cannot be
+        compared.
     """
     if (output_dir / RUN).is_file():
         raise UserError(f"{output_dir} is a run itself: give --output_dir another folder for the report of several")
@@ -90,19 +87,17 @@ def compare_runs(
 def _read(
     found: Sequence[tuple[Source, str, str]], axis: str | None, order: Sequence[str]
 ) -> tuple[list[Trial], list[Source]]:
-    """Every trial with its source, methods in the order wanted; a label that many runs of one seed share comes once."""
+    """Every trial with its source, in the order of the methods; a label that runs of one seed share is read once."""
     place = {name: number for number, name in enumerate(order)}
-    found = sorted(found, key=lambda each: place.get(each[0].name, len(place)))
     trials, origins, known = [], [], set()
-    for source, decoding, split in found:
+    for source, decoding, split in sorted(found, key=lambda each: place.get(each[0].name, len(place))):
         shared = source.name == source.label != AFTER and source.config.parent == source.folder
         key = (source.name, decoding, split, source.about["seed"] if shared else source.folder)
-        if key in known:
-            continue
-        known.add(key)
-        own = list(trials_of(source, decoding, split, None if shared else axis))
-        trials += own
-        origins += [source] * len(own)
+        if key not in known:
+            known.add(key)
+            own = list(trials_of(source, decoding, split, None if shared else axis))
+            trials += own
+            origins += [source] * len(own)
     return trials, origins
 
 
@@ -110,9 +105,9 @@ def _logs(trials: Sequence[Trial], origins: Sequence[Source]) -> dict[str, list[
     """The training logs of each system's training runs."""
     logs: dict[str, dict[pathlib.Path, dict[str, Curve]]] = {}
     for trial, source in zip(trials, origins, strict=True):
-        path = source.folder / LOG
-        if source.label == AFTER and path.is_file() and path not in logs.setdefault(trial.system[1], {}):
-            logs[trial.system[1]][path] = read_training_log(path)
+        path, name = source.folder / LOG, trial.system[1]
+        if source.label == AFTER and path.is_file() and path not in logs.setdefault(name, {}):
+            logs[name][path] = read_training_log(path)
     return {name: list(own.values()) for name, own in logs.items() if own}
 
 

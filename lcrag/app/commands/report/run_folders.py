@@ -1,4 +1,4 @@
-"""Finds runs in folders, and reads what each was: its configuration, its answers, its training log."""
+"""Finds runs in folders and reads their configurations and answers."""
 
 import dataclasses
 import json
@@ -6,19 +6,19 @@ import pathlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lcrag.app.commands.evaluate import AFTER, EVALUATION, answers_path, inference_runs, read_answers
-from lcrag.app.runs.configured import read_configured
+from lcrag.app.runs import first_difference, read_configured
+from lcrag.app.runs.answers import AFTER, EVALUATION, answers_path, inference_runs, read_answers
 from lcrag.app.runs.folder import CONFIG, RUN
-from lcrag.app.runs.same_run import first_difference
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, read_rows
 from lcrag.evaluation.scoreboard import Trial
 
 METHOD, FOLDER = "Method.name", "policy.folder"
-EVALUATED = "policy"  # the label that `lcrag evaluate` gives unless it is told another one
+EVALUATED = "policy"  # default label of `lcrag evaluate`
 
-# What runs of one system may differ in: random numbers, the weights they lead to, and what changes no result.
+# What runs of one system may differ in: random numbers, the weights they lead to, and settings without effect on
+# results.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", FOLDER, "policy.adapter_seed", "evaluate.label"),
     *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.most_skipped_in_a_row"),
@@ -31,13 +31,13 @@ INCIDENTAL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """What one label of a folder's evaluations comes from.
+    """The source of one label's answers in a folder.
 
     Attributes:
       folder: The folder.
-      label: What the policy is called there.
+      label: Name of the policy in the folder.
       name: The method's name.
-      config: The configuration file that its answers come from.
+      config: The configuration file of its answers.
     """
 
     folder: pathlib.Path
@@ -47,14 +47,14 @@ class Source:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Every binding; those of the run that trained an evaluated policy included, where it set nothing else."""
+        """Every binding; for an evaluated policy, its own bindings override those of the run that trained it."""
         own = read_configured(self.config)
         trained = trained_by(own.get(FOLDER, ""))
         return own if trained is None else {**read_configured(trained), **own}
 
     @property
     def trained(self) -> bool:
-        """Whether it is part of a training run, and not an evaluation."""
+        """Whether it is part of a training run, not of an evaluation."""
         return self.config.name == CONFIG
 
     @property
@@ -67,10 +67,10 @@ class Source:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What `run.json` says: seed, commit, command.
+        """Seed, commit and command of its `run.json`.
 
         Raises:
-          UserError: it is missing or damaged.
+          UserError: the file is missing or damaged.
         """
         own = answers_path(self.folder, self.label, "run").with_suffix(".json")
         path = own if own.is_file() else self.folder / RUN
@@ -78,11 +78,11 @@ class Source:
             about = json.loads(path.read_text(encoding="utf-8"))
             return {name: about[name] for name in ("seed", "commit", "command")}
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path}, which says how {self.label!r} was made, cannot be read: make it again") from error
+            raise UserError(f"{path}, the provenance of {self.label!r}, cannot be read: make it again") from error
 
 
 def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
-    """The folders with evaluations among the given ones and, where one has none, below it, in order of their names.
+    """Returns the folders with evaluations among the given ones and, if one has none, below it, by name.
 
     Raises:
       UserError: there is no such folder, or none with an evaluation.
@@ -90,7 +90,7 @@ def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
     found: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):
         if not path.is_dir():
-            raise UserError(f"there is no folder {path}: give folders of runs, or a folder that holds some")
+            raise UserError(f"there is no folder {path}: give folders of runs, or a folder that contains some")
         own = [path] if (path / EVALUATION).is_file() else sorted(each.parent for each in path.rglob(EVALUATION))
         if not own:
             raise UserError(f"nothing in {path} was evaluated: run `lcrag train` or `lcrag evaluate` into it first")
@@ -99,11 +99,11 @@ def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
 
 
 def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[Source, str, str]]:
-    """(source, decoding, split) of everything that was evaluated in a folder and counts as a method.
+    """Yields (source, decoding, split) of every method that was evaluated in a folder.
 
-    That is a trained policy, called by its `Method.name`; whatever `lcrag evaluate` has left there, called by its label
-    or, where it had none of its own, by its `Method.name`; and other labels of a training run that are asked for.
-    Judgements of a search, which `lcrag index` writes, are no method's.
+    That is a trained policy, named by its `Method.name`; every result of `lcrag evaluate`, named by its label or, for
+    the default label, by its `Method.name`; and other labels of a training run in `also`. Results of a retrieval
+    evaluation (`lcrag index`) are skipped.
 
     Raises:
       UserError: the configuration of an evaluation is lost.
@@ -117,17 +117,17 @@ def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[
         config = own if own.is_file() else folder / CONFIG
         if not config.is_file():
             raise UserError(f"{folder} has lost the configuration of {label!r} ({config.name}): evaluate it again")
-        named = label in (EVALUATED, AFTER)
         if own.is_file() or label == AFTER or label in also:
+            named = label in (EVALUATED, AFTER)
             name = str(read_configured(config).get(METHOD, label)) if named else label
             yield Source(folder=folder, label=label, name=name, config=config), decoding, split
 
 
 def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> Iterator[Trial]:
-    """Every inference run of a source, data set by data set.
+    """Yields a trial for every inference run and data set of a source.
 
     Raises:
-      UserError: its answers are lost or damaged, or it does not lie on the axis.
+      UserError: its answers are lost or damaged, or it does not set the axis.
     """
     values = source.values
     paths = inference_runs(source.folder, source.label, decoding)
@@ -152,28 +152,8 @@ def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> It
             )
 
 
-def languages_of(all_sources: Iterable[Source]) -> tuple[str, ...]:
-    """The languages of all runs, among which an answer's is identified."""
-    configured = (source.values.get("Evaluation.languages", LCRL_LANGUAGES) for source in all_sources)
-    return tuple(dict.fromkeys(code for codes in configured for code in codes))
-
-
-def base_model(folder: str) -> str:
-    """The name of the model that a policy was made from: through the runs that trained it, back to its first folder."""
-    trained = trained_by(folder)
-    if trained is not None:
-        return base_model(str(read_configured(trained).get(FOLDER, "unknown")))
-    return "atlas" if folder.startswith("atlas/") else pathlib.Path(folder).name
-
-
-def trained_by(folder: str) -> pathlib.Path | None:
-    """The configuration of the run whose trained policy the folder holds, None if it holds another policy."""
-    config = pathlib.Path(folder).parent / CONFIG
-    return config if pathlib.Path(folder).name == "policy" and config.is_file() else None
-
-
 def _point(source: Source, axis: str) -> float | str:
-    """Where a source lies on an axis: a number, the length of a list, or a name."""
+    """Position of a source on an axis: a number, the length of a list, or a name."""
     values = source.values
     if axis not in values:
         raise UserError(f"{source.config} sets no {axis}: choose another --axis, or leave that run out")
@@ -183,10 +163,30 @@ def _point(source: Source, axis: str) -> float | str:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
-    """Refuses to average what is not the same, and what is the same run twice.
+def languages_of(all_sources: Iterable[Source]) -> tuple[str, ...]:
+    """Returns the languages of all runs, among which an answer's is identified."""
+    configured = (source.values.get("Evaluation.languages", LCRL_LANGUAGES) for source in all_sources)
+    return tuple(dict.fromkeys(code for codes in configured for code in codes))
 
-    The trials of one system must agree in their configurations; those of a training run and of an evaluation, in what
+
+def base_model(folder: str) -> str:
+    """Returns the name of the model that a policy was trained from, through all runs that trained it."""
+    trained = trained_by(folder)
+    if trained is not None:
+        return base_model(str(read_configured(trained).get(FOLDER, "unknown")))
+    return "atlas" if folder.startswith("atlas/") else pathlib.Path(folder).name
+
+
+def trained_by(folder: str) -> pathlib.Path | None:
+    """Returns the configuration of the run that trained the policy in a folder; None for other policies."""
+    config = pathlib.Path(folder).parent / CONFIG
+    return config if pathlib.Path(folder).name == "policy" and config.is_file() else None
+
+
+def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
+    """Checks that only trials of one configuration are averaged, and none twice.
+
+    The trials of one system must agree in their configurations; a training run and an evaluation, in the bindings that
     both set. No policy may be counted twice with one seed.
 
     Args:
@@ -194,20 +194,19 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
       origins: The source of each.
 
     Raises:
-      UserError: there are such trials.
+      UserError: trials differ, or one is counted twice.
     """
     first: dict[tuple, Source] = {}
     counted: dict[tuple, Source] = {}
     for trial, source in zip(trials, origins, strict=True):
         what = (trial.system, trial.dataset, trial.split, trial.decoding)
+        first.setdefault((*what, source.trained), source)
         for trained in (True, False):
-            other = (
-                first.setdefault((*what, trained), source) if trained == source.trained else first.get((*what, trained))
-            )
+            other = first.get((*what, trained))
             if other is not None and other.config != source.config:
                 _check_agreement(trial.system[1], other, source)
         twice = counted.setdefault((*what, source.policy, source.about["seed"]), source)
-        if twice is not source and twice.config != source.config:
+        if twice.config != source.config:
             raise UserError(
                 f"{twice.folder} and {source.folder} are the same policy, asked with the same seed and both called"
                 f" {trial.system[1]!r}: leave one of them out"

@@ -2,7 +2,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from lcrag.evaluation.paper_tables import Marking, language_table, overall_table, part_table, spread_table, study_table
 from lcrag.evaluation.plots import STUDIED_GROUPS, TRAINING_PANELS, draw_method_curves, draw_study
@@ -15,11 +16,7 @@ from lcrag.methods.translate_r1.tool_plots import draw_pareto, draw_selectivity,
 from lcrag.methods.translate_r1.tool_tables import tool_tables
 from lcrag.methods.translate_r1.tool_use import asked_repeatedly, has_tool_use
 
-REPORT, LATEX, CURVES, STUDY = "report.md", "tables.tex", "curves.png", "study_{}_{}.png"
-SEARCHES, COSTS = "searches_{}.png", "costs_{}.png"
-PARETO, SELECTIVITY, TOOL_RATES = "pareto_{}_{}.png", "selectivity_{}_{}.png", "tool_rates.png"
-Boards = Mapping[tuple[str, str, str], Scoreboard]
-"""(data set, split, decoding) -> its scoreboard."""
+REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,59 +25,62 @@ class StudyReport:
 
     Attributes:
       title: Its title.
-      boards: The results.
+      boards: (data set, split, decoding) -> its scoreboard.
       logs: Method -> the training log of each of its runs.
       metrics: Metrics of the tables; the first two also by language.
-      marking: Which differences are marked.
-      axis: What the points of the trials are points of; empty: there is no study.
-      runs: A line about each run: its folder, what it is, and where it comes from.
+      marking: Significant differences to mark.
+      axis: The binding that a study varies; empty: no study.
+      runs: A line about each run: its folder and provenance.
     """
 
     title: str
-    boards: Boards
+    boards: Mapping[tuple[str, str, str], Scoreboard]
     logs: Mapping[str, Sequence[Mapping[str, Curve]]]
     metrics: Sequence[str]
     marking: Marking
     axis: str
     runs: Sequence[str]
 
+    def by_decoding(self) -> dict[str, list[Scoreboard]]:
+        """Decoding -> its scoreboards."""
+        found: dict[str, list[Scoreboard]] = {}
+        for (_, _, decoding), board in self.boards.items():
+            found.setdefault(decoding, []).append(board)
+        return found
+
 
 def study_tables(report: StudyReport) -> list[Table]:
-    """Every table of the report, in reading order."""
-    tables: list[Table | None] = []
-    for decoding in dict.fromkeys(decoding for _, _, decoding in report.boards):
-        boards = [board for (_, _, own), board in report.boards.items() if own == decoding]
+    """Returns every table of the report, in reading order."""
+    found: list[Table | None] = []
+    first = report.metrics[0]
+    for decoding, boards in report.by_decoding().items():
         if report.axis:
-            tables += [table for board in boards for table in _points_tables(report, board, decoding)]
-        tables.append(overall_table(boards, f"Overall, {decoding}", report.metrics, report.marking))
+            found += [
+                study_table(board, f"{_name(first)} of {board.dataset}, {decoding}: {name}", first, report.axis, group)
+                for board in boards
+                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
+            ]
+        found.append(overall_table(boards, f"Overall, {decoding}", report.metrics, report.marking))
         for board in boards:
-            tables += _tables_of(report, board, f"{board.dataset}, {decoding}")
-    tables.append(phase_table(report.logs))
-    return [table for table in tables if table is not None]
+            found += _board_tables(report, board, f"{board.dataset}, {decoding}")
+    found.append(phase_table(report.logs))
+    return [table for table in found if table is not None]
 
 
-def _points_tables(report: StudyReport, board: Scoreboard, decoding: str) -> list[Table]:
-    metric, where = report.metrics[0], f"{board.dataset}, {decoding}"
+def _board_tables(report: StudyReport, board: Scoreboard, where: str) -> list[Table | None]:
+    """By language, by part, the spread between runs, and if known the plans and the use of a tool."""
+    first, marking = report.metrics[0], report.marking
     return [
-        study_table(board, f"{_name(metric)} of {where}: {name}", metric, report.axis, group)
-        for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
+        *(language_table(board, f"{_name(m)} by language, {where}", m, marking) for m in report.metrics[:2]),
+        part_table(board, f"{_name(first)} by part, {where}", first, marking),
+        spread_table(board, f"Spread between runs, {where}", report.metrics),
+        diversity_table(_plans(board), f"Plans of right answers, {where}"),
+        *tool_tables(board, where),
     ]
-
-
-def _tables_of(report: StudyReport, board: Scoreboard, where: str) -> list[Table | None]:
-    """By language, by part, the spread between runs, and where there are plans, how many, and the use of a tool."""
-    tables: list[Table | None] = [
-        language_table(board, f"{_name(metric)} by language, {where}", metric, report.marking)
-        for metric in report.metrics[:2]
-    ]
-    tables.append(part_table(board, f"{_name(report.metrics[0])} by part, {where}", report.metrics[0], report.marking))
-    tables.append(spread_table(board, f"Spread between runs, {where}", report.metrics))
-    tables.append(diversity_table(_plans(board), f"Plans of right answers, {where}"))
-    return [*tables, *tool_tables(board, where)]
 
 
 def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
-    """System -> the plans of each of its runs that asked more than once, all inference runs of one together."""
+    """System -> the plans of each of its runs with several inference runs, all inference runs of one together."""
     found: dict[str, dict[str, list[Trial]]] = {}
     several_models = len({trial.model for trial in board.trials}) > 1
     for trial in board.trials:
@@ -104,7 +104,7 @@ def write_study_report(folder: pathlib.Path, report: StudyReport, tables: Sequen
     parts = [
         f"# {report.title}",
         *map(to_markdown, tables),
-        *(f"![{what}]({name})" for name, what in figures.items()),
+        *(f"![{caption}]({name})" for name, caption in figures.items()),
         "## How to read this",
         _READING,
         _TEST_READING.format(report.marking) if report.marking.against else "",
@@ -119,47 +119,38 @@ def write_study_report(folder: pathlib.Path, report: StudyReport, tables: Sequen
 
 
 def _draw(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
-    """Draws what there is to draw: name of the file -> what it shows."""
-    figures = {}
+    """Draws every figure that has data: name of the file -> caption."""
+    figures: dict[str, str] = {}
+
+    def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
+        function(*data, folder / name)
+        figures[name] = caption
+
     if any(name in log for own in report.logs.values() for log in own for name in TRAINING_PANELS):
-        draw_method_curves(report.logs, folder / CURVES)
-        figures[CURVES] = "Training reward, response length and searches per episode over the training steps"
-    for (dataset, _, decoding), board in report.boards.items() if report.axis else ():
-        name = STUDY.format(dataset, decoding)
-        draw_study(board, report.metrics[0], report.axis, folder / name)
-        figures[name] = f"{_name(report.metrics[0])} of {dataset}, {decoding}, by {report.axis}"
-    return figures | _draw_costs(folder, report) | _draw_tool_use(folder, report)
-
-
-def _draw_costs(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
-    """Draws searches, and performance against tokens, for each way of decoding in which they are known."""
-    figures = {}
-    for decoding in dict.fromkeys(decoding for _, _, decoding in report.boards):
-        boards = [board for (_, _, own), board in report.boards.items() if own == decoding]
+        caption = "Training reward, response length and searches per episode over the training steps"
+        draw(CURVES, caption, draw_method_curves, report.logs)
+    if report.axis:
+        metric = report.metrics[0]
+        for (dataset, _, decoding), board in report.boards.items():
+            caption = f"{_name(metric)} of {dataset}, {decoding}, by {report.axis}"
+            draw(f"study_{dataset}_{decoding}.png", caption, draw_study, board, metric, report.axis)
+    for decoding, boards in report.by_decoding().items():
         if has_searches(boards):
-            draw_searches(boards, folder / (name := SEARCHES.format(decoding)))
-            figures[name] = f"Searches per question by data set, {decoding}"
+            caption = f"Searches per question by data set, {decoding}"
+            draw(f"searches_{decoding}.png", caption, draw_searches, boards)
         if has_costs(boards):
-            draw_costs(boards, folder / (name := COSTS.format(decoding)))
-            figures[name] = (
-                f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
-            )
-    return figures
-
-
-def _draw_tool_use(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
-    """Draws reward against tool rate, the rates of single questions and rates over training, where they are known."""
-    figures = {}
+            caption = f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
+            draw(f"costs_{decoding}.png", caption, draw_costs, boards)
     for (dataset, _, decoding), board in report.boards.items():
+        place = f"{dataset}_{decoding}.png"
         if has_tool_use(board):
-            draw_pareto(board, folder / (name := PARETO.format(dataset, decoding)))
-            figures[name] = f"Reward against tool rate on {dataset}, {decoding}, by tier; in percent the Pareto share"
-            if asked_repeatedly(board):
-                draw_selectivity(board, folder / (name := SELECTIVITY.format(dataset, decoding)))
-                figures[name] = f"Questions of {dataset}, {decoding}, by the share of their samples with a tool call"
+            caption = f"Reward against tool rate on {dataset}, {decoding}, by tier; in percent the Pareto share"
+            draw(f"pareto_{place}", caption, draw_pareto, board)
+        if has_tool_use(board) and asked_repeatedly(board):
+            caption = f"Questions of {dataset}, {decoding}, by the share of their samples with a tool call"
+            draw(f"selectivity_{place}", caption, draw_selectivity, board)
     if tiers_in(report.logs):
-        draw_tool_rates(report.logs, folder / TOOL_RATES)
-        figures[TOOL_RATES] = "Tool rate over the training steps, by tier"
+        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, report.logs)
     return figures
 
 
