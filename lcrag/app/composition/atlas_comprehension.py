@@ -18,7 +18,7 @@ from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory
-from lcrag.methods.translate_r1.comprehension_oracle import CALL_BEGINS, ComprehensionOracle
+from lcrag.methods.translate_r1.oracles import CALL_BEGINS, ComprehensionOracle
 
 
 @gin.configurable

@@ -9,8 +9,7 @@ import gin
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lcrag.data.batches import Coupled
-from lcrag.data.coupling import parallel, pivot
+from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program, episode_json
@@ -18,6 +17,7 @@ from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.routing import CollectionChoice, every_collection
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory, group_advantages
+from lcrag.methods.lcrl.coupling import pivot
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import Episodes, Reward, TermSum
 
@@ -92,7 +92,7 @@ class Method:
             asked = {question.language for question in questions}
             table = pivot(questions, [code for code in LANGUAGES if code in asked])
         else:
-            table = parallel(questions)
+            table = coupled(questions)
         if not table:
             raise UserError("there is no question to train on: choose another split or other languages")
         if group_baseline and self.samples * max(map(len, table)) < 2:

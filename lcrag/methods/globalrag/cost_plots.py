@@ -1,4 +1,4 @@
-"""Figures of what answers cost: searches by data set, performance against tokens (GlobalRAG, figures 6, 8 to 12)."""
+"""Figures of the cost of answers: searches by data set, performance by tokens (GlobalRAG, figures 6 and 8 to 12)."""
 
 import pathlib
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ _LARGEST_BUBBLE = 900.0  # points²
 
 
 def mean_of(board: Scoreboard, system: System, metric: str) -> float:
-    """A system's mean over all languages; NaN where it has none."""
+    """Returns a system's mean over all languages, NaN without one."""
     standing = board.score(system, metric, WHOLE) if system in board.systems else None
     return np.nan if standing is None else standing.value
 
 
 def has_searches(boards: Sequence[Scoreboard]) -> bool:
-    """Whether anything was searched for."""
+    """Whether some system made searches."""
     return any(mean_of(board, system, "searches") > 0 for board in boards for system in board.systems)
 
 
 def has_costs(boards: Sequence[Scoreboard]) -> bool:
-    """Whether it is known of some system how many tokens its answers took."""
+    """Whether the number of sampled tokens is known for some system."""
     return any(mean_of(board, system, EFFICIENCY) > 0 for board in boards for system in board.systems)
 
 
 def draw_searches(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
-    """Draws the searches of every system on every data set as bars into a PNG (GlobalRAG, figure 6)."""
+    """Plots the searches of every system on every data set as bars into a PNG (GlobalRAG, figure 6)."""
     systems = _systems(boards)
     width = 0.8 / len(systems)
     with matplotlib.rc_context(STYLE):
@@ -54,9 +54,9 @@ def draw_searches(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> Non
 
 
 def draw_costs(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
-    """Draws performance against the tokens sampled, a panel for each data set, into a PNG (GlobalRAG, figures 8 to 12).
+    """Plots performance against sampled tokens into a PNG, one panel per data set (GlobalRAG, figures 8 to 12).
 
-    A bubble's area is the score per log token, the largest one of all panels being the largest bubble.
+    A bubble's area is the score per log token, scaled so that the largest of all panels has a fixed size.
     """
     systems = _systems(boards)
     largest = np.nanmax([mean_of(board, system, EFFICIENCY) for board in boards for system in board.systems])

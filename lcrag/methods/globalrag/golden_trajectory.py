@@ -31,7 +31,7 @@ from lcrag.episodes import (
 from lcrag.episodes.prompts import answer_language, atlas
 from lcrag.episodes.requests import Found
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, closing
-from lcrag.errors import UserError
+from lcrag.errors import UserError, choose
 from lcrag.methods.globalrag.question_plan import (
     DISORDERED,
     BadPlan,
@@ -134,9 +134,7 @@ def golden_trajectory(
     """
     if attempts < 1:
         raise UserError(f"golden_trajectory.attempts is {attempts}: give it a value of 1 or more")
-    if wording not in WORDINGS:
-        raise UserError(f"there is no wording {wording!r} of golden plans: choose one of {', '.join(WORDINGS)}")
-    words, progress = WORDINGS[wording], _Progress()
+    words, progress = choose(WORDINGS, wording, "wording of golden plans"), _Progress()
 
     def request(query: str, attempt: int) -> Retrieve:
         return Retrieve((query,), route(attempt, question.language, collections), passages)

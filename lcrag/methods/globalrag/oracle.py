@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from lcrag.atlas.oracle import ATLAS_LINE, Known, Oracle, Wanted
 from lcrag.atlas.wording import UNKNOWN, query_text
+from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
-from lcrag.data.seeded_order import in_share
 from lcrag.methods.globalrag.golden_plans import with_own_plan
 from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP
 from lcrag.methods.globalrag.question_plan import QuestionPlan, placeholder, plan_of

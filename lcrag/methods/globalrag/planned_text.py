@@ -1,6 +1,6 @@
-"""What a policy wrote in GlobalRAG's format: its plan, its sub-answers, and whether the whole has the form.
+"""Reads an episode in GlobalRAG's format: its plan, its sub-answers, and whether it is well formed.
 
-Only the policy's own text is read. Tags are exact, as stop strings are; free text between boxes has no meaning.
+Only the policy's own text is read. Tags are exact, as stop strings are; text between tag pairs has no meaning.
 """
 
 import dataclasses
@@ -11,24 +11,24 @@ from collections.abc import Collection, Sequence
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, TAGS, THINK, Boxes, boxes_in
 from lcrag.methods.globalrag.question_plan import FAULTS, BadPlan, QuestionPlan, parse_plan
 
-# Why an episode has no plan: of those that are written, the first that applies.
+# Why an episode has no plan; the first that applies counts.
 PLAN_FAULTS: tuple[str, ...] = ("missing", "malformed", "several", "late", *FAULTS)
 
 _TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
 _SUB_ANSWER = re.compile(r"#([0-9]+)\s*=\s*(\S.*)", re.DOTALL)
 _BOXES = {THINK: "t", PLAN: "p", SEARCH: "s", SUB_ANSWER: "a", ANSWER: "A"}
 _SHOWN, _MALFORMED = "i", "x"
-# Thoughts before the plan; sub-plans of thoughts, a search that was answered, and a sub-answer; thoughts; the answer.
+# Thoughts, the plan, sub-plans (thoughts, an answered search, a sub-answer), thoughts, the answer.
 _FORM = re.compile(r"t+p(t*\(t+si(t*si)*t*a\))+t+A")
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedText:
-    """What the policy wrote in an episode.
+    """The policy's text in an episode.
 
     Attributes:
-      texts: Its text of each generation.
-      shown: Numbers of those behind which the environment showed what a search found.
+      texts: The text of each turn.
+      shown: Numbers of the turns after which the environment showed search results.
     """
 
     texts: Sequence[str]
@@ -36,7 +36,7 @@ class PlannedText:
 
     @functools.cached_property
     def plan(self) -> QuestionPlan | str:
-        """The plan, or why there is none, one of `PLAN_FAULTS`."""
+        """The plan, or its fault, one of `PLAN_FAULTS`."""
         if not self._plan_boxes.tags:
             return "missing"
         if self._plan_boxes.stray:
@@ -52,7 +52,7 @@ class PlannedText:
 
     @property
     def plan_text(self) -> str | None:
-        """What stands in the plan's tags, None unless there is one pair of them."""
+        """The text between the plan's tags, None unless there is exactly one pair."""
         return self._plan_boxes.contents[0] if self._plan_boxes.tags == 2 and not self._plan_boxes.stray else None
 
     @functools.cached_property
@@ -61,7 +61,7 @@ class PlannedText:
 
     @functools.cached_property
     def sub_answers(self) -> list[tuple[str, str]]:
-        """(key, value) of each well-formed sub-answer `#n = value`, in order; its key may be of no question."""
+        """(key, value) of each well-formed sub-answer `#n = value`, in order; its key may be unknown to the plan."""
         found = (_SUB_ANSWER.fullmatch(content) for content in self._sub_answer_boxes.contents)
         return [(f"Q{match[1]}", match[2]) for match in found if match]
 
@@ -71,28 +71,33 @@ class PlannedText:
 
     @property
     def resolved(self) -> dict[str, str]:
-        """The last sub-answer to each question of the plan; empty without a plan."""
+        """Key -> last sub-answer, for each question of the plan; empty without a plan."""
         plan = self.plan
         known = plan.questions if isinstance(plan, QuestionPlan) else {}
         return {key: value for key, value in self.sub_answers if key in known}
 
     @functools.cached_property
     def marks(self) -> str:
-        """All boxes in order, a character each: t(hink), p(lan), s(earch), a (sub-answer), A(nswer), brackets for the
-        ends of sub-plans, i where the environment showed something, x for what is malformed: a stray tag, an empty
-        box, a tag of another method, information that the policy made up."""
+        """All tag pairs in order, one character each, on which the format is checked.
+
+        t(hink), p(lan), s(earch), a (sub-answer), A(nswer), brackets for the tags of sub-plans, i for information shown
+        by the environment, and x for anything malformed: a stray tag, an empty pair, a tag of another method, or
+        information that the policy wrote.
+        """
         return "".join(_marks(text) + _SHOWN * (number in self.shown) for number, text in enumerate(self.texts))
 
     @property
     def well_formed(self) -> bool:
-        """Whether a thought precedes the plan and another the answer, and between them are sub-plans, each with a
-        thought, a search, what it found, and a sub-answer; nothing is malformed, and the plan and the answer stand
-        once."""
+        """Whether the text has the format (section 3.2.4).
+
+        A thought precedes the plan and another the answer; each sub-plan between them has a thought, a search, its
+        results and a sub-answer; nothing is malformed, and there is one plan and one answer.
+        """
         return _FORM.fullmatch(self.marks) is not None
 
     @property
     def counts(self) -> dict[str, int]:
-        """What is counted of it, the cause of a bad plan included."""
+        """Counts for the metrics, including the fault of a bad plan."""
         fault = None if isinstance(self.plan, QuestionPlan) else self.plan
         questions = self.plan.questions if isinstance(self.plan, QuestionPlan) else {}
         known = [key for key, _ in self.sub_answers if key in questions]
@@ -113,7 +118,7 @@ class PlannedText:
 
 
 def _marks(text: str) -> str:
-    """The marks of one text; a box that encloses another tag is no box."""
+    """The marks of one text; a pair that encloses another tag is malformed."""
     marks, tags = [], list(_TAG.finditer(text))
     while tags:
         tag = tags.pop(0)

@@ -1,4 +1,4 @@
-"""GlobalRAG's rollout: a plan of sub-questions first, then one sub-plan after the other, then the answer."""
+"""GlobalRAG's rollout: a plan of sub-questions, then a sub-plan for each, then the answer."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,13 +10,8 @@ from lcrag.episodes.prompts import atlas, user_message
 from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.episodes.tags import (
-    INFORMATION,
-    SEARCH,
-    answer_in,
-    boxes_in,
-)
-from lcrag.errors import UserError
+from lcrag.episodes.tags import INFORMATION, SEARCH, answer_in, boxes_in
+from lcrag.errors import choose
 from lcrag.methods.globalrag.planned_text import PlannedText
 from lcrag.methods.globalrag.question_plan import QuestionPlan
 
@@ -35,10 +30,8 @@ _INSTRUCTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Wording:
-    """Whether there are instructions, and the style of passages."""
-
-    instructs: bool
-    style: str
+    instructs: bool  # whether there is a system message with instructions
+    style: str  # of passages
 
 
 _WORDINGS = {"full": _Wording(True, "rag_r1"), "atlas": _Wording(False, "atlas")}
@@ -55,26 +48,26 @@ def globalrag(
     wording: str = "full",
     observation_tokens: int = 600,
 ) -> Program:
-    """The planning program (GlobalRAG, sections 3.1 and 3.2; the case studies of appendix M show its format).
+    """Runs GlobalRAG's planning episode (section 3.2; the case studies of appendix M show the format).
 
-    The outcome's `extra` says what rewards and evaluations need: `plan` as an object, None if there is none;
-    `plan_text`, what stands in the plan's tags, None unless they stand there once; `plan_fault`, the cause, one of
-    `PLAN_FAULTS`; `sub_answers` by key; `well_formed`; `valid_searches`.
+    The outcome's `extra` holds `plan` as an object, None if it is invalid; `plan_text`, the text between the plan's
+    tags, None unless there is exactly one pair; `plan_fault`, one of `PLAN_FAULTS` or None; `sub_answers` by key;
+    `well_formed`; `valid_searches`.
 
     Args:
       question: What is asked.
       collections: Languages of the collection set.
-      budget: Valid searches allowed; then the policy has one last word without a search.
+      budget: Valid searches allowed; then the policy has one last turn without a search.
       passages: Passages of each searched language.
       invalid_limit: Invalid actions allowed; they do not count as searches.
       route: Which collections search number b goes to.
       wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
-      observation_tokens: At most this many tokens for what one search shows.
+      observation_tokens: Maximum tokens shown per search.
 
     Raises:
-      UserError: there is no such wording.
+      UserError: the wording is unknown.
     """
-    words, turns = _worded(wording), SearchTurns(budget, invalid_limit)
+    words, turns = choose(_WORDINGS, wording, "wording of GlobalRAG"), SearchTurns(budget, invalid_limit)
     shown: list[int] = []  # numbers of the turns that ended in a valid search
     with suppress(ContextFull):
         yield Observe(*_opening(question, budget, words))
@@ -111,13 +104,7 @@ def _outcome(turns: SearchTurns, shown: Sequence[int]) -> Outcome:
 
 
 def _opening(question: Question, budget: int, words: _Wording) -> tuple[str, str | None]:
-    """The user's message and the system's; a model that follows no instructions gets the question alone."""
+    """The user's message and the system's."""
     if not words.instructs:
         return atlas(question), None
     return user_message(question), _INSTRUCTIONS.replace("{budget}", str(budget))
-
-
-def _worded(wording: str) -> _Wording:
-    if wording not in _WORDINGS:
-        raise UserError(f"there is no wording {wording!r} of GlobalRAG: choose one of {', '.join(_WORDINGS)}")
-    return _WORDINGS[wording]

@@ -1,1 +1,27 @@
-"""TODO"""
+"""Translate-R1: Cost-Aware Translation Tool Use via Reinforcement Learning.
+
+Its text names neither authors nor an arXiv number. Commands and results: `docs/translate_r1.md`,
+`docs/translate_r1_data.md`, `docs/translation_pipeline.md`.
+
+| in the paper | here |
+|---|---|
+| section 3.2, appendices J and L: the translation pipeline | `pipeline` |
+| section 4.3: cost-sensitive rewards (flat, OTC, group-relative, gated) | `cost_adjusted_rewards`, `call_costs.cost` |
+| section 4.3, appendix G, equation 4: when the gate opens | `gate_firing_probability` |
+| section 4.4: the rollout with the tool | `program.translate_r1`, `translation_tool` |
+| appendix A: prompts | `prompts` |
+| section 6, figure 6: reward and tool rate during training | `tool_use.tool_rates`, `tool_plots.draw_tool_rates` |
+| section 6.3, figure 1: Pareto shares | `tool_use.pareto_shares`, `tool_plots.draw_pareto` |
+| tables 3 to 5, figure 7: reward and rate by domain, selectivity | `tool_tables`, `tool_plots.draw_selectivity` |
+| translation before a search (not in the paper) | `translate_and_search.translate_and_search` |
+| the atlas's oracles | `oracles.ComprehensionOracle`, `oracles.TranslatingOracle` |
+
+Domains, tiers and constructed languages, which other methods use too, are in `lcrag.data`; the domains' rewards are in
+`lcrag.rewards.domains`.
+"""
+
+from lcrag.methods.translate_r1.call_costs import cost, cost_adjusted_rewards, gate_firing_probability
+from lcrag.methods.translate_r1.program import translate_r1
+from lcrag.methods.translate_r1.translate_and_search import translate_and_search
+
+__all__ = ["cost", "cost_adjusted_rewards", "gate_firing_probability", "translate_and_search", "translate_r1"]

@@ -1,31 +1,141 @@
-"""Any reward with the cost of tool calls: the kernels of `costs`, for a batch of episodes in any order."""
+"""The cost of tool calls: rewards adjusted within groups, and the confidence gate (Translate-R1, 4.3 and appendix G).
+
+All kernels take rewards as [groups, size], a row for the samples of one prompt. With c the number of calls and C the
+correct samples of a group:
+
+    flat            r_i - strength c_i
+    otc             r_i times the optimal-tool-call factor (Wang et al. 2025, arXiv:2504.14870), see `_otc_factors`
+    group_relative  r_i + strength (w_i - mean_C w) for i in C, w_i = (max_C c - c_i) / (max_C c - min_C c)
+    gated           as group_relative, but only in groups where enough of C made no call, and some of C made one
+
+The adjustments of the last two sum to zero within C.
+"""
 
 import dataclasses
+import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
+from scipy.stats import binom
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.cost_adjustment import METHODS, cost_adjusted_rewards
 from lcrag.rewards.terms import Episodes, TermSum, Values
+
+Groups = Float[Array, "groups size"]
+METHODS = ("none", "flat", "otc", "group_relative", "gated")
+
+
+def cost_adjusted_rewards(
+    rewards: Float[ArrayLike, "groups size"],
+    calls: Int[ArrayLike, "groups size"],
+    correct: Bool[ArrayLike, "groups size"],
+    method: str,
+    strength: float = 0.1,
+    minimum_native_correct: int = 6,
+) -> Groups:
+    """Lowers the rewards of samples that call a tool relative to equally good ones that do not.
+
+    Args:
+      rewards: Reward of each sample.
+      calls: Number of tool calls, refused ones included.
+      correct: Whether the sample counts as correct.
+      method: One of `METHODS`; "none" changes nothing.
+      strength: alpha of "flat", lambda of "group_relative" and "gated"; unused by "otc".
+      minimum_native_correct: k of "gated", the number of correct samples without a call that opens the gate.
+
+    Returns:
+      The adjusted rewards, float32.
+
+    Raises:
+      UserError: the method is unknown.
+    """
+    if method not in METHODS:
+        raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
+    columns = (np.asarray(rewards, np.float32), np.asarray(calls, np.float32), np.asarray(correct, bool))
+    return _adjusted(*columns, strength, minimum_native_correct, method=method)
+
+
+def gate_firing_probability(p: float, size: int = 8, minimum: int = 6) -> float:
+    """Returns how often the gate opens in groups whose samples make no call and are correct with probability `p`.
+
+    P(Binomial(size, p) >= minimum): Translate-R1, appendix G, equation 4. With 8 samples and a minimum of 6 it is 0.80
+    at p = 0.8 and 0.004 at p = 0.25.
+
+    Args:
+      p: Probability that a sample is correct without a call.
+      size: Samples per group.
+      minimum: Number of correct samples without a call that opens the gate.
+
+    Raises:
+      UserError: `p` is not in [0, 1].
+    """
+    if not 0.0 <= p <= 1.0:
+        raise UserError(f"the probability of a correct sample is {p}: give it a value from 0 to 1")
+    return float(binom.sf(minimum - 1, size, p))
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def _adjusted(rewards: Groups, calls: Groups, correct: Bool[Array, "groups size"], strength, minimum, *, method: str):
+    if method == "flat":
+        return rewards - strength * calls
+    if method == "otc":
+        return rewards * _otc_factors(calls, correct)
+    if method == "group_relative":
+        return rewards + strength * _efficiency(calls, correct)
+    if method == "gated":
+        return rewards + strength * jnp.where(_open(calls, correct, minimum), _efficiency(calls, correct), 0.0)
+    return rewards
+
+
+def _efficiency(calls: Groups, correct: Bool[Array, "groups size"]) -> Groups:
+    """w_i - mean_C w within C: positive for fewer calls than others, 0 where all of C call equally often."""
+    fewest = jnp.min(calls, axis=-1, keepdims=True, where=correct, initial=jnp.inf)
+    most = jnp.max(calls, axis=-1, keepdims=True, where=correct, initial=-jnp.inf)
+    spread = most - fewest
+    weights = jnp.where(correct & (spread > 0), (most - calls) / jnp.where(spread > 0, spread, 1.0), 0.0)
+    members = jnp.maximum(jnp.sum(correct, axis=-1, keepdims=True), 1)
+    return jnp.where(correct, weights - jnp.sum(weights, axis=-1, keepdims=True) / members, 0.0)
+
+
+def _open(calls: Groups, correct: Bool[Array, "groups size"], minimum) -> Bool[Array, "groups 1"]:
+    """The gate: at least `minimum` correct samples made no call, and some correct one did."""
+    native = jnp.sum(correct & (calls == 0), axis=-1, keepdims=True)
+    return (native >= minimum) & jnp.any(correct & (calls > 0), axis=-1, keepdims=True)
+
+
+def _otc_factors(calls: Groups, correct: Bool[Array, "groups size"]) -> Groups:
+    """sin(f pi / 2n) with f = 2nm / (m + n): 1 for m = n calls, the fewest among C, and less for any other number.
+
+    Where the fewest are n = 0: cos(m pi / (2m + c)), c the most calls of the group. A group with nothing correct has no
+    n, and keeps its rewards.
+    """
+    fewest = jnp.min(calls, axis=-1, keepdims=True, where=correct, initial=jnp.inf)
+    most = jnp.max(calls, axis=-1, keepdims=True, initial=0.0)
+    without = jnp.cos(jnp.pi * calls / jnp.maximum(2 * calls + most, 1.0))
+    least = jnp.where(jnp.isfinite(fewest), jnp.maximum(fewest, 1.0), 1.0)
+    harmonic = jnp.sin(jnp.pi * calls / (calls + least))
+    return jnp.where(jnp.isfinite(fewest), jnp.where(fewest == 0, without, harmonic), 1.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CostOfCalls:
-    """Adjusts the total rewards of each group by what its tool calls cost; see `cost_adjusted_rewards`.
+    """Adjusts total rewards by the cost of tool calls within each group; see `cost_adjusted_rewards`.
 
-    Episodes of a group may stand anywhere in a batch, and groups may differ in size. Named are "task", the total as it
-    was, "cost", what is added to it, and "cost_fired", whether anything was added in the episode's group: its mean is
-    the share of groups in which the cost was felt, for "gated" the share in which the gate was open.
+    Episodes of a group may be anywhere in a batch, and groups may differ in size. Returned values are "task", the total
+    before, "cost", the adjustment, and "cost_fired", whether the episode's group has a nonzero adjustment: its mean is
+    the share of groups with a cost, for "gated" the share in which the gate was open.
 
     Attributes:
       method: One of `METHODS`.
-      strength: Of the cost.
-      minimum_native_correct: Correct samples without a call that open the gate.
-      correct_threshold: Total reward from which a sample counts as correct (0.5 where rewards are graded).
+      strength: Strength of the cost.
+      minimum_native_correct: Number of correct samples without a call that opens the gate.
+      correct_threshold: Minimum total reward of a correct sample (0.5 for graded rewards).
 
     Raises:
-      UserError: there is no such method, the strength is negative, or the gate would always be open.
+      UserError: the method is unknown, the strength is negative, or the gate would always be open.
     """
 
     method: str
@@ -44,11 +154,7 @@ class CostOfCalls:
             )
 
     def check_group(self, samples: int) -> None:
-        """Refuses groups in which the gate could not open.
-
-        Raises:
-          UserError: they have too few samples.
-        """
+        """Rejects groups with too few samples to open the gate."""
         if self.method == "gated" and samples < self.minimum_native_correct:
             raise UserError(
                 f"cost.minimum_native_correct is {self.minimum_native_correct}, but groups have {samples} samples, so"
@@ -80,18 +186,17 @@ def cost(
     minimum_native_correct: int = 6,
     correct_threshold: float = 0.5,
 ) -> TermSum:
-    """Another reward, and what calls of a tool cost (Translate-R1, section 4.3).
+    """Adds the cost of tool calls to a task reward (Translate-R1, section 4.3).
 
     Args:
-      reward: The task's.
+      reward: The task reward.
       method: "none" (a free tool), "flat", "otc", "group_relative" (ungated) or "gated".
       strength: alpha of "flat", lambda of "group_relative" and "gated".
-      minimum_native_correct: k, the correct samples without a call that open the gate (the paper: 6 of 8).
-      correct_threshold: Task reward from which a sample counts as correct.
+      minimum_native_correct: k, the number of correct samples without a call that opens the gate (the paper: 6 of 8).
+      correct_threshold: Minimum task reward of a correct sample.
 
     Returns:
-      The other reward with one more adjustment, behind its own. It raises a `UserError` where an episode does not say
-      how often it called a tool.
+      The reward with the cost as its last adjustment. It raises a `UserError` for episodes without `tool_calls`.
 
     Raises:
       UserError: as `CostOfCalls`.
@@ -112,7 +217,7 @@ def cost(
 def _calls(episodes: Episodes) -> Int[np.ndarray, " episodes"]:
     if len(episodes.extra) != len(episodes.answers) or not all("tool_calls" in extra for extra in episodes.extra):
         raise UserError(
-            "cost needs to know tool_calls of each episode, which another program does not say: bind Method.program ="
+            "cost needs tool_calls of each episode, which the program does not report: bind Method.program ="
             " @translate_r1"
         )
     return np.array([extra["tool_calls"] for extra in episodes.extra], int)
@@ -121,7 +226,7 @@ def _calls(episodes: Episodes) -> Int[np.ndarray, " episodes"]:
 def _places(
     group_ids: Int[np.ndarray, " episodes"],
 ) -> tuple[Int[np.ndarray, " episodes"], Int[np.ndarray, " episodes"]]:
-    """Each episode's row, which is its group, and its column there."""
+    """Returns each episode's row (its group) and column."""
     _, rows, sizes = np.unique(group_ids, return_inverse=True, return_counts=True)
     order = np.argsort(rows, kind="stable")
     columns = np.empty(len(rows), int)

@@ -23,24 +23,23 @@ def translate_r1(
     text_characters: int = 8000,
     response_tokens: int = 2048,
 ) -> Program:
-    """Translate-R1's episode (section 4.4): the policy may have texts translated, and answers when it likes.
+    """Runs Translate-R1's episode (section 4.4): the policy may call the translator, and answers when it likes.
 
-    A malformed call is answered with an error and is a call like any other; so is the call after the last one, behind
-    which the policy has one last word. The outcome's answer is the policy's last text (`final_text`); its `extra` says
-    how many `tool_calls` there were.
+    A malformed call gets an error as its response and counts as a call. So does a call beyond the limit, after which
+    the policy has one last turn. The outcome's answer is the policy's last text (`final_text`); its `extra` holds the
+    number of `tool_calls`.
 
     Args:
-      question: What is asked; its domain says in which form it is to be answered.
-      collections: Not used: nothing is searched.
-      calls: Calls that are carried out (the paper: 2); 0: the policy is offered no tool.
-      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one, which gets the question
-        alone.
-      targets: Codes of the languages to translate into; None: all that are known.
-      text_characters: Longest text to translate.
-      response_tokens: At most this many tokens for a response, tags included.
+      question: What is asked; its domain determines the form of the answer.
+      collections: Unused.
+      calls: Calls that are carried out (the paper: 2); 0: there is no tool.
+      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
+      targets: Codes of the allowed target languages; None: all known ones.
+      text_characters: Maximum length of a text to translate.
+      response_tokens: Maximum tokens of a response, tags included.
 
     Raises:
-      UserError: there is no such wording, or a negative number of calls.
+      UserError: the wording is unknown, or the number of calls negative.
     """
     check_tool("translate_r1", wording, calls)
     use = ToolUse(
@@ -54,7 +53,7 @@ def translate_r1(
             if (call := use.call_in(written[-1])) is None:
                 return _outcome(use, written, final_text(written[-1]))
             yield Observe((yield from use.respond(call)))
-        written.append((yield Generate(stop=(closing(ANSWER),))))  # one last word, without the tool
+        written.append((yield Generate(stop=(closing(ANSWER),))))  # last turn, without the tool
     except ContextFull:
         return _outcome(use, written, None)
     if use.call_in(written[-1]) is None:
@@ -64,15 +63,10 @@ def translate_r1(
 
 
 def check_tool(program: str, wording: str, calls: int) -> None:
-    """Refuses settings of a program with the translation tool.
-
-    Args:
-      program: Its name.
-      wording: How it speaks.
-      calls: How many calls it allows.
+    """Checks the settings of a program with the translation tool.
 
     Raises:
-      UserError: there is no such wording, or a negative number of calls.
+      UserError: the wording is unknown, or the number of calls negative.
     """
     if wording not in WORDINGS:
         raise UserError(f"there is no wording {wording!r} of {program}: choose one of {', '.join(WORDINGS)}")
@@ -81,7 +75,7 @@ def check_tool(program: str, wording: str, calls: int) -> None:
 
 
 def opened(question: Question, wording: str, calls: int) -> Observe:
-    """What opens an episode: the question, and as the system message what is wanted and the tool, if there is one."""
+    """Returns the opening of an episode: the question, with the instructions and the tool in the system message."""
     tools = (TRANSLATION,) if calls else ()
     if wording == "atlas":
         return Observe(atlas(question), tools=tools)
@@ -90,10 +84,9 @@ def opened(question: Question, wording: str, calls: int) -> Observe:
 
 
 def final_text(text: str) -> str | None:
-    """What the policy says in its last text, its reasoning left out; None if it says nothing.
+    """Returns the answer in the policy's last text, without its reasoning; None if there is none.
 
-    That is the content of the last answer box, or where there is none, what stands behind the last thought. A thought
-    that does not end is followed by nothing.
+    That is the content of the last answer tags or, without them, the text after the last closed thought.
     """
     if (answer := answer_in(text)) is not None:
         return answer

@@ -1,13 +1,19 @@
-"""How Translate-R1 asks: what each domain wants, and how the tool is offered (appendix A, in our words).
+"""Translate-R1's prompts: the instructions of each domain, and the tool (appendix A, in our words).
 
-No prompt names the language of the question. Where the answer is wanted in another one, that one is named.
+No prompt names the question's language; the answer's is named if it is another one.
 """
 
 import json
 
-from lcrag.data.domains import INSTRUCTION_FOLLOWING, MATHEMATICS, MULTIPLE_CHOICE, SUMMARISATION, TRANSLATION
 from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import (
+    INSTRUCTION_FOLLOWING,
+    MATHEMATICS,
+    MULTIPLE_CHOICE,
+    SUMMARISATION,
+    TRANSLATION,
+    Question,
+)
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.tags import TOOL_CALL, TOOL_RESPONSE, closing, opening
 
@@ -58,14 +64,14 @@ _OFFER = (
 
 
 def domain_prompt(question: Question) -> str:
-    """What is wanted: the prompt of the question's domain, a general one where it has none."""
+    """Returns the instructions of the question's domain, general ones without a domain."""
     wanted = answer_language(question)
     note = "" if wanted == question.language else f" The answer must be in {language_of(wanted).name}."
     return _DOMAINS.get(question.domain, _GENERAL) + note
 
 
 def tool_prompt(calls: int) -> str:
-    """What is said of the tool; it is in the form that Qwen's models have learned."""
+    """Returns the description of the tool, in the format of Qwen's models."""
     return _OFFER.format(
         times="once" if calls == 1 else "twice" if calls == 2 else f"up to {calls} times",
         schema=_SCHEMA,

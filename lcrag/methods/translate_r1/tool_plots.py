@@ -14,8 +14,16 @@ from lcrag.data.tiers import ALL_TIERS
 from lcrag.evaluation.plots import COLOURS, GRID, INK, MUTED, STYLE, smoothed
 from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.training_log import Curve
-from lcrag.methods.translate_r1.pareto import frontier, pareto_shares
-from lcrag.methods.translate_r1.tool_use import WHOLE, domains_of, points_of, question_rates, system_name, tiers_of
+from lcrag.methods.translate_r1.tool_use import (
+    WHOLE,
+    domains_of,
+    frontier,
+    pareto_shares,
+    points_of,
+    question_rates,
+    system_name,
+    tiers_of,
+)
 
 Logs = Mapping[str, Sequence[Mapping[str, Curve]]]
 """Method -> the training log of each of its runs."""
@@ -25,10 +33,9 @@ _PANELS_A_ROW = 5
 
 
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
-    """Draws every system's reward against its tool rate into a PNG, a panel a tier; a line joins those that win.
+    """Plots every system's reward against its tool rate into a PNG, one panel per tier, with its Pareto share.
 
-    A system wins where its reward less some multiple (from 0 to 1) of its tool rate is the highest; the share of these
-    multiples stands beside it.
+    A line joins the systems with a positive share, see `pareto_shares`.
     """
     parts = {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
     names = [system_name(board, system) for system in board.systems]
@@ -52,9 +59,9 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
 
 
 def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
-    """Draws how the tool rates of single questions are spread into a PNG, a panel a domain (figure 7).
+    """Plots the distribution of the tool rates of single questions into a PNG, one panel per domain (figure 7).
 
-    A rate is over the samples of one question; every tier weighs the same.
+    A rate is over the samples of one question; tiers have equal weights.
     """
     domains = domains_of(board) or [WHOLE]
     with matplotlib.rc_context(STYLE):
@@ -74,7 +81,7 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
 
 
 def tiers_in(logs: Logs) -> list[str]:
-    """The tiers whose tool rates were logged: the paper's from high to low, then others by their names."""
+    """Returns the tiers with logged tool rates: the paper's from high to low, then others by name."""
     pattern = re.compile(TIER_RATE.format("([^/]+)"))
     names = sorted({name for own in logs.values() for log in own for name in log})
     found = [match[1] for match in map(pattern.fullmatch, names) if match]
@@ -82,10 +89,9 @@ def tiers_in(logs: Logs) -> list[str]:
 
 
 def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
-    """Draws tool rates over the training steps into a PNG, a panel a tier (figure 6).
+    """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6).
 
-    A line is the mean over a method's runs, smoothed over about a tenth of the steps; the band is from the least to
-    the largest of its runs.
+    A line is the mean over a method's runs, smoothed over about a tenth of the steps; the band spans the runs.
     """
     tiers = tiers_in(logs)
     with matplotlib.rc_context(STYLE):
@@ -107,7 +113,7 @@ def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
 
 
 def _aligned(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps that any of the curves has, and each curve smoothed and read at them; [curves, steps]."""
+    """Returns all steps of the curves, and the smoothed curves interpolated at them; [curves, steps]."""
     steps = np.unique(np.concatenate([own for own, _ in curves]))
     return steps, np.stack([np.interp(steps, own, smoothed(values)) for own, values in curves])
 

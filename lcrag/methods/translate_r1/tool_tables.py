@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
-from lcrag.evaluation.table import Cell, Table
-from lcrag.methods.translate_r1.pareto import pareto_shares
+from lcrag.evaluation.tables import Cell, Table
 from lcrag.methods.translate_r1.tool_use import (
     REWARD,
     TOOL_RATE,
@@ -13,15 +12,16 @@ from lcrag.methods.translate_r1.tool_use import (
     asked_repeatedly,
     domains_of,
     has_tool_use,
+    pareto_shares,
     points_of,
     question_rates,
-    standing_of,
+    score_of,
     system_name,
     tiers_of,
 )
 
 Parts = Mapping[str, str]
-"""Name of a part of the questions, as it reads -> its subset."""
+"""Title of a subset of the questions -> its name."""
 
 _SELECTED: Mapping[str, Callable[[float], bool]] = {
     "never": lambda rate: rate == 0,
@@ -31,7 +31,7 @@ _SELECTED: Mapping[str, Callable[[float], bool]] = {
 
 
 def tool_tables(board: Scoreboard, where: str) -> list[Table]:
-    """Every table of tool use that a board has numbers for.
+    """Returns every table of tool use that a board has numbers for.
 
     Args:
       board: The results.
@@ -47,7 +47,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
 
 
 def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
-    """Reward and tool rate of every system, in percent: by domain and tier, by tier, and over all questions."""
+    """Tabulates reward and tool rate in percent: by domain and tier, by tier, and over all questions."""
     tiers = tiers_of(board)
     groups: list[Parts] = [
         {_read(f"{domain}, {tier}"): f"{domain}/{tier}" for tier in tiers if f"{domain}/{tier}" in board.subsets}
@@ -70,7 +70,7 @@ def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
 
 
 def pareto_table(board: Scoreboard, title: str) -> Table:
-    """The share of cost sensitivities for which each system is the best, by tier and over all questions."""
+    """Tabulates the share of cost sensitivities for which each system is best, by tier and over all questions."""
     shares = {name: pareto_shares(points_of(board, subset)) for name, subset in _tier_parts(board).items()}
     systems = [system_name(board, system) for system in board.systems]
     lines = ((Cell(system), *(_share(own, system) for own in shares.values())) for system in systems)
@@ -83,7 +83,7 @@ def pareto_table(board: Scoreboard, title: str) -> Table:
 
 
 def selectivity_table(board: Scoreboard, title: str) -> Table:
-    """How far every system decides by question: the questions for which it calls the tool never, sometimes, always."""
+    """Tabulates the share of questions for which each system calls the tool never, sometimes or always."""
     return Table(
         title=title,
         header=("", *_SELECTED),
@@ -98,9 +98,7 @@ def _tier_parts(board: Scoreboard) -> dict[str, str]:
 
 def _reward_and_rate(board: Scoreboard, subset: str) -> list[Cell]:
     return [
-        _percent(standing_of(board, system, metric, subset))
-        for system in board.systems
-        for metric in (REWARD, TOOL_RATE)
+        _percent(score_of(board, system, metric, subset)) for system in board.systems for metric in (REWARD, TOOL_RATE)
     ]
 
 

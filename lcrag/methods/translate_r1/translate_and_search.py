@@ -9,15 +9,7 @@ from lcrag.episodes.prompts import atlas
 from lcrag.episodes.requests import TRANSLATION, ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, available_first
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.episodes.tags import (
-    ANSWER,
-    SEARCH,
-    TOOL_CALL,
-    SearchAction,
-    closing,
-    neutralise,
-    parse_action,
-)
+from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, SearchAction, closing, neutralise, parse_action
 from lcrag.methods.translate_r1.program import check_tool
 from lcrag.methods.translate_r1.prompts import tool_prompt
 from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse
@@ -47,27 +39,27 @@ def translate_and_search(
     response_tokens: int = 2048,
     observation_tokens: int = 600,
 ) -> Program:
-    """LcRL's episode with Translate-R1's tool: every turn is a call, a search or the answer.
+    """Runs LcRL's episode with Translate-R1's tool: every turn is a call, a search or the answer.
 
-    Calls and searches have budgets of their own. Behind the last search, one invalid action or one call too many, the
-    policy has one last word with neither.
+    Calls and searches have separate budgets. After the last search, or one invalid action or call too many, the policy
+    has one last turn with neither.
 
     Args:
       question: What is asked; its language may have no collection.
       collections: Languages of the collection set.
-      calls: Calls of the translation tool that are carried out; 0: the policy is offered none.
+      calls: Calls of the translation tool that are carried out; 0: there is no tool.
       budget: Valid searches allowed.
       passages: Passages of each searched language.
-      invalid_limit: Invalid actions allowed; they do not count as searches, and calls that go wrong not as invalid.
+      invalid_limit: Invalid actions allowed; they do not count as searches, and failed calls do not count here.
       route: Which collections search number b goes to.
       wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
-      targets: Codes of the languages to translate into; None: all that are known.
-      text_characters: Longest text to translate.
-      response_tokens: At most this many tokens for a translation, tags included.
-      observation_tokens: At most this many tokens for what one search shows.
+      targets: Codes of the allowed target languages; None: all known ones.
+      text_characters: Maximum length of a text to translate.
+      response_tokens: Maximum tokens of a translation, tags included.
+      observation_tokens: Maximum tokens shown per search.
 
     Raises:
-      UserError: there is no such wording, or a negative number of calls.
+      UserError: the wording is unknown, or the number of calls negative.
     """
     check_tool("translate_and_search", wording, calls)
     use = ToolUse(

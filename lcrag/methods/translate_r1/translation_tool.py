@@ -1,15 +1,134 @@
-"""The translation tool in an episode: calls are counted, carried out, and answered with a translation or an error."""
+"""The translation tool: parsing calls in the policy's text, their errors, and carrying them out in an episode."""
 
 import collections
 import dataclasses
+import functools
+import json
 from collections.abc import Collection, Generator, Sequence
+from typing import Any
 
-from lcrag.data.languages import language_of
+from lcrag.data.languages import LANGUAGES, language_of
 from lcrag.episodes.host_services import Translated
 from lcrag.episodes.observation import Information, Style
 from lcrag.episodes.requests import Translate, TranslationFailure
-from lcrag.episodes.tags import TOOL_RESPONSE, closing, neutralise, opening
-from lcrag.methods.translate_r1.tool_calls import CAUSES, FAILED, OVER_LIMIT, ToolError, TranslateCall, call_in
+from lcrag.episodes.tags import TOOL_CALL, TOOL_RESPONSE, closing, neutralise, opening
+
+TOOL = "translate"
+ARGUMENTS = ("text", "target")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslateCall:
+    """A valid call: translate `text` into the language with code `target`."""
+
+    text: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolError:
+    """The error that the policy is shown instead of a translation.
+
+    Attributes:
+      cause: One of `CAUSES`, for counting.
+      message: One or two sentences.
+    """
+
+    cause: str
+    message: str
+
+
+MALFORMED = ToolError("malformed_call", f"A call stands between {opening(TOOL_CALL)} and {closing(TOOL_CALL)}.")
+INVALID_JSON = ToolError("invalid_json", 'A call is a JSON object with a "name" and "arguments".')
+OVER_LIMIT = ToolError("over_limit", "No call is left. Give the answer.")
+FAILED = ToolError("failed", "The text could not be translated.")
+EMPTY_TEXT = ToolError("empty_text", 'The "text" is empty.')
+CAUSES = (
+    "malformed_call",
+    "invalid_json",
+    "unknown_tool",
+    "missing_argument",
+    "extra_argument",
+    "wrong_type",
+    "empty_text",
+    "long_text",
+    "unknown_target",
+    "over_limit",
+    "failed",
+)
+
+
+def call_in(
+    text: str, *, targets: Collection[str] | None = None, text_characters: int = 8000
+) -> TranslateCall | ToolError | None:
+    """Returns the call that ends the policy's text of one generation, or its error; None if there is no call.
+
+    A call stands between the last opening tag and the closing tag that ends the text. An opening tag without a closing
+    one, and the reverse, are malformed calls.
+
+    Args:
+      text: The text, including the stop string.
+      targets: Codes of the allowed target languages; None: all that `lcrag.data.languages` knows.
+      text_characters: Maximum length of a text to translate.
+    """
+    before, closed, after = text.rpartition(closing(TOOL_CALL))
+    if not closed:
+        return MALFORMED if opening(TOOL_CALL) in text else None
+    _, opened, content = before.rpartition(opening(TOOL_CALL))
+    if not opened or after.strip():
+        return MALFORMED
+    return _read(content, targets, text_characters)
+
+
+def _read(content: str, targets: Collection[str] | None, text_characters: int) -> TranslateCall | ToolError:
+    try:
+        call = json.loads(content)
+    except (ValueError, RecursionError):
+        return INVALID_JSON
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return INVALID_JSON
+    if call["name"] != TOOL:
+        return ToolError("unknown_tool", f'There is no tool of this name. The tool is called "{TOOL}".')
+    if not isinstance(call.get("arguments"), dict):
+        return INVALID_JSON
+    if len(call) > 2:
+        return ToolError("extra_argument", 'A call has a "name" and "arguments", and nothing else.')
+    return _checked(call["arguments"], targets, text_characters)
+
+
+def _checked(
+    arguments: dict[str, Any], targets: Collection[str] | None, text_characters: int
+) -> TranslateCall | ToolError:
+    if missing := [name for name in ARGUMENTS if name not in arguments]:
+        return ToolError("missing_argument", f'The argument "{missing[0]}" is missing.')
+    if len(arguments) > len(ARGUMENTS):
+        return ToolError("extra_argument", 'The arguments are "text" and "target", and no others.')
+    if wrong := [name for name in ARGUMENTS if not isinstance(arguments[name], str)]:
+        return ToolError("wrong_type", f'The argument "{wrong[0]}" must be a text.')
+    text, target = (_unicode(arguments[name]).strip() for name in ARGUMENTS)
+    if not text:
+        return EMPTY_TEXT
+    if len(text) > text_characters:
+        return ToolError("long_text", f"The text has {len(text)} characters. The most is {text_characters}.")
+    code = _codes().get(target.casefold())
+    if code is None or (targets is not None and code not in targets):
+        return ToolError("unknown_target", "The target is not a known language. Name one such as English.")
+    return TranslateCall(text, code)
+
+
+def _unicode(text: str) -> str:
+    """Replaces lone surrogates, which JSON can contain but UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@functools.cache
+def _codes() -> dict[str, str]:
+    """Code, English name or endonym of a language, case-folded -> its code."""
+    names: dict[str, str] = {}
+    for code, language in LANGUAGES.items():
+        names |= dict.fromkeys((language.endonym.casefold(), language.name.casefold(), code), code)
+    return names
+
 
 RESPONSE = Style(
     before=f"{opening(TOOL_RESPONSE)}\n",
@@ -20,16 +139,16 @@ RESPONSE = Style(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToolRules:
-    """What the tool allows.
+    """Limits of the tool.
 
     Attributes:
-      calls: Calls that are carried out; 0: there is no tool, and what looks like a call is a text like any other.
-      targets: Codes of the languages to translate into; None: all that are known.
-      text_characters: Longest text to translate.
-      response_tokens: At most this many tokens for a response, tags included.
+      calls: Calls that are carried out; 0: there is no tool, and calls are ordinary text.
+      targets: Codes of the allowed target languages; None: all known ones.
+      text_characters: Maximum length of a text to translate.
+      response_tokens: Maximum tokens of a response, tags included.
 
     Raises:
-      UserError: a target is no language that is known.
+      UserError: a target is not a known language.
     """
 
     calls: int
@@ -47,9 +166,9 @@ class ToolUse:
     """The calls of one episode.
 
     Attributes:
-      rules: What is allowed.
-      made: Calls so far; a malformed or refused one is a call, too.
-      errors: Of those that got no translation, how many for each cause.
+      rules: Limits of the tool.
+      made: Number of calls so far, including malformed and refused ones.
+      errors: Cause -> number of calls that got no translation.
     """
 
     rules: ToolRules
@@ -58,18 +177,18 @@ class ToolUse:
 
     @property
     def over(self) -> bool:
-        """Whether a call has been refused because there was none left."""
+        """Whether a call was refused because none was left."""
         return self.made > self.rules.calls
 
     def call_in(self, text: str) -> TranslateCall | ToolError | None:
-        """The call that ends the policy's text; None where there is none, or no tool."""
+        """Returns the call that ends the policy's text; None without a call or a tool."""
         rules = self.rules
         if not rules.calls:
             return None
         return call_in(text, targets=rules.targets, text_characters=rules.text_characters)
 
     def respond(self, call: TranslateCall | ToolError) -> Generator[Translate, Translated, Information]:
-        """Carries out a call, and gives what the environment shows of it."""
+        """Carries out a call; returns what the environment shows."""
         self.made += 1
         error = OVER_LIMIT if self.over else call
         if isinstance(error, TranslateCall):
@@ -81,15 +200,15 @@ class ToolUse:
         return self._shown(f"Error: {error.message}")
 
     def unanswered(self) -> None:
-        """Counts a call that nobody answers any more."""
+        """Counts a call in the last turn, which gets no response."""
         self.made += 1
         self.errors[OVER_LIMIT.cause] += 1
 
     def counts(self, written: Sequence[str]) -> dict[str, int]:
-        """The account of an episode, logged as `episode/<name>`.
+        """Returns the counts of an episode, logged as `episode/<name>`.
 
         Args:
-          written: What the policy wrote in each turn.
+          written: The policy's text of each turn.
         """
         return {
             "tool_calls": self.made,
@@ -100,7 +219,7 @@ class ToolUse:
 
     @property
     def mistakes(self) -> int:
-        """Calls that the policy got wrong."""
+        """Number of calls with an error of the policy's."""
         return self.errors.total() - self.errors[FAILED.cause]
 
     def _shown(self, text: str) -> Information:

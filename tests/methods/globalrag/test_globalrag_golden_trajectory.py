@@ -149,7 +149,7 @@ def test_what_the_environment_shows_is_no_plan_and_no_sub_answer():
 
 @pytest.mark.parametrize("options", [{"attempts": 0}, {"wording": "loud"}])
 def test_what_cannot_be_is_refused(options):
-    with pytest.raises(UserError, match="golden_trajectory.attempts is 0|no wording 'loud' of golden plans"):
+    with pytest.raises(UserError, match="golden_trajectory.attempts is 0|no wording of golden plans 'loud'"):
         next(golden_trajectory(QUESTION, ("en",), **options))
 
 

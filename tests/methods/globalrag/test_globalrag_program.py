@@ -83,7 +83,7 @@ def test_the_instructions():
     assert drive(FIRST, SECOND, LAST, wording="atlas")[1][0] == Observe("Currency of Lima's country?\n")
     finnish = dataclasses.replace(QUESTION, language="fi")
     assert next(globalrag(finnish, ("fi",))).text.endswith("country? The answer must be in Finnish.\n")
-    with pytest.raises(UserError, match="no wording 'haiku' of GlobalRAG: choose one of full, atlas"):
+    with pytest.raises(UserError, match="no wording of GlobalRAG 'haiku': choose one of full, atlas"):
         next(globalrag(QUESTION, ("en",), wording="haiku"))
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.call_costs import cost
-from lcrag.methods.translate_r1.cost_adjustment import METHODS, cost_adjusted_rewards, gate_firing_probability
+from lcrag.methods.translate_r1.call_costs import METHODS, cost, cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards import Episodes
 from lcrag.rewards.terms import answer_only
 from lcrag.testing import plain_costs as oracle

@@ -24,7 +24,7 @@ from lcrag.episodes.host_services import answer_translations
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.program import final_text, translate_r1
 from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt
-from lcrag.methods.translate_r1.tool_calls import CAUSES, ToolError, TranslateCall, call_in
+from lcrag.methods.translate_r1.translation_tool import CAUSES, ToolError, TranslateCall, call_in
 from lcrag.testing import tiny_tokenizer
 
 QUESTION = Question(

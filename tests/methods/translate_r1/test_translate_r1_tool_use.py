@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, question_metrics, to_markdown
 from lcrag.evaluation.scoreboard import Scoreboard, Trial
-from lcrag.methods.translate_r1.pareto import frontier, pareto_shares
 from lcrag.methods.translate_r1.tool_plots import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in
 from lcrag.methods.translate_r1.tool_tables import tool_tables
-from lcrag.methods.translate_r1.tool_use import domains_of, has_tool_use, points_of, question_rates, tiers_of
+from lcrag.methods.translate_r1.tool_use import (
+    domains_of,
+    frontier,
+    has_tool_use,
+    pareto_shares,
+    points_of,
+    question_rates,
+    tiers_of,
+)
 
 PNG = b"\x89PNG"
 TIERS = {"en": "high", "ha": "low"}

@@ -1,9 +1,4 @@
-"""The rule-based teacher of Translate-R1's program: it does not know when a translation pays.
-
-Whether it asks for one depends on nothing that the question says, so it does so in the languages that it knows, too.
-Without one it answers rightly what it understands, and guesses the rest: all that is asked in a constructed language,
-and in a half-known one what has a word that is strange to it.
-"""
+"""The rule-based oracles of the atlas: `ComprehensionOracle` plays `translate_r1`, `TranslatingOracle` searches too."""
 
 import dataclasses
 import json
@@ -12,13 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lcrag.atlas.comprehension.meaning import Meaning, meaning_of
-from lcrag.atlas.comprehension.questions import HALF_KNOWN, LETTERS, SUMS, ComprehensionTasks, letter_of
-from lcrag.atlas.comprehension.sentences import DIGITS
+from lcrag.atlas.comprehension.questions import (
+    DIGITS,
+    HALF_KNOWN,
+    LETTERS,
+    SUMS,
+    ComprehensionTasks,
+    Meaning,
+    letter_of,
+    meaning_of,
+)
 from lcrag.atlas.comprehension.translator import ENGLISH
+from lcrag.atlas.oracle import Oracle
 from lcrag.data.constructed import CONSTRUCTED
-from lcrag.data.domains import MATHEMATICS
-from lcrag.data.questions import Question
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import MATHEMATICS, Question
+from lcrag.errors import UserError
 
 CALL_BEGINS = "<tool_call>"
 _RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
@@ -29,10 +33,14 @@ _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 class ComprehensionOracle:
     """Plays an episode of `translate_r1` in its atlas wording, one text at a time.
 
+    It does not know when a translation pays: whether it asks for one is independent of the question, so it also does so
+    in languages that it knows. Without a translation it answers what it understands and guesses the rest: everything
+    in a constructed language, and in a half-known language questions with a word unknown to it.
+
     Attributes:
-      tasks: The questions and what they ask for.
-      calls: Share of the questions, in every language alike, that it has translated.
-      seed: Of which questions these are, and of its guesses.
+      tasks: The questions and their solutions.
+      calls: Share of the questions that it has translated, equal in every language.
+      seed: Selects these questions, and seeds its guesses.
     """
 
     tasks: ComprehensionTasks
@@ -40,11 +48,11 @@ class ComprehensionOracle:
     seed: int = 0
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """What the policy should write next.
+        """Returns the policy's next text.
 
         Args:
           question: A comprehension question.
-          turns: (by, text) of the turns so far, the opening prompt included or not; by is "policy" or "environment".
+          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         generator = np.random.default_rng([self.seed, *f"{question.language}/{question.id}".encode()])
         wants_translation = generator.random() < self.calls
@@ -74,7 +82,7 @@ class ComprehensionOracle:
 
 
 def call(text: str) -> str:
-    """The tool call that has a text translated to English."""
+    """Returns the tool call that translates a text to English."""
     asked = {"name": "translate", "arguments": {"text": text, "target": ENGLISH}}
     compact = json.dumps(asked, ensure_ascii=False, separators=(",", ":"))
     return f"{CALL_BEGINS}{compact}</tool_call>"
@@ -85,13 +93,13 @@ def _answer(reason: str, answer: str) -> str:
 
 
 def _option(shown: str, letter: str) -> str:
-    """The word behind an option's letter."""
+    """Returns the word after an option's letter."""
     found = re.search(rf"(?<!\w){letter} (\S+)", shown)
     return found[1] if found else letter
 
 
 def _guess(question: Question, shown: str, generator: np.random.Generator) -> str:
-    """A sum of any two numbers, or any of the options."""
+    """Returns a sum of two random numbers, or a random option."""
     if question.domain == MATHEMATICS:
         low, high = sorted(map(int, generator.choice(list(DIGITS), 2)))
         kind = str(generator.choice(list(SUMS)))
@@ -99,3 +107,39 @@ def _guess(question: Question, shown: str, generator: np.random.Generator) -> st
         return _answer(f"{high}{_SIGNS[kind]}{low}={value}", str(value))
     letter = str(generator.choice(list(LETTERS)))
     return _answer(_option(shown, letter), letter)
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatingOracle:
+    """Plays an episode of `translate_and_search` in its atlas wording, one text at a time.
+
+    It has questions that it cannot read translated, then plays as `Oracle` plays LcRL's program.
+
+    Attributes:
+      budget: Maximum searches; then it answers with what it has.
+      calls: 0 if it may not have questions translated.
+    """
+
+    budget: int = 3
+    calls: int = 1
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the policy's next text.
+
+        Args:
+          question: An atlas question, or an English one in a constructed language.
+          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
+
+        Raises:
+          UserError: it cannot read the question's language, and may not have it translated.
+        """
+        if question.language in LCRL_LANGUAGES:
+            return Oracle(budget=self.budget).next_text(question, turns)
+        if not self.calls:
+            raise UserError(
+                f"the oracle cannot read question {question.id} in {question.language!r} without a translation: leave"
+                " such questions out of its demonstrations, or set TranslatingOracle.calls"
+            )
+        if not any(by == "environment" and "</tool_response>" in text for by, text in turns):
+            return call(question.text)
+        return Oracle(budget=self.budget).next_text(dataclasses.replace(question, language="en"), turns)
