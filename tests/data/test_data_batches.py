@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.batches import coupled, groups_of_step, rows_of_step
-from lcrag.data.coupling import parallel, pivot
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
@@ -49,7 +48,7 @@ def test_resuming_at_any_step_gives_the_same_questions():
 
 def test_a_step_holds_all_versions_of_its_questions():
     for step in range(5):
-        chosen = groups_of_step(parallel(TABLE), seed=0, step=step, couplings=2)
+        chosen = groups_of_step(coupled(TABLE), seed=0, step=step, couplings=2)
         assert [len(group) for group in chosen] == 2 * [len(LCRL_TRAINING)]
         assert len({row.coupling for group in chosen for row in group}) == 2
 
@@ -58,14 +57,3 @@ def test_a_step_holds_all_versions_of_its_questions():
 def test_a_step_larger_than_the_table_is_refused(size):
     with pytest.raises(UserError, match="choose between 1 and 11"):
         groups_of_step(coupled(TABLE), seed=0, step=0, couplings=size)
-
-
-def test_pivot_groups_answer_in_the_native_language():
-    groups = pivot(TABLE, LCRL_TRAINING)
-    assert len(groups) == 11 * len(LCRL_TRAINING)
-    assert len({group[0].coupling for group in groups}) == len(groups)
-    for group in groups:
-        native = group[0].extra["answer_language"]
-        assert len({row.language for row in group}) == 3 and group[0].language == native
-        assert {"en", native} <= {row.language for row in group}
-        assert {row.answers for row in group} == {(f"{native}-{group[0].id.partition('@')[0]}",)}

@@ -1,4 +1,4 @@
-"""LcRL's rollout: hierarchical search over collections in many languages."""
+"""LcRL's program: hierarchical search over collections in many languages."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,10 +26,10 @@ _LCRL = (
 
 
 def lcrl_prompt(question: Question) -> str:
-    """The prompt of table 7: names of languages in English, an example answer in the wanted language.
+    """Returns the prompt of table 7, with names of languages in English and an example answer in the wanted language.
 
     Raises:
-      UserError: a language that `lcrag.data.languages` does not know.
+      UserError: `lcrag.data.languages` does not know a language.
     """
     wanted = language_of(answer_language(question))
     return _LCRL.format(
@@ -57,10 +57,8 @@ def hierarchical_search(
 ) -> Program:
     """Algorithm 1 of LcRL (section 3.1).
 
-    After the last search, or one invalid action too many, the policy has one last word without a search.
-
     Args:
-      question: What is asked; its language is the native one.
+      question: The question; its language is the native one.
       collections: Languages of the collection set.
       budget: Valid searches allowed (the paper's B); 0 answers without searching.
       passages: Passages of each searched language.

@@ -1,7 +1,4 @@
-"""LcRL's coupled reward: wrong answers of a group that resemble each other are penalised.
-
-Paper: LcRL, Section 3.3, "Auxiliary Anti-Consistency Penalty".
-"""
+"""LcRL's reward (section 3.3): wrong answers of a coupled group are penalised if they resemble each other."""
 
 import numpy as np
 from jaxtyping import Float
@@ -25,20 +22,19 @@ def anti_consistency(
     margin: float = 0.5,
     short_gold: str = "whole",
 ) -> Float[np.ndarray, " answers"]:
-    """The anti-consistency reward of each answer, in [-0.5, 0].
+    """Computes the anti-consistency reward of each answer, in [-0.5, 0].
 
-    In a group, B = {i: answer_reward_i < threshold}. For i in B, where |B| > 1: m_i is the largest
-    similarity of answer i to another answer of B, and the reward is
-    -max(0, m_i - margin) · min(1, |B| / 5), clipped to [-0.5, 0]; everybody else gets 0. The
-    similarity of two answers is the mean of their c3 recalls in both directions, 0 if either has
-    no grams.
+    In a group, B = {i: answer_reward_i < threshold}. For i in B, if |B| > 1: m_i is the largest similarity of answer i
+    to another answer of B, and the reward is -max(0, m_i - margin) · min(1, |B| / 5), clipped to [-0.5, 0]. All other
+    answers get 0. The similarity of two answers is the mean of their c3 recalls in both directions, 0 if either has no
+    grams.
 
     Args:
-      answers: Answers; None is the empty string, which resembles nothing.
+      answers: Answers; None is the empty string, which has similarity 0.
       answer_rewards: Their answer rewards.
-      group_ids: Names each answer's group; any integers in any order.
+      group_ids: Group of each answer; any integers in any order.
       threshold: tau_bad, the answer reward below which an answer is bad.
-      margin: gamma, the similarity that goes unpunished.
+      margin: gamma, the similarity that is not penalised.
       short_gold: As in `c3_recall`.
     """
     rewards = np.zeros(len(answers))
@@ -54,13 +50,13 @@ def anti_consistency(
 def language_coupled_reward(
     answer_rewards: ArrayLike, penalties: ArrayLike, weight: float = 0.02, floor: float | None = 0.0
 ) -> Float[np.ndarray, " answers"]:
-    """max(floor, answer reward + weight · penalty): LcRL's total reward (Section 3.3, last equation).
+    """Computes LcRL's total reward max(floor, answer reward + weight · penalty) (section 3.3, last equation).
 
     Args:
       answer_rewards: c3 recall or exact match.
-      penalties: What `anti_consistency` returns, at most 0.
+      penalties: From `anti_consistency`, at most 0.
       weight: lambda.
-      floor: The least total; the paper's 0 erases the penalty of a wholly wrong answer; None: no floor.
+      floor: Lower bound of the total. The paper's 0 cancels the penalty of a fully wrong answer; None: no bound.
     """
     total = np.asarray(answer_rewards, np.float64) + weight * np.asarray(penalties, np.float64)
     return total if floor is None else np.maximum(floor, total)
@@ -74,18 +70,17 @@ def language_coupled(
     floor: float | None = 0.0,
     short_gold: str = "whole",
 ) -> Reward:
-    """LcRL's reward (Section 3.3): an answer reward and the anti-consistency penalty of its coupled group.
+    """LcRL's reward: an answer reward and the anti-consistency penalty of its coupled group.
 
-    Ablations of Table 2 by binding alone: `weight = 0` is "w/o Lc reward" (the penalty is still
-    logged), `answer = "exact_match"` is "w/o c3Recall".
+    Ablations of table 2: `weight = 0` is "w/o Lc reward" (the penalty is still logged), `answer = "exact_match"` is
+    "w/o c3Recall".
 
     Args:
       answer: Name of the answer reward, a key of `ANSWER_TERMS`.
       weight: lambda, the penalty's factor.
-      threshold: tau_bad, the answer reward below which an answer is bad.
-      margin: gamma, the similarity between bad answers that goes unpunished.
-      floor: The least total reward; None: no floor.
-      short_gold: How c3 recall treats strings of one or two characters, here and in the similarity.
+      threshold, margin: As in `anti_consistency`.
+      floor: As in `language_coupled_reward`.
+      short_gold: How c3 recall treats strings of one or two characters, also in the similarity.
 
     Returns:
       A reward that names "total", the answer reward and "anti_consistency".

@@ -1,15 +1,15 @@
-"""A rule-based teacher of RAG-R1's program: it searches for all it can name at once, and may remember what it learned.
+"""The atlas's oracle for RAG-R1's program: it searches at once for every fact it can name.
 
-It reads the question's kind and subjects, the names of all entities, and what the searches have shown. With what it
-remembers (training facts, as a pretrained model would) it never answers unread: it only searches for what would follow,
-side by side with what it wants to see confirmed.
+It reads the question's kind and subjects, the names of all entities, and what the searches found. With a memory of
+training facts it also searches for what follows from a remembered fact, without waiting until that is confirmed, but it
+never answers from memory.
 """
 
 import collections
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,12 +25,12 @@ _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class ParallelOracle:
-    """Plays an episode of `rag_r1`, one text at a time.
+    """Plays `rag_r1`, as `lcrag.atlas.oracle.Oracle` plays LcRL's program.
 
     Attributes:
-      queries: Queries of one search at most.
-      budget: Searches it may make; then it answers as well as it can.
-      memory: What it remembers of the world.
+      queries: Queries allowed in one search.
+      budget: Searches allowed; then it answers as well as it can.
+      memory: Facts that it remembers.
       line: Regular expression with the groups `title` and `text` of one passage.
     """
 
@@ -40,12 +40,7 @@ class ParallelOracle:
     line: str = ATLAS_LINE
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """What the policy should write next.
-
-        Args:
-          question: A question of the atlas: one hop, two hops, or a comparison.
-          turns: (by, text) of the turns so far, the opening prompt included or not; by is "policy" or "environment".
-        """
+        """Returns the policy's next text, as `Oracle.next_text`; the question may also be a comparison."""
         reader = Oracle(line=self.line)
         shown = [with_plain_documents(text) for by, text in turns if by == "environment"]
         known = Known(question, reader, reader.readings(shown))
@@ -57,8 +52,8 @@ class ParallelOracle:
             return f"{thought}<search> {', '.join(missing)}</search>"
         return f"{thought}<answer> {known.answer()}</answer>"
 
-    def _missing(self, known: "Known", asked: set[str]) -> list[str]:
-        """The queries to ask now: for facts that are unread, and were not searched for before."""
+    def _missing(self, known: Known, asked: set[str]) -> list[str]:
+        """Returns queries for facts that were neither read nor searched for."""
         queries = []
         for wanted in known.path(self.memory, guess=self.queries > 1, asked=asked):
             query = query_text(known.question.language, wanted.relation, wanted.name)
@@ -70,13 +65,13 @@ class ParallelOracle:
 def training_memory(
     world: World, share: float = 1.0, mistaken: float = 0.0, seed: int = 0
 ) -> dict[tuple[str, str], str]:
-    """What somebody who has learned the training facts remembers of them.
+    """Returns a memory of some training facts, as from pretraining.
 
     Args:
       world: The atlas.
-      share: Of the facts that are remembered.
-      mistaken: Share of the facts that are remembered wrongly, with the value of another fact of the same relation.
-      seed: Of which facts these are.
+      share: Share of the facts that are remembered.
+      mistaken: Share of the facts that are remembered with the value of another fact of the same relation.
+      seed: Selects these facts.
     """
     generator = np.random.default_rng([world.seed, seed])
     facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
@@ -92,13 +87,9 @@ def training_memory(
 
 
 def with_plain_documents(text: str) -> str:
-    """The text, the JSON of its information blocks replaced by the lines of its documents."""
+    """Replaces the JSON of a text's information blocks with the lines of its documents."""
     return _INFORMATION.sub(lambda block: f"<information>\n{_plain(block[1])}\n</information>", text)
 
 
 def _plain(content: str) -> str:
-    return "\n".join(_documents(content.strip())) if content.lstrip().startswith("{") else content
-
-
-def _documents(content: str) -> Iterator[str]:
-    yield from json.loads(content)["documents"]
+    return "\n".join(json.loads(content)["documents"]) if content.lstrip().startswith("{") else content

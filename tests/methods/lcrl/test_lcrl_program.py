@@ -5,6 +5,7 @@ import functools
 import pytest
 from program_scripts import drive, searched, stops
 
+from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import (
     Generate,
@@ -20,6 +21,7 @@ from lcrag.episodes import (
 )
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import hierarchical_search
+from lcrag.methods.lcrl.coupling import pivot
 from lcrag.methods.lcrl.program import PROMPTS
 
 QUESTION = Question(id="7", dataset="d", language="fr", text="Quelle est la capitale du Pérou ?", answers=("Lima",))
@@ -99,3 +101,20 @@ def test_bad_names_are_one_sentence():
     unknown = Question(id="9", dataset="d", language="xx", text="?", answers=())
     with pytest.raises(UserError, match="'xx'"):
         PROMPTS["lcrl"](unknown)
+
+
+def test_pivot_groups_answer_in_the_native_language():
+    table = [
+        Question(id=str(number), dataset="d", language=code, text="?", answers=(f"{code}-{number}",))
+        for number in range(11)
+        for code in LCRL_TRAINING
+    ]
+    groups = pivot(table, LCRL_TRAINING)
+    assert len(groups) == 11 * len(LCRL_TRAINING)
+    assert len({group[0].coupling for group in groups}) == len(groups)
+    for group in groups:
+        native = group[0].extra["answer_language"]
+        assert len({row.language for row in group}) == 3
+        assert group[0].language == native
+        assert {"en", native} <= {row.language for row in group}
+        assert {row.answers for row in group} == {(f"{native}-{group[0].id.partition('@')[0]}",)}
