@@ -27,12 +27,9 @@ def adapter_parameters(config: DecoderConfig) -> int:
     return config.layers * config.lora.rank * sum(sizes[target] for target in config.lora.targets)
 
 
-def _linear_flops(config: DecoderConfig, tokens: float) -> float:
-    return 2.0 * linear_parameters(config) * tokens
-
-
-def _adapter_flops(config: DecoderConfig, tokens: float) -> float:
-    return 2.0 * adapter_parameters(config) * tokens
+def _matrix_flops(config: DecoderConfig, tokens: float) -> tuple[float, float]:
+    """Operations of the layers' matrices, and of their adapters."""
+    return 2.0 * linear_parameters(config) * tokens, 2.0 * adapter_parameters(config) * tokens
 
 
 def _attention_flops(config: DecoderConfig, tokens: float, attended: float) -> float:
@@ -60,8 +57,7 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
       unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
     """
     logits = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-    attention = _attention_flops(config, tokens, attended)
-    return _linear_flops(config, tokens) + _adapter_flops(config, tokens) + attention + logits
+    return sum(_matrix_flops(config, tokens)) + _attention_flops(config, tokens, attended) + logits
 
 
 def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
@@ -73,7 +69,7 @@ def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unemb
     frozen = 0.0
     if config.lora is not None:
         logits = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-        frozen = _linear_flops(config, tokens) + logits
+        frozen = _matrix_flops(config, tokens)[0] + logits
     return 3.0 * forward_flops(config, tokens, attended=attended, unembedded=unembedded) - frozen
 
 
@@ -89,7 +85,7 @@ def recomputed_flops(
     if config.remat != "none":
         repeated += _attention_flops(config, tokens, attended)
     if config.remat == "full":
-        repeated += _linear_flops(config, tokens) + _adapter_flops(config, tokens)
+        repeated += sum(_matrix_flops(config, tokens))
     return repeated
 
 
@@ -108,12 +104,7 @@ def decode_bytes(config: DecoderConfig, slots: int, window: float, *, dtype: str
 
     Every parameter is read once (of an untied embedding only the slots' rows), the cache of `window` positions is read
     and one position is written. Divided by seconds x measured copy bandwidth, it is the share of bandwidth reached.
-
-    Args:
-      config: The decoder.
-      slots: Tokens per step.
-      window: Cached positions read in each slot.
-      dtype: Of the stored parameters; None: the compute dtype.
+    `dtype` is that of the stored parameters; None: the compute dtype.
     """
     stored = dtype or config.compute_dtype
     itemsize = jnp.dtype(stored).itemsize

@@ -48,12 +48,7 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
 def config_from_hugging_face(
     raw: dict[str, Any], where: str = "config.json", source: str | None = None
 ) -> DecoderConfig:
-    """Converts the fields of a Hugging Face configuration.
-
-    Args:
-      raw: The object in `config.json`.
-      where: Its name in error messages.
-      source: Its folder, for `DecoderConfig.source`.
+    """Converts the object in `config.json`; `where` is its name in error messages.
 
     Raises:
       UserError: Unknown architecture, a missing or mistyped field, or one that the decoder does not support.
@@ -151,12 +146,9 @@ def _rope_scaling(raw: dict[str, Any], where: str) -> RopeScaling | None:
 
 
 def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the `config.json` that `transformers` reads as the same model.
+    """Returns the `config.json` that `transformers` reads as the same model, with tensors stored in `dtype`.
 
-    Args:
-      config: The decoder.
-      dtype: Dtype of the stored tensors.
-      original: The configuration that the decoder was read from; its other fields, such as token ids, are kept.
+    Other fields of the `original` configuration, such as token ids, are kept.
     """
     rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
     if scaling := config.rope_scaling:

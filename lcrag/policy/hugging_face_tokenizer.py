@@ -61,12 +61,15 @@ class HuggingFaceTokenizer:
             raise UserError(
                 "the tokenizer has no chat template: add chat_template.jinja to its folder, or use plain prompts"
             )
-        marked = render_marked(self.chat_template, messages, self.special_tokens, options)
-        encoding = self.backend.encode(marked.text, add_special_tokens=False)
-        ids = self._without(
-            encoding, marked.text, marked.forges, functools.partial(self.encode_ordinary, continues=True)
+        text, positions = render_marked(self.chat_template, messages, self.special_tokens, options)
+        encoding = self.backend.encode(text, add_special_tokens=False)
+
+        def forged(start: int, end: int) -> bool:
+            return any(start <= position < end for position in positions)
+
+        return ChatPrompt(
+            text, self._without(encoding, text, forged, functools.partial(self.encode_ordinary, continues=True))
         )
-        return ChatPrompt(marked.text, ids)
 
     def decode(self, ids: TokenIds) -> str:
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")

@@ -72,9 +72,6 @@ class TensorFolder:
 
     As in `transformers`, the single file takes precedence. Headers are read at once, values on request.
 
-    Args:
-      folder: A model folder.
-
     Raises:
       UserError: There are no weights, or only pickled ones, or a file is missing, truncated or contradicts the index.
     """
@@ -166,12 +163,9 @@ def _without_weights(folder: pathlib.Path) -> str:
 
 
 def plan_shards(shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, most_bytes: int) -> dict[str, list[str]]:
-    """Distributes tensors over files: in their order, each file as full as possible.
+    """Distributes tensors of one dtype over files, in their order, each file as full as possible.
 
-    Args:
-      shapes: The tensors.
-      dtype: Of all of them.
-      most_bytes: Maximum bytes of values in a file; a larger tensor has a file of its own.
+    A file holds at most `most_bytes` bytes of values; a larger tensor has a file of its own.
     """
     shards: list[list[str]] = [[]]
     filled = 0
@@ -197,13 +191,9 @@ def write_shard(
     dtype: np.dtype,
     pieces: Iterable[tuple[str, int, np.ndarray]],
 ) -> None:
-    """Writes one safetensors file.
+    """Writes one safetensors file with tensors of one dtype, in the order of `shapes`.
 
-    Args:
-      path: The file.
-      shapes: Its tensors, in the order of the file.
-      dtype: Of all of them.
-      pieces: Consecutive rows of a tensor: its name, the index of the first row and the values; in any order.
+    Each of the `pieces`, in any order, is the name of a tensor, the index of a first row and consecutive rows.
     """
     codes = {each: code for code, each in DTYPES.items()}
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}

@@ -75,15 +75,7 @@ def compute_parameters(config: DecoderConfig, params: Params) -> Params:
 def add_lora(
     config: DecoderConfig, params: Params, lora: Lora, key, mesh: Mesh | None = None
 ) -> tuple[DecoderConfig, Params]:
-    """Adds fresh float32 adapters, born sharded; the given parameters are reused without a copy.
-
-    Args:
-      config: The decoder, without adapters.
-      params: Its parameters, in float32 or bfloat16.
-      lora: Which adapters.
-      key: Of the random halves.
-      mesh: Devices; one device if None.
-    """
+    """Adds fresh float32 adapters, born sharded, to a policy without; its float32 or bfloat16 parameters are reused."""
     adapted = dataclasses.replace(config, lora=lora)
     create = lambda key: split_trainable(adapted, nn.meta.unbox(_boxed_parameters(adapted, key)))[0]  # noqa: E731
     shardings, _ = split_trainable(adapted, param_shardings(adapted, mesh or make_mesh(devices=jax.devices()[:1])))
@@ -91,11 +83,9 @@ def add_lora(
 
 
 def split_trainable(config: DecoderConfig, tree: PyTree) -> tuple[PyTree, PyTree]:
-    """Splits a tree into (trained, frozen): adapters and base, or everything and nothing without adapters.
+    """Splits parameters, or a tree of their structure, into (trained, frozen).
 
-    Args:
-      config: The decoder.
-      tree: Its parameters, or a tree of the same structure (shardings, abstract arrays).
+    These are adapters and base, or everything and nothing without adapters.
     """
     if config.lora is None:
         return tree, {}
@@ -113,13 +103,8 @@ def join(tree: PyTree, other: PyTree) -> PyTree:
 def merge_lora(config: DecoderConfig, params: Params, dtype: DTypeLike | None = None) -> tuple[DecoderConfig, Params]:
     """Adds the products of the adapters to their kernels; returns the policy without adapters.
 
-    Products and sums are computed in float32; a bfloat16 kernel then loses what is below its last bit. Parameters
-    without adapters are returned as they are.
-
-    Args:
-      config: The decoder.
-      params: Its parameters.
-      dtype: Of the merged kernels; None: unchanged.
+    Products and sums are computed in float32, then cast to `dtype` (None: that of the kernel). Parameters without
+    adapters are returned as they are.
     """
     if config.lora is None:
         return config, params
@@ -146,11 +131,8 @@ def _merged(
 def parameter_fingerprint(params: PyTree) -> str:
     """Hashes names, shapes, dtypes and all bits of parameters: 16 hexadecimal digits, the same on any mesh.
 
-    Every value is mixed with its place and the results are added modulo 2^32, so the order of the sum does not matter
-    and no array leaves its device.
-
-    Args:
-      params: A nested dictionary of float32 or bfloat16 arrays.
+    Every value (float32 or bfloat16) is mixed with its place and the results are added modulo 2^32, so the order of the
+    sum does not matter and no array leaves its device.
     """
     flat = traverse_util.flatten_dict(params, sep="/")
     sums = jax.device_get(_checksums(flat))

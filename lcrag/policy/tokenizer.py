@@ -62,22 +62,10 @@ class ChatTemplate:
         return rendered[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class MarkedText:
-    """A rendered conversation, and the character positions at which contents spell a control token."""
-
-    text: str
-    forged: tuple[int, ...]
-
-    def forges(self, start: int, end: int) -> bool:
-        """Whether the characters from `start` to `end` contain such a position."""
-        return any(start <= position < end for position in self.forged)
-
-
 def render_marked(
     template: ChatTemplate, messages: Sequence[Message], special_tokens: Iterable[str], options: Mapping[str, Any]
-) -> MarkedText:
-    """Renders a conversation and locates the control tokens that its contents spell.
+) -> tuple[str, list[int]]:
+    """Renders a conversation; also returns the character positions at which contents spell a control token.
 
     They are marked by a character that occurs nowhere else, which is removed from the rendered text.
     """
@@ -90,7 +78,7 @@ def render_marked(
     ]
     pieces = template.render(marked, **options).split(mark)
     positions = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int).tolist()
-    return MarkedText("".join(pieces), tuple(positions))
+    return "".join(pieces), positions
 
 
 @runtime_checkable

@@ -43,16 +43,9 @@ def unembed_log_probabilities(
 ) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
     """Computes the log-probability of each target and the entropy in nats, at a sampling temperature.
 
-    A device holds at most `LARGEST_LOGITS` logits at once. Entropy and temperature carry no gradient.
-
-    Args:
-      config: The decoder.
-      params: Its parameters.
-      hidden: Final hidden states.
-      targets: Word ids.
-      temperature: Divides the logits.
-      mesh: Devices that share the parameters and rows; None: one device. Each device processes its own words with its
-        own rows: only sums over words, and each block of the table and of its gradient once, cross devices.
+    A device holds at most `LARGEST_LOGITS` logits at once. Entropy and temperature carry no gradient. On a mesh that
+    shares parameters and rows, each device processes its own words with its own rows: only sums over words, and each
+    block of the table and of its gradient once, cross devices.
     """
     plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None)
     return _scores(plan, unembedding_table(config, params), hidden, targets, jnp.asarray(temperature, jnp.float32))

@@ -47,11 +47,9 @@ def value_shardings(config: DecoderConfig, mesh: Mesh) -> PyTree:
 
 
 def split_value(config: DecoderConfig, tree: PyTree) -> tuple[PyTree, PyTree]:
-    """Splits the value model into (trained, frozen): with adapters, only these and the head are trained.
+    """Splits a tree of the value model's structure into (trained, frozen); `config` is the policy's.
 
-    Args:
-      config: The policy's.
-      tree: The value model's parameters, or a tree of the same structure.
+    With adapters, only these and the head are trained.
     """
     body = {name: leaf for name, leaf in tree.items() if name != HEAD}
     trained, frozen = split_trainable(config, body)
@@ -63,11 +61,6 @@ def value_model_of(config: DecoderConfig, params: Params, mesh: Mesh) -> tuple[P
 
     Trained parameters are copied, on the same devices; frozen ones are shared with the policy. The head starts at zero,
     and so do all values: until it has learned, advantages depend on returns only.
-
-    Args:
-      config: The policy's.
-      params: The policy's, adapters included.
-      mesh: Devices.
     """
     body = {name: leaf for name, leaf in params.items() if name != "unembedding"}
     trained, frozen = split_trainable(config, body)

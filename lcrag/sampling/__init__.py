@@ -10,15 +10,3 @@ Public:
 from lcrag.sampling.generate import SlotSampler, continue_contexts, generate
 from lcrag.sampling.parameters import FinishReason, Sampled, SamplingParameters
 from lcrag.sampling.sampler import Sampler, SamplerConfig, SamplerStatistics
-
-__all__ = [
-    "FinishReason",
-    "Sampled",
-    "Sampler",
-    "SamplerConfig",
-    "SamplerStatistics",
-    "SamplingParameters",
-    "SlotSampler",
-    "continue_contexts",
-    "generate",
-]

@@ -43,18 +43,14 @@ def generate(
     seed: int = 0,
     slots: int = 64,
 ) -> list[Sampled]:
-    """Continues every prompt.
+    """Continues every prompt; see `SamplingParameters`, where `episode` is the index of the prompt.
 
     Args:
       config: The decoder.
       params: Its parameters.
       tokenizer: Its tokenizer.
       prompts: Texts, which may contain control tokens, or token ids.
-      stop: Strings that end a generation.
-      max_tokens: Maximum number of sampled tokens per prompt.
-      temperature: 0 is greedy.
-      top_p: Nucleus mass.
-      seed: With the index of the prompt, selects its random stream.
+      stop, max_tokens, temperature, top_p, seed: Sampling parameters of all prompts.
       slots: Maximum number of prompts sampled at once.
 
     Returns:

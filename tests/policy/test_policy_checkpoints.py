@@ -55,9 +55,7 @@ def test_shards_are_read_as_they_are(model):
     torch_model, folder = model
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     config, params = load_hugging_face(folder)
-    expected = expected_parameters(torch_model, config)
-    assert_equal(params, expected)
-    assert sum(value.size for value in expected.values()) == sum(p.numel() for p in torch_model.parameters())
+    assert_equal(params, expected_parameters(torch_model, config))
 
 
 @pytest.mark.parametrize("model", ["qwen2_untied", "qwen3"], indirect=True)
@@ -133,4 +131,5 @@ def test_pieces_cover_all_rows_in_order(rows, row_bytes):
     size, firsts = row_pieces(rows, row_bytes)
     assert size == 1 or size * row_bytes <= stored_parameters_module.PIECE_BYTES
     covered = [row for first in firsts for row in range(first, first + size)]
-    assert sorted(set(covered)) == list(range(rows)) and len(firsts) == math.ceil(rows / size)
+    assert sorted(set(covered)) == list(range(rows))
+    assert len(firsts) == math.ceil(rows / size)

@@ -32,23 +32,18 @@ print(sum(sizes) / sum(leaf.size for leaf in jax.tree.leaves(params)))
 """
 
 
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        return opened.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_two_processes_share_the_reading_and_one_writes(tmp_path):
     saved_decoder(tmp_path / "a", "qwen2_untied", vocab_size=384, num_key_value_heads=2)
-    port, environment = free_port(), os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    commands = [
-        [sys.executable, "-c", PROGRAM, str(process), str(port), str(tmp_path / "a"), str(tmp_path / "b")]
-        for process in (0, 1)
-    ]
+    with socket.socket() as opened:
+        opened.bind(("localhost", 0))
+        port = str(opened.getsockname()[1])
+    command = [sys.executable, "-c", PROGRAM]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     processes = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for command in commands
+        subprocess.Popen([*command, process, port, tmp_path / "a", tmp_path / "b"], env=environment, **pipes)
+        for process in "01"
     ]
     answers = [process.communicate(timeout=240) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], answers

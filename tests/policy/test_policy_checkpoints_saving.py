@@ -1,4 +1,4 @@
-"""Folders that we write: `transformers` opens them, a round trip changes nothing, a killed writer leaves no mixture."""
+"""Written model folders: `transformers` opens them, round trips are exact, a killed writer leaves no mixture."""
 
 import json
 
@@ -32,6 +32,14 @@ def assert_same_bits(first, second):
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(bits(a), bits(b)), first, second)
 
 
+def initial(config, seed=0):
+    return initialise(config, jax.random.key(seed))
+
+
+def names(folder) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 def stored_tensors(folder) -> dict[str, np.ndarray]:
     return {k: v for path in folder.glob("*.safetensors") for k, v in safetensors.numpy.load_file(path).items()}
 
@@ -45,8 +53,8 @@ def test_a_round_trip_keeps_every_bit(tmp_path, axes, dtype, monkeypatch):
     monkeypatch.setattr(stored_parameters_module, "PIECE_BYTES", 4000)
     random_decoder("qwen2_untied", **DIVISIBLE).to(dtype).save_pretrained(tmp_path / "a", max_shard_size="100KB")
     name = str(dtype).removeprefix("torch.")
-    devices = jax.devices()[: 4 if axes["data"] == 1 else 8]
-    config, params = load_hugging_face(tmp_path / "a", dtype=name, mesh=make_mesh(**axes, devices=devices))
+    mesh = make_mesh(**axes, devices=jax.devices()[: 4 if axes["data"] == 1 else 8])
+    config, params = load_hugging_face(tmp_path / "a", dtype=name, mesh=mesh)
     save_hugging_face(tmp_path / "b", config, params, shard_bytes=30_000)
     first, second = stored_tensors(tmp_path / "a"), stored_tensors(tmp_path / "b")
     assert first.keys() == second.keys()
@@ -78,7 +86,7 @@ def test_transformers_opens_what_we_write(tmp_path, name):
 
 def test_arrays_on_the_host_and_on_devices_are_written_alike(tmp_path):
     config = tiny_config(tie_embeddings=False)
-    params = initialise(config, jax.random.key(0))
+    params = initial(config)
     save_hugging_face(tmp_path / "device", config, params, dtype="bfloat16")
     save_hugging_face(tmp_path / "host", config, jax.device_get(params), dtype=jnp.bfloat16)
     assert (tmp_path / "device/model.safetensors").read_bytes() == (tmp_path / "host/model.safetensors").read_bytes()
@@ -88,10 +96,10 @@ def test_arrays_on_the_host_and_on_devices_are_written_alike(tmp_path):
 
 @pytest.mark.parametrize("axes", [("data",), ("data", None, ("fsdp", "tensor"))], ids=str)
 def test_layers_on_different_devices_are_written_alike(tmp_path, axes, monkeypatch):
-    """As a compiler may place what no table of ours has placed."""
+    """As a compiler may place parameters that our axis rules have not placed."""
     monkeypatch.setattr(stored_parameters_module, "PIECE_BYTES", 1000)
     config, mesh = tiny_config(layers=2), make_mesh(data=2, fsdp=2, tensor=2)
-    params = initialise(config, jax.random.key(0))
+    params = initial(config)
 
     def placed(leaf):
         wanted = jax.sharding.PartitionSpec(*axes[: leaf.ndim])
@@ -103,9 +111,11 @@ def test_layers_on_different_devices_are_written_alike(tmp_path, axes, monkeypat
 
 
 def test_adapters_are_merged(tmp_path):
-    config, base = tiny_config(), initialise(tiny_config(), jax.random.key(0))
-    adapted, params = add_lora(config, base, Lora(rank=2), jax.random.key(1))
+    config = tiny_config()
+    adapted, params = add_lora(config, initial(config), Lora(rank=2), jax.random.key(1))
     params = jax.tree.map(lambda leaf: leaf + 0.01, params)
+    with pytest.raises(UserError, match="lora_a has no place in the checkpoint"):
+        save_hugging_face(tmp_path, config, params)
     save_hugging_face(tmp_path, adapted, params)
     merged_config, merged = merge_lora(adapted, params)
     read_config, read = load_hugging_face(tmp_path)
@@ -113,48 +123,38 @@ def test_adapters_are_merged(tmp_path):
     assert_same_bits(merged, read)
 
 
-def test_what_belongs_to_the_model_goes_along(tmp_path):
-    saved_decoder(tmp_path / "a", "llama", bos_token_id=3, initializer_range=0.5)
-    (tmp_path / "a" / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6], "top_k": 20}))
-    (tmp_path / "a" / "tokenizer.json").write_text("{}")
-    (tmp_path / "a" / "chat_template.jinja").write_text("{{ messages }}")
-    (tmp_path / "a" / "pytorch_model.bin").write_text("left behind")
-    config, params = load_hugging_face(tmp_path / "a")
-    save_hugging_face(tmp_path / "b", config, params)
-    assert (tmp_path / "b" / "chat_template.jinja").read_text() == "{{ messages }}"
-    names = {path.name for path in (tmp_path / "b").iterdir()}
-    assert names == {
-        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"
-    }  # fmt: skip
-    generation = json.loads((tmp_path / "b" / "generation_config.json").read_text())
-    assert generation == {"eos_token_id": [5, 6], "top_k": 20}
-    read = transformers.AutoConfig.from_pretrained(tmp_path / "b")
-    original = transformers.AutoConfig.from_pretrained(tmp_path / "a")
-    ignored = {"transformers_version", "_name_or_path"}
-    assert {k: v for k, v in read.to_dict().items() if k not in ignored} == {
-        k: v for k, v in original.to_dict().items() if k not in ignored
-    }
-    save_hugging_face(tmp_path / "b", config, params, eos_ids=(9,))
-    assert json.loads((tmp_path / "b" / "generation_config.json").read_text())["eos_token_id"] == 9
-    assert json.loads((tmp_path / "b" / "config.json").read_text())["eos_token_id"] == 9
+def test_tokenizer_and_settings_are_copied_from_the_source(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    saved_decoder(a, "llama", bos_token_id=3, initializer_range=0.5)
+    files = {"generation_config.json": '{"eos_token_id": [5, 6], "top_k": 20}', "tokenizer.json": "{}"}
+    files |= {"chat_template.jinja": "{{ messages }}", "pytorch_model.bin": "not copied"}
+    for name, text in files.items():
+        (a / name).write_text(text)
+    config, params = load_hugging_face(a)
+    save_hugging_face(b, config, params)
+    assert (b / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert names(b) == files.keys() - {"pytorch_model.bin"} | {"config.json", "model.safetensors"}
+    assert json.loads((b / "generation_config.json").read_text()) == {"eos_token_id": [5, 6], "top_k": 20}
+    read, original = (transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (b, a))
+    ignored = {"transformers_version": None, "_name_or_path": None}
+    assert read | ignored == original | ignored
+    save_hugging_face(b, config, params, eos_ids=(9,))
+    for name in ("generation_config.json", "config.json"):
+        assert json.loads((b / name).read_text())["eos_token_id"] == 9
 
 
-def test_a_folder_without_a_source_names_only_what_is_known(tmp_path):
-    config = tiny_config()
-    save_hugging_face(tmp_path, config, initialise(config, jax.random.key(0)))
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
-    assert load_hugging_face(tmp_path)[0] == config
-
-
-def test_a_source_that_is_gone_is_said(tmp_path, caplog):
-    config = tiny_config(source=str(tmp_path / "old"))
-    save_hugging_face(tmp_path / "model", config, initialise(config, jax.random.key(0)))
-    assert "old no longer exists" in caplog.text
+@pytest.mark.parametrize("source", [None, "old"])
+def test_without_a_source_only_the_model_is_written(tmp_path, caplog, source):
+    config = tiny_config(source=source and str(tmp_path / source))
+    save_hugging_face(tmp_path / "model", config, initial(config))
+    assert names(tmp_path / "model") == {"config.json", "model.safetensors"}
+    assert load_hugging_face(tmp_path / "model")[0] == config  # the source is ignored
+    assert ("old no longer exists" in caplog.text) == (source is not None)
 
 
 def test_a_killed_writer_leaves_the_earlier_model(tmp_path, monkeypatch):
     config = tiny_config()
-    earlier = initialise(config, jax.random.key(0))
+    earlier, later = initial(config), initial(config, seed=1)
     save_hugging_face(tmp_path, config, earlier, shard_bytes=20_000)
     (tmp_path / "notes.txt").write_text("mine")
 
@@ -162,14 +162,13 @@ def test_a_killed_writer_leaves_the_earlier_model(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(saving, "_publish", killed)
-    later = initialise(config, jax.random.key(1))
     with pytest.raises(KeyboardInterrupt):
         save_hugging_face(tmp_path, config, later)
     assert_same_bits(earlier, load_hugging_face(tmp_path)[1])
     monkeypatch.undo()
     save_hugging_face(tmp_path, config, later)
     assert_same_bits(later, load_hugging_face(tmp_path)[1])
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "notes.txt"}
+    assert names(tmp_path) == {"config.json", "model.safetensors", "notes.txt"}
 
 
 def test_a_model_can_replace_the_one_it_was_read_from(tmp_path):
@@ -177,24 +176,24 @@ def test_a_model_can_replace_the_one_it_was_read_from(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     config, params = load_hugging_face(tmp_path)
     save_hugging_face(tmp_path, config, params, dtype="bfloat16")
-    assert_same_bits(
-        jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params), load_hugging_face(tmp_path, "bfloat16")[1]
-    )
-    assert (tmp_path / "tokenizer.json").is_file() and not list(tmp_path.glob("*index.json"))
+    expected = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    assert_same_bits(expected, load_hugging_face(tmp_path, "bfloat16")[1])
+    assert "tokenizer.json" in names(tmp_path)
+    assert not list(tmp_path.glob("*index.json"))
 
 
 def test_parameters_of_another_configuration_are_refused(tmp_path):
-    config = tiny_config()
-    params = initialise(config, jax.random.key(0))
-    with pytest.raises(UserError, match="unembedding is missing"):
-        save_hugging_face(tmp_path, tiny_config(tie_embeddings=False), params)
-    with pytest.raises(UserError, match="parameter adapter has no place"):
-        save_hugging_face(tmp_path, config, params | {"adapter": params["embedding"]})
-    with pytest.raises(UserError, match="parameter layers/mlp/.* has shape"):
-        save_hugging_face(tmp_path, tiny_config(mlp_width=64), params)
-    with pytest.raises(UserError, match="parameter layers/.* has shape"):
-        save_hugging_face(tmp_path, tiny_config(layers=3), params)
-    assert not list(tmp_path.iterdir())
+    params = initial(tiny_config())
+    extra = params | {"adapter": params["embedding"]}
+    for given, changes, sentence in (
+        (params, {"tie_embeddings": False}, "unembedding is missing"),
+        (extra, {}, "parameter adapter has no place"),
+        (params, {"mlp_width": 64}, "parameter layers/mlp/.* has shape"),
+        (params, {"layers": 3}, "parameter layers/.* has shape"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            save_hugging_face(tmp_path, tiny_config(**changes), given)
+    assert not names(tmp_path)
 
 
 @hypothesis.given(

@@ -1,4 +1,4 @@
-"""What must not change the decoder's numbers: packing, padding, chunking, remat, unrolling, sharding."""
+"""The decoder computes the same with remat, unrolling, sharding and, closely, in bfloat16."""
 
 import jax
 import jax.numpy as jnp
@@ -27,22 +27,6 @@ def params():
 
 def tokens(rows: int, time: int):
     return jax.random.randint(jax.random.key(3), (rows, time), 0, CONFIG.vocabulary_size)
-
-
-def test_packed_texts_do_not_see_each_other(params):
-    first, second = tokens(1, 7), tokens(1, 9) + 1
-    packed = jnp.concatenate([first, second, jnp.zeros((1, 4), jnp.int32)], axis=1)
-    positions = jnp.concatenate([jnp.arange(7), jnp.arange(9), jnp.zeros(4, jnp.int32)])[None]
-    segments = jnp.array([[1] * 7 + [2] * 9 + [0] * 4])
-    together = hidden_states(CONFIG, params, packed, positions, segments)
-    np.testing.assert_allclose(together[:, :7], hidden_states(CONFIG, params, first), atol=1e-5)
-    np.testing.assert_allclose(together[:, 7:16], hidden_states(CONFIG, params, second), atol=1e-5)
-
-
-def test_padding_content_is_irrelevant(params):
-    row = tokens(1, 12)
-    other = row.at[:, 8:].set(5)
-    np.testing.assert_array_equal(logits(CONFIG, params, row)[:, :8], logits(CONFIG, params, other)[:, :8])
 
 
 @pytest.mark.parametrize("changes", [{"remat": "dots"}, {"remat": "full"}, {"unroll_layers": True}], ids=str)

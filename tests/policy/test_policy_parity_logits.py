@@ -1,26 +1,25 @@
 """Logits against `transformers` on PyTorch: padding on either side, many shapes, 1,024 positions, the cache."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
-from lcrag.policy import DecoderConfig, empty_cache, forward, hidden_states, load_hugging_face, logits, unembed
+from lcrag.policy import DecoderConfig, empty_cache, forward, load_hugging_face, logits, unembed
 from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 TOLERANCE = 1e-4  # of each token's vector of logits, in its Euclidean norm
 LENGTHS = (37, 5, 18, 1)  # of the texts that are padded to one length
 
 
-def both(name: str, folder) -> tuple:
-    """A random model of `transformers`, and ours as read from the folder that it wrote."""
-    return saved_decoder(folder, name), *load_hugging_face(folder)
-
-
 @pytest.fixture(scope="module", params=DECODERS)
 def models(request, tmp_path_factory):
-    return both(request.param, tmp_path_factory.mktemp(request.param))
+    """A random model of `transformers`, and ours as read from its folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return saved_decoder(folder, request.param), *load_hugging_face(folder)
 
 
 def random_tokens(config: DecoderConfig, *shape: int) -> np.ndarray:
@@ -83,11 +82,12 @@ def test_the_last_token_over_the_cache(models):
     assert_same(unembed(config, params, hidden[:, -1]), expected_logits(model, tokens)[:, -1])
 
 
-def test_the_scaled_rotation_is_at_work(tmp_path):
-    """Without it the same weights say something else, far beyond the tolerance."""
-    model, config, params = both("llama", tmp_path)
+@pytest.mark.parametrize("models", ["llama"], indirect=True)
+def test_the_scaled_rotation_matters(models):
+    """Without it the same weights give very different logits."""
+    model, config, params = models
     tokens = random_tokens(config, 1, 256)
-    plain = DecoderConfig(**{**vars(config), "rope_scaling": None})
-    other = unembed(plain, params, hidden_states(plain, params, jnp.asarray(tokens)))
+    plain = dataclasses.replace(config, rope_scaling=None)
     expected = expected_logits(model, tokens)
-    assert np.linalg.norm(other - expected) > 100 * TOLERANCE * np.linalg.norm(expected)
+    difference = np.linalg.norm(logits(plain, params, jnp.asarray(tokens)) - expected)
+    assert difference > 100 * TOLERANCE * np.linalg.norm(expected)

@@ -1,4 +1,4 @@
-"""Tokenizers of every family through one interface, against the library that each is made of."""
+"""Tokenizers of every family through one interface, against the library of each."""
 
 import copy
 import pickle
@@ -13,7 +13,6 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from lcrag.errors import UserError
 from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer, vocabulary_tokenizer
-from lcrag.policy.token_bytes import bytes_of_characters
 from lcrag.testing import SENTENCES
 from lcrag.testing.tokenizer_families import FAMILIES, LOSSLESS, SPECIAL, sentencepiece_model
 
@@ -25,7 +24,7 @@ every_lossless_family = pytest.mark.parametrize("family", LOSSLESS)
 
 
 def library_ids(tokenizer: Tokenizer, text: str, ordinary: bool = False) -> list[int]:
-    """What the library makes of a text."""
+    """Encodes a text by the library."""
     if isinstance(tokenizer, SentencePieceTokenizer):
         return sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).encode(text)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend, split_special_tokens=ordinary)
@@ -101,32 +100,24 @@ def test_a_copy_is_the_same_tokenizer(family, duplicate):
     tokenizer.encode_ordinary("a", continues=True)
     again = duplicate(tokenizer)
     text = "</s> <eos> a"
-    assert again.encode_ordinary(text) == tokenizer.encode_ordinary(text) and again.token_bytes == tokenizer.token_bytes
+    assert again.encode_ordinary(text) == tokenizer.encode_ordinary(text)
+    assert again.token_bytes == tokenizer.token_bytes
     assert again.fingerprint() == tokenizer.fingerprint()
+    assert len(again.token_bytes) == again.vocabulary_size
+    assert again.decode_bytes([again.vocabulary_size + 5]) == b""  # a row of the embedding without a token
 
 
 def test_fingerprints_differ():
     assert len({make().fingerprint() for make in FAMILIES.values()}) == len(FAMILIES)
 
 
-@every_family
-def test_a_row_beyond_the_vocabulary_stands_for_nothing(family):
-    tokenizer = FAMILIES[family]()
-    assert len(tokenizer.token_bytes) == tokenizer.vocabulary_size
-    assert tokenizer.decode_bytes([tokenizer.vocabulary_size + 5]) == b""
-
-
 def test_ids_may_have_holes():
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = HuggingFaceTokenizer(backend=backend, eos_ids=(0,), pad_id=0)
-    assert tokenizer.vocabulary_size == 8 and tokenizer.token_bytes[1:7] == (b"",) * 6
+    assert tokenizer.vocabulary_size == 8
+    assert tokenizer.token_bytes[1:7] == (b"",) * 6
     assert tokenizer.decode([0, 7]) == backend.decode([0, 7]) == "a b"  # without a decoder words are joined by spaces
-
-
-def test_the_stand_ins_of_bytes_are_those_of_the_library():
-    assert sorted(bytes_of_characters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
-    assert sorted(bytes_of_characters().values()) == list(range(256))
 
 
 def test_a_decoder_that_has_no_bytes_a_token_is_refused():
@@ -139,10 +130,9 @@ def test_a_decoder_that_has_no_bytes_a_token_is_refused():
 
 def test_a_model_that_trims_spaces_keeps_the_one_between_texts():
     tokenizer = sentencepiece_model("unigram", vocabulary_size=350, remove_extra_whitespaces=True)
-    together = [*tokenizer.encode("the code"), *tokenizer.encode_ordinary(" is EUR", continues=True)]
-    assert tokenizer.decode(together) == "the code is EUR"
-    together = [*tokenizer.encode("the co"), *tokenizer.encode_ordinary("de is", continues=True)]
-    assert tokenizer.decode(together) == "the code is"
+    for first, second in (("the code", " is EUR"), ("the co", "de is")):
+        ids = [*tokenizer.encode(first), *tokenizer.encode_ordinary(second, continues=True)]
+        assert tokenizer.decode(ids) == first + second
 
 
 def test_a_vocabulary_without_a_model_is_refused():

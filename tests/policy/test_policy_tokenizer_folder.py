@@ -1,4 +1,4 @@
-"""Tokenizers as parts of model folders: what they name, what is wrong with them, and what is written back."""
+"""Tokenizers in model folders: read, refused and written."""
 
 import json
 
@@ -37,11 +37,8 @@ def test_every_end_of_sequence_id_of_the_folder_counts(tmp_path, files, expected
     tokenizer = load_tokenizer(folder_of(tmp_path, **files))
     assert tokenizer.eos_ids == expected
     assert tokenizer.pad_id == expected[0]
-
-
-def test_padding_is_the_named_token(tmp_path):
-    settings = {"eos_token": "</s>", "pad_token": "<unk>"}
-    assert load_tokenizer(folder_of(tmp_path, tokenizer_config=settings)).pad_id == 0
+    folder_of(tmp_path, tokenizer_config={"eos_token": "</s>", "pad_token": "<unk>"})
+    assert load_tokenizer(tmp_path).pad_id == 0
 
 
 def test_a_bare_vocabulary_ends_with_its_eos_token(tmp_path):
@@ -49,7 +46,8 @@ def test_a_bare_vocabulary_ends_with_its_eos_token(tmp_path):
     tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.eos_ids == tiny_tokenizer().eos_ids
     assert tokenizer.fingerprint() == tiny_tokenizer().fingerprint()
-    assert tokenizer.chat_template is None and tokenizer.beginning_ids == ()
+    assert tokenizer.chat_template is None
+    assert tokenizer.beginning_ids == ()
 
 
 def test_a_context_begins_as_the_folder_says(tmp_path):
@@ -76,22 +74,19 @@ def test_stored_truncation_and_padding_are_left_behind(tmp_path):
     assert load_tokenizer(tmp_path).encode(SENTENCES[0]) == FAMILIES["Metaspace"]().encode(SENTENCES[0])
 
 
-@pytest.mark.parametrize("place", ["settings", "named", "json", "jinja"])
-def test_the_chat_template_is_found_where_it_is(tmp_path, place):
-    settings = {"eos_token": "</s>", "bos_token": "<s>"}
-    folder = folder_of(tmp_path, tokenizer_config=settings)
-    other = settings | {"chat_template": "other"}
-    if place == "settings":
-        folder_of(tmp_path, tokenizer_config=settings | {"chat_template": TEMPLATE})
-    elif place == "named":
-        several = [{"name": "tool_use", "template": "other"}, {"name": "default", "template": TEMPLATE}]
-        folder_of(tmp_path, tokenizer_config=settings | {"chat_template": several})
-    elif place == "json":
-        folder_of(tmp_path, tokenizer_config=other, chat_template={"chat_template": TEMPLATE})
-    else:
-        folder_of(tmp_path, tokenizer_config=other, chat_template={"chat_template": "other"})
-        (folder / "chat_template.jinja").write_text(TEMPLATE)
-    tokenizer = load_tokenizer(folder)
+NAMED = [{"name": "tool_use", "template": "other"}, {"name": "default", "template": TEMPLATE}]
+
+
+@pytest.mark.parametrize(
+    ("in_settings", "in_json", "in_jinja"),
+    [(TEMPLATE, None, None), (NAMED, None, None), ("other", TEMPLATE, None), ("other", "other", TEMPLATE)],
+)
+def test_where_the_chat_template_is_found(tmp_path, in_settings, in_json, in_jinja):
+    settings = {"eos_token": "</s>", "bos_token": "<s>", "chat_template": in_settings}
+    folder_of(tmp_path, tokenizer_config=settings, **({"chat_template": {"chat_template": in_json}} if in_json else {}))
+    if in_jinja:
+        (tmp_path / "chat_template.jinja").write_text(in_jinja)
+    tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.encode_chat([{"role": "user", "content": "a"}]).text == "<s>[user] a"
 
 
@@ -102,8 +97,10 @@ def test_transformers_opens_what_is_written(tmp_path, family):
     tokenizer.save(tmp_path / "b")
     (tmp_path / "b" / "config.json").write_text(json.dumps({"eos_token_id": 2, "model_type": "qwen3"}))
     again, theirs = load_tokenizer(tmp_path / "b"), transformers.AutoTokenizer.from_pretrained(tmp_path / "b")
-    assert again.fingerprint() == tokenizer.fingerprint() and again.eos_ids == tokenizer.eos_ids
-    assert theirs.chat_template == TEMPLATE and again.settings == tokenizer.settings
+    for name in ("eos_ids", "settings"):
+        assert getattr(again, name) == getattr(tokenizer, name)
+    assert again.fingerprint() == tokenizer.fingerprint()
+    assert theirs.chat_template == TEMPLATE
     for text in SENTENCES:
         assert again.encode(text) == tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)
 

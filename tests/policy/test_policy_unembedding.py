@@ -1,4 +1,4 @@
-"""Log-probabilities in blocks of the vocabulary: the plain ones and their gradients, without the plain memory."""
+"""Log-probabilities in blocks of the vocabulary equal the plain ones, gradients included, in less memory."""
 
 import re
 
@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lcrag.policy import (
     hidden_states,
@@ -41,8 +39,17 @@ def plain(config, params, hidden, targets, temperature):
     return jnp.take_along_axis(everything, targets[..., None], -1)[..., 0], entropy
 
 
-def gradients_of(function, weights, params, hidden):
-    return jax.jit(jax.grad(lambda p, h: jnp.sum(weights * function(p, h)[0]), argnums=(0, 1)))(params, hidden)
+def scores(function, config, params, hidden, targets, *more):
+    """The results of `function`, and the gradients of a weighted sum of the log-probabilities."""
+    weights = jax.random.normal(jax.random.key(7), targets.shape)
+
+    def loss(params, hidden):
+        found = function(config, params, hidden, targets, 0.7, *more)
+        return jnp.sum(weights * found[0]), found
+
+    gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+    (_, found), gradients = gradient(params, hidden)
+    return found, gradients
 
 
 def small_blocks(monkeypatch, words_of_a_block, positions=BATCH * TIME):
@@ -50,35 +57,16 @@ def small_blocks(monkeypatch, words_of_a_block, positions=BATCH * TIME):
     monkeypatch.setattr(unembedding, "LARGEST_LOGITS", words_of_a_block * positions)
 
 
+def assert_close(found, expected, atol=1e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), found, expected)
+
+
 @pytest.mark.parametrize("words_of_a_block", [64, 100, 383, 384])
 @pytest.mark.parametrize("config", [UNTIED, TIED], ids=["untied", "tied"])
 def test_blocks_equal_the_plain_log_probabilities_and_gradients(monkeypatch, config, words_of_a_block):
-    params, hidden, targets = arguments(config)
-    weights = jax.random.normal(jax.random.key(7), targets.shape)
-    for name, largest in (("plain", plain), ("blocks", unembed_log_probabilities)):
-        small_blocks(monkeypatch, words_of_a_block)
-        found = largest(config, params, hidden, targets, 0.7)
-        gradients = gradients_of(lambda p, h, f=largest: f(config, p, h, targets, 0.7), weights, params, hidden)
-        if name == "plain":
-            expected, expected_gradients = found, gradients
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, expected_gradients)
-
-
-@settings(max_examples=15)
-@given(words=st.integers(1, 700), positions=st.integers(1, 60), largest=st.integers(1, 5000))
-def test_every_word_is_in_one_block_of_bounded_size(words, positions, largest):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unembedding, "LARGEST_LOGITS", largest)
-        size = unembedding._block_size(words, positions)
-    tiles = -(-min(words, max(1, largest // positions)) // 128)
-    assert size <= min(words, 128 * tiles)
-
-    def add(seen, start, count):
-        numbers = np.arange(words)
-        return seen + jnp.where((numbers >= start) & (numbers < start + count), 1, 0)
-
-    assert (unembedding._over_blocks(words, size, add, jnp.zeros(words, jnp.int32)) == 1).all()
+    example = arguments(config)
+    small_blocks(monkeypatch, words_of_a_block)
+    assert_close(scores(unembed_log_probabilities, config, *example), scores(plain, config, *example))
 
 
 def test_the_whole_decoder_has_the_same_gradient(monkeypatch):
@@ -92,7 +80,7 @@ def test_the_whole_decoder_has_the_same_gradient(monkeypatch):
 
     small_blocks(monkeypatch, 100, positions=16)
     expected, found = (jax.jit(jax.grad(loss), static_argnums=1)(params, f) for f in (plain, unembed_log_probabilities))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1), (2, 2, 2), (1, 1, 8)], ids=str)
@@ -100,32 +88,23 @@ def test_on_a_mesh_it_is_the_same(monkeypatch, shape):
     config, mesh = tiny_config(tie_embeddings=False, heads=8, kv_heads=8), make_mesh(*shape)
     params, hidden, targets = arguments(config)
     hidden, targets = jnp.tile(hidden, (2, 1, 1)), jnp.tile(targets, (2, 1))
-    weights = jax.random.normal(jax.random.key(7), targets.shape)
-    expected = plain(config, params, hidden, targets, 0.7)
-    expected_gradients = gradients_of(lambda p, h: plain(config, p, h, targets, 0.7), weights, params, hidden)
-
+    expected = scores(plain, config, params, hidden, targets)
     small_blocks(monkeypatch, 11)
     params = jax.device_put(params, param_shardings(config, mesh))
     hidden = jax.device_put(hidden, logical_sharding(mesh, "batch", None, None))
-
-    def spread(params, hidden):
-        return unembed_log_probabilities(config, params, hidden, targets, 0.7, mesh)
-
-    found, gradients = jax.jit(spread)(params, hidden), gradients_of(spread, weights, params, hidden)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, expected_gradients)
+    assert_close(scores(unembed_log_probabilities, config, params, hidden, targets, mesh), expected)
 
 
 def compiled_gradient(config, function, batch=8, time=64, mesh=None):
     """The compiled gradient of a sum of log-probabilities with respect to table and hidden states, never run."""
     mesh = mesh or make_mesh(devices=jax.devices()[:1])
-    table = jax.ShapeDtypeStruct(
-        (config.vocabulary_size, config.width), jnp.float32, sharding=logical_sharding(mesh, "vocabulary", "embed")
-    )
-    hidden = jax.ShapeDtypeStruct(
-        (batch, time, config.width), config.dtype, sharding=logical_sharding(mesh, "batch", None, None)
-    )
-    targets = jax.ShapeDtypeStruct((batch, time), jnp.int32, sharding=logical_sharding(mesh, "batch", None))
+
+    def array(dtype, shape, *axes):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=logical_sharding(mesh, *axes))
+
+    table = array(jnp.float32, (config.vocabulary_size, config.width), "vocabulary", "embed")
+    hidden = array(config.dtype, (batch, time, config.width), "batch", None, None)
+    targets = array(jnp.int32, (batch, time), "batch", None)
 
     def gradient(table, hidden, targets):
         loss = lambda t, h: function(config, {"embedding": t}, h, targets, 1.0)[0].sum()  # noqa: E731
@@ -180,9 +159,8 @@ def test_bfloat16_computes_close_by():
 
     def table_gradient(dtype):
         config = tiny_config(tie_embeddings=False, compute_dtype=dtype)
-        narrow = hidden.astype(config.dtype)
-        score = lambda p, h: unembed_log_probabilities(config, p, h, targets)  # noqa: E731
-        return gradients_of(score, jnp.ones(targets.shape), params, narrow)[0]["unembedding"]
+        _, (gradients, _) = scores(unembed_log_probabilities, config, params, hidden.astype(dtype), targets)
+        return gradients["unembedding"]
 
     exact, close = table_gradient("float32"), table_gradient("bfloat16")
     assert close.dtype == jnp.float32

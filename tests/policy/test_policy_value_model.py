@@ -1,4 +1,4 @@
-"""The value model against `transformers` with a scalar head, on one device and on eight, with adapters and without."""
+"""The value model against `transformers` with a scalar head, on one device and eight, with and without adapters."""
 
 import functools
 
@@ -21,15 +21,13 @@ from lcrag.policy.value_model import (
 from lcrag.testing import tiny_config
 from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
-
-def alone():
-    return make_mesh(devices=jax.devices()[:1])
+ALONE = make_mesh(devices=jax.devices()[:1])
 
 
-def with_head(trained, seed=0):
-    """The same with a head that matters."""
-    random = np.random.default_rng(seed)
-    head = {name: random.normal(size=leaf.shape).astype(np.float32) for name, leaf in trained["value_head"].items()}
+def with_head(trained):
+    """Replaces the head by a random one."""
+    random = np.random.default_rng(0)
+    head = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), trained["value_head"])
     return trained | {"value_head": head}
 
 
@@ -37,8 +35,9 @@ def with_head(trained, seed=0):
 def test_values_are_those_of_a_scalar_head_in_transformers(name, tmp_path):
     model = saved_decoder(tmp_path, name)
     config, params = load_hugging_face(tmp_path)
-    trained, frozen = value_model_of(config, params, alone())
-    assert frozen == {} and "unembedding" not in trained
+    trained, frozen = value_model_of(config, params, ALONE)
+    assert frozen == {}
+    assert "unembedding" not in trained
     trained = with_head(trained)
     tokens = np.random.default_rng(1).integers(0, config.vocabulary_size, (3, 17))
     found = values(trained, hidden_states(value_config(config), trained, jnp.asarray(tokens)))
@@ -56,7 +55,7 @@ def test_values_are_those_of_a_scalar_head_in_transformers(name, tmp_path):
 def test_it_begins_as_a_copy_of_the_policy_that_values_everything_at_zero():
     config = tiny_config(tie_embeddings=False)
     params = initialise(config, jax.random.key(0))
-    trained, _ = value_model_of(config, params, alone())
+    trained, _ = value_model_of(config, params, ALONE)
     hidden = hidden_states(value_config(config), trained, jnp.ones((2, 5), jnp.int32))
     np.testing.assert_array_equal(hidden, hidden_states(config, params, jnp.ones((2, 5), jnp.int32)))
     np.testing.assert_array_equal(values(trained, hidden), np.zeros((2, 5)))
@@ -87,9 +86,11 @@ def test_with_adapters_the_frozen_base_is_the_policys_own():
     plain = tiny_config(tie_embeddings=False)
     base = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), initialise(plain, jax.random.key(0)))
     config, params = add_lora(plain, base, Lora(rank=2), jax.random.key(1))
-    trained, frozen = value_model_of(config, params, alone())
+    trained, frozen = value_model_of(config, params, ALONE)
     names = {path[-1].key for path, _ in jax.tree_util.tree_leaves_with_path(trained["layers"])}
-    assert names == {"lora_a", "lora_b"} and trained.keys() == {"layers", "value_head"}
-    assert frozen["embedding"] is params["embedding"] and "unembedding" not in frozen
+    assert names == {"lora_a", "lora_b"}
+    assert trained.keys() == {"layers", "value_head"}
+    assert frozen["embedding"] is params["embedding"]
+    assert "unembedding" not in frozen
     split = split_value(config, abstract_value_parameters(config))
     assert [jax.tree.structure(each) for each in split] == [jax.tree.structure(each) for each in (trained, frozen)]

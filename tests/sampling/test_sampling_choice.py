@@ -64,4 +64,5 @@ def test_mixed_slots_keep_their_own_temperature():
     logits = jax.random.normal(jax.random.key(2), (2, VOCABULARY))
     together, _ = choose(logits, jnp.array([0.3, 0.3]), jnp.array([0.0, 1.2]), jnp.array([1.0, 0.9]))
     alone, _ = choose(logits[1:], jnp.array([0.3]), jnp.array([1.2]), jnp.array([0.9]))
-    assert int(together[0]) == int(logits[0].argmax()) and int(together[1]) == int(alone[0])
+    assert int(together[0]) == int(logits[0].argmax())
+    assert int(together[1]) == int(alone[0])
