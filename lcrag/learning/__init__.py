@@ -9,7 +9,7 @@ separately, because importing Orbax takes seconds.
 
 from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
 from lcrag.learning.critic import ActorCriticState, Critic, estimated, token_rewards
-from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
+from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss
 from lcrag.learning.optimizers import Optimizer, adamw
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, largest_batch, pack
 from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
@@ -37,6 +37,5 @@ __all__ = [
     "pack",
     "policy_gradient_loss",
     "state_shardings",
-    "supervised_loss",
     "token_rewards",
 ]

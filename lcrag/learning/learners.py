@@ -37,7 +37,7 @@ CRITIC_NAMES = {
 
 
 def decoder_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
-    """Return the two functions of a decoder that learning needs, laid out on a mesh."""
+    """Return the two functions of a decoder that learning needs."""
     hidden = functools.partial(hidden_states, config, mesh=mesh)
     return hidden, functools.partial(unembed_log_probabilities, config, mesh=mesh)
 
@@ -68,13 +68,13 @@ def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
 
 @dataclasses.dataclass
 class TrainedModel:
-    """Parameters under training, with the compiled functions that score batches and update the parameters.
+    """Parameters under training, with the results of `make_score` and `make_update` for them.
 
     Attributes:
       state: Train state of what is learned.
-      frozen: Parameters that are read but not learned; empty where there are none.
-      scores: Of `make_score`.
-      update: Of `make_update`.
+      frozen: Parameters that are read but not learned.
+      scores: Scores a batch.
+      update: Updates the train state.
     """
 
     state: TrainState

@@ -47,10 +47,9 @@ def _require(name: str, value: str, choices: Collection[str]) -> None:
 class PolicyGradient:
     """The clipped policy gradient with a KL penalty; the defaults are LcRL's without the penalty.
 
-    The sampler may compute other probabilities than training (lower precision, another kernel), and the ratio to the
-    sampling policy then moves by that difference, too. `importance_cap` separates the two: the ratio is policy / old
-    policy, both as training computes them, and each token's surrogate is multiplied by the truncated old policy /
-    sampling policy.
+    The sampler may compute other probabilities than training (lower precision, another kernel). `importance_cap`
+    separates this difference from the policy's change: the ratio is policy / old policy, both as training computes
+    them, and each token's surrogate is multiplied by the truncated ratio old policy / sampling policy.
 
     Attributes:
       clip_low: The ratio is clipped below 1 - clip_low.
@@ -58,7 +57,7 @@ class PolicyGradient:
       aggregation: "sequence_mean" (GRPO, GSPO, LcRL), "token_mean" (DAPO) or "constant" (Dr. GRPO).
       ratio: "token" (PPO, GRPO) or "sequence" (GSPO).
       kl_coefficient: Weight of the KL to the reference.
-      kl_estimator: "k1", "k2" or "k3".
+      kl_estimator: "k1", "k2" or "k3" of `lcrag.learning.losses`.
       constant_length: With "constant", the loss is divided by sequences x this number of tokens.
       importance_cap: Largest importance weight; None: no correction, the ratio is policy / sampling policy.
 
@@ -238,31 +237,17 @@ class Supervised:
         return loss_normaliser(mask, self.aggregation)
 
     def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
-        """Compute -log p of a micro-batch's targets; prompts and retrieved text are not in its mask."""
-        return supervised_loss(log_probabilities, batch.mask, self.aggregation, normaliser)
-
-
-def supervised_loss(
-    log_probabilities: Values,
-    mask: Mask,
-    aggregation: str = "token_mean",
-    normaliser: Float[ArrayLike, ""] | None = None,
-) -> tuple[Scalar, Metrics]:
-    """Compute the cross-entropy of target tokens, -log p aggregated over the mask, in nats.
-
-    Returns:
-      The loss and {"loss/supervised": the same}.
-    """
-    loss = AGGREGATIONS[aggregation](-log_probabilities, jnp.asarray(mask, bool), normaliser)
-    return loss, {"loss/supervised": loss}
+        """Compute -log p of a micro-batch's targets; prompts and retrieved text are outside its mask."""
+        loss = AGGREGATIONS[self.aggregation](-log_probabilities, batch.mask, normaliser)
+        return loss, {"loss/supervised": loss}
 
 
 @dataclasses.dataclass(frozen=True)
 class ValueRegression:
-    """Squared error of a critic's values, 1/2 mean over tokens of max((V - R)^2, clipped error).
+    """Squared error of a critic's values, 1/2 mean over tokens of max((V - R)^2, `clipped_value_error`).
 
     Attributes:
-      clip: c of `lcrag.learning.losses.clipped_value_error`; None: no clip.
+      clip: Of `clipped_value_error`; None: no clip.
     """
 
     clip: float | None
@@ -283,14 +268,7 @@ class ValueRegression:
         mask: Mask,
         normaliser: Float[ArrayLike, ""] | None = None,
     ) -> tuple[Scalar, Metrics]:
-        """Compute the loss of the values V of the critic being trained.
-
-        Args:
-          values: V; gradients flow through these only.
-          old_values: V_old, of the critic at the rollout.
-          returns: R.
-          mask: True on the policy's own tokens.
-          normaliser: Replaces the number of tokens.
+        """Compute the loss of values by the critic being trained; `old_values` are those at the rollout.
 
         Returns:
           The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the

@@ -89,11 +89,11 @@ class Layout:
 
     Attributes:
       rows: Rows of a micro-batch (memory); a multiple of the devices that share the batch.
-      row_lengths: Tokens of a row: the least that holds the longest episode is taken.
-      policy_shares: Shares of the row length that the policy tokens of one row are padded to; each is a
-        shape to compile, and unembedding is paid per policy position.
+      row_lengths: Tokens of a row: the shortest that holds the longest episode is used.
+      policy_shares: Shares of the row length to which the policy tokens of a row are padded; each is a shape to
+        compile, and every policy position is unembedded.
       least_micro_batches: Micro-batches of the smallest batch; empty ones cost no computation.
-      least_episodes: Places for episodes in a micro-batch, at the least; an empty place costs a few scalars.
+      least_episodes: Places for episodes in a micro-batch; an empty place costs a few scalars.
     """
 
     rows: int
@@ -113,13 +113,12 @@ class Layout:
 
     def row_length(self, needed: int) -> int:
         """Return the smallest row length of at least `needed` tokens."""
-        fitting = [length for length in self.row_lengths if length >= needed]
-        if not fitting:
+        if needed > max(self.row_lengths):
             raise UserError(
                 f"an episode has {needed} tokens but the longest training row (Layout.row_lengths) holds "
                 f"{max(self.row_lengths)}: add a longer row length or lower the sampler's context."
             )
-        return min(fitting)
+        return min(length for length in self.row_lengths if length >= needed)
 
     def policy_lengths(self, row_length: int) -> tuple[int, ...]:
         """Return the sizes that the policy tokens of a row of this length are padded to."""
@@ -127,13 +126,12 @@ class Layout:
 
     def policy_length(self, row_length: int, needed: int) -> int:
         """Return the smallest of these sizes that holds `needed` policy tokens."""
-        fitting = [length for length in self.policy_lengths(row_length) if length >= needed]
-        if not fitting:
+        if needed > max(lengths := self.policy_lengths(row_length)):
             raise UserError(
                 f"the policy wrote {needed} of a training row's {row_length} tokens, but Layout.policy_shares is "
                 f"{self.policy_shares}: add a larger share (1.0 always serves)."
             )
-        return min(fitting)
+        return min(length for length in lengths if length >= needed)
 
     def micro_batches(self, needed: int) -> int:
         """Return the padded number of micro-batches, doubling from the least."""
@@ -152,10 +150,9 @@ def _at_least(needed: int, smallest: int, growth: int) -> int:
 
 
 def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
-    """Put items into rows, longest first, each into the first row with room (Johnson 1973: at most 11/9 of the best).
+    """Return the items of each row: longest first, each in the first row with room; ties keep their order.
 
-    Returns:
-      For each row the numbers of its items; ties keep their order.
+    It takes at most 11/9 of the fewest possible rows (Johnson 1973).
     """
     rows: list[list[int]] = []
     free = np.full(len(lengths), row_length)
@@ -182,7 +179,7 @@ def _empty(micro: int, rows: int, time: int, episodes: int, policy: int) -> dict
 
 
 def largest_batch(layout: Layout) -> Batch:
-    """Return an empty batch of the largest micro-batches that a layout allows: what the update must hold at most."""
+    """Return an empty batch of the largest micro-batches that a layout allows."""
     time = max(layout.row_lengths)
     policy = max(layout.policy_lengths(time))
     return Batch(**_empty(layout.least_micro_batches, layout.rows, time, layout.episodes(layout.rows), policy))

@@ -64,11 +64,7 @@ def _replicated(mesh: Mesh) -> NamedSharding:
 
 
 def state_shardings(optimizer: Optimizer, params: PyTree, param_shardings: PyTree, mesh: Mesh) -> TrainState:
-    """Return the sharding of every leaf of the train state: moments like their parameter, counters replicated.
-
-    Args:
-      params: Arrays or their `jax.ShapeDtypeStruct`.
-    """
+    """Return the shardings of a train state: moments as their parameter, counters replicated."""
     everywhere = _replicated(mesh)
     moments = optax.tree_map_params(
         optimizer.transformation,
@@ -83,8 +79,8 @@ def state_shardings(optimizer: Optimizer, params: PyTree, param_shardings: PyTre
 def batch_shardings(batch: Batch, mesh: Mesh) -> dict[str, NamedSharding | None]:
     """Return the sharding of each field: rows over the axes "data" and "fsdp", the small index arrays replicated."""
     rows, everywhere = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES)), _replicated(mesh)
-    placements = {name: rows if name in IN_ROWS else everywhere for name in vars(batch)}
-    return {name: None if value is None else placements[name] for name, value in vars(batch).items()}
+    fields = {name: rows if name in IN_ROWS else everywhere for name in vars(batch)}
+    return {name: None if getattr(batch, name) is None else sharding for name, sharding in fields.items()}
 
 
 def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
@@ -109,7 +105,7 @@ def initial_state(
 ) -> TrainState:
     """Begin training from `params`, which the state owns from now on: the first update gives their memory away.
 
-    Every leaf is placed as the update leaves it (without a mesh: on the first device), to compile the update once.
+    Every leaf is placed as the update returns it (without a mesh: on the first device), to compile the update once.
     """
     if mesh is None:
         placements = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -277,20 +273,15 @@ def make_update(
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """A compiled update, built by `make_update`.
-
-    Attributes:
-      jitted: The update of arrays that are on their devices.
-      mesh: Where batches are placed; None: the default device.
-    """
+    """A compiled update, built by `make_update`."""
 
     jitted: Any
     mesh: Mesh | None
 
     def __call__(self, state: TrainState, batch: Batch, frozen: PyTree = None) -> tuple[TrainState, Metrics]:
-        """Learn from a batch (host, NumPy); `state` is given away, frozen parameters are not."""
+        """Learn from a batch on the host; `state` is given away."""
         return self.jitted(state, place_batch(batch, self.mesh), frozen)
 
     def lower(self, state: TrainState, batch: Batch, frozen: PyTree = None) -> jax.stages.Lowered:
-        """Trace for `jax.ShapeDtypeStruct`s with their shardings, to compile without weights or devices."""
+        """Trace for `jax.ShapeDtypeStruct`s with shardings, to compile without weights or devices."""
         return self.jitted.lower(state, batch, frozen)

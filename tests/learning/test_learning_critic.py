@@ -8,7 +8,7 @@ import torch
 from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
 
 from lcrag.errors import UserError
-from lcrag.learning import Critic, Layout, estimated, initial_state, make_score, make_update, pack
+from lcrag.learning import Critic, Layout, estimated, initial_state, make_score, pack
 from lcrag.learning.critic import ActorCriticState, token_rewards
 from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.update import make_gradients
@@ -108,10 +108,10 @@ def test_hand_numbers_of_the_token_rewards():
     np.testing.assert_array_equal(token_rewards(np.array([2.0, 7.0]), mask), [[0, 2, 0], [0, 0, 0]])
 
 
-def random_values(seed=0, shape=(4, 6)):
-    random = np.random.default_rng(seed)
-    values, old, returns = random.normal(0, 0.4, (3, *shape)).astype(np.float32)
-    mask = random.random(shape) < 0.7
+def random_values():
+    random = np.random.default_rng(0)
+    values, old, returns = random.normal(0, 0.4, (3, 4, 6)).astype(np.float32)
+    mask = random.random((4, 6)) < 0.7
     mask[:, 0] = True
     return values, old, returns, mask
 
@@ -162,22 +162,12 @@ def filled(layout):
 
 
 def test_packing_and_accumulation_are_only_a_layout():
-    gradients = jax.jit(make_gradients(hidden, read_values, critic().objective))
+    gradients = jax.jit(make_gradients(hidden, read_values, ValueRegression(0.5)))
     alone, packed = (filled(Layout(rows=rows, row_lengths=(length,))) for rows, length in ((8, 16), (1, 32)))
     assert len(alone.tokens) == 1 and len(packed.tokens) > 1
     found, expected = (gradients(critic_params(), batch) for batch in (packed, alone))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
-    assert "entropy" not in found[2] and found[2].keys() == {"loss/value", "value/mean", "value/clipped"}
-
-
-def test_a_critic_learns_the_returns_by_itself():
-    batch = filled(Layout(rows=2, row_lengths=(16,)))
-    update = make_update(hidden, read_values, critic(value_clip=None).objective, optimizer())
-    state, losses = initial_state(critic_params(), optimizer()), []
-    for _ in range(20):
-        state, metrics = update(state, batch)
-        losses.append(float(metrics["loss/value"]))
-    assert losses[-1] < losses[0] / 2 and metrics["update/skipped"] == 0
+    assert found[2].keys() == {"loss/value", "value/mean", "value/clipped"}
 
 
 def test_two_states_side_by_side():

@@ -1,4 +1,4 @@
-"""The losses against hand numbers, NumPy as TRL writes them, and PyTorch's gradients."""
+"""The losses against hand numbers and PyTorch as TRL writes them: values, gradients, padding, normalisers."""
 
 import itertools
 
@@ -7,22 +7,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from learning_standin import batch_of_step, hidden, new_params, unembed
 
 from lcrag.errors import UserError
-from lcrag.learning import PolicyGradient, Supervised, policy_gradient_loss, supervised_loss
-from lcrag.learning.losses import kl_k1, kl_k2, kl_k3, loss_normaliser
+from lcrag.learning import PolicyGradient, Supervised, make_score, policy_gradient_loss
+from lcrag.learning.losses import kl_k1, kl_k2, kl_k3, loss_normaliser, token_mean
+from lcrag.learning.update import make_gradients
 
 AGGREGATIONS, RATIOS = ("sequence_mean", "token_mean", "constant"), ("token", "sequence")
+CAP, LOW, HIGH = 1.3, 0.2, 0.28
 
 
 def random_case(seed=0, batch=5, time=7):
+    """(log-probabilities, sampling, advantages, mask, another policy's log-probabilities)."""
     random = np.random.default_rng(seed)
     log_probabilities = random.normal(-1.5, 0.6, (batch, time)).astype(np.float32)
-    sampling = (log_probabilities + random.normal(0, 0.3, (batch, time))).astype(np.float32)
-    reference = (log_probabilities + random.normal(0, 0.3, (batch, time))).astype(np.float32)
+    sampling, other = (log_probabilities + random.normal(0, 0.3, (batch, time)).astype(np.float32) for _ in range(2))
     mask = random.random((batch, time)) < 0.6
     mask[:, 0] = True
-    return log_probabilities, sampling, random.normal(size=batch).astype(np.float32), mask, reference
+    return log_probabilities, sampling, random.normal(size=batch).astype(np.float32), mask, other
+
+
+def in_torch(*arrays):
+    return [torch.tensor(array, dtype=torch.float64) for array in arrays]
 
 
 def torch_loss(log_probabilities, sampling, advantages, mask, reference, aggregation, ratio, coefficient):
@@ -31,7 +38,7 @@ def torch_loss(log_probabilities, sampling, advantages, mask, reference, aggrega
     if ratio == "sequence":
         log_ratio = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
     coefficients = torch.exp(log_ratio)
-    clipped = torch.clamp(coefficients, 1 - 0.2, 1 + 0.28)
+    clipped = torch.clamp(coefficients, 1 - LOW, 1 + HIGH)
     per_token = -torch.min(coefficients * advantages[:, None], clipped * advantages[:, None])
     difference = reference - log_probabilities
     per_token = per_token + coefficient * (torch.exp(difference) - difference - 1)
@@ -42,24 +49,79 @@ def torch_loss(log_probabilities, sampling, advantages, mask, reference, aggrega
     return (per_token * mask).sum() / (mask.shape[0] * mask.shape[1])
 
 
-@pytest.mark.parametrize(("aggregation", "ratio"), itertools.product(AGGREGATIONS, RATIOS))
-def test_loss_and_gradient_equal_pytorch(aggregation, ratio):
-    log_probabilities, sampling, advantages, mask, reference = random_case()
-
-    def ours(log_probabilities):
-        return policy_gradient_loss(
-            log_probabilities, sampling, advantages, mask, clip_low=0.2, clip_high=0.28, aggregation=aggregation,
-            ratio=ratio, reference_log_probabilities=reference, kl_coefficient=0.1,
-        )  # fmt: skip
-
+def assert_equals_torch(ours, log_probabilities, theirs):
+    """Loss and gradient are those of PyTorch; returns the metrics."""
     (loss, metrics), gradient = jax.value_and_grad(ours, has_aux=True)(log_probabilities)
     leaf = torch.tensor(log_probabilities, dtype=torch.float64, requires_grad=True)
-    others = [torch.tensor(a, dtype=torch.float64) for a in (sampling, advantages, mask, reference)]
-    expected = torch_loss(leaf, *others, aggregation, ratio, 0.1)
+    expected = theirs(leaf)
     expected.backward()
     np.testing.assert_allclose(loss, expected.item(), rtol=1e-5)
     np.testing.assert_allclose(gradient, leaf.grad.numpy(), atol=1e-6)
     np.testing.assert_allclose(metrics["loss/policy"] + metrics["loss/kl"], loss, rtol=1e-6)
+    return metrics
+
+
+@pytest.mark.parametrize(("aggregation", "ratio"), itertools.product(AGGREGATIONS, RATIOS))
+def test_loss_and_gradient_equal_trl(aggregation, ratio):
+    log_probabilities, sampling, advantages, mask, reference = random_case()
+    settings = {"aggregation": aggregation, "ratio": ratio, "clip_low": LOW, "clip_high": HIGH, "kl_coefficient": 0.1}
+    others = in_torch(sampling, advantages, mask, reference)
+    assert_equals_torch(
+        lambda x: policy_gradient_loss(
+            x, sampling, advantages, mask, reference_log_probabilities=reference, **settings
+        ),
+        log_probabilities,
+        lambda x: torch_loss(x, *others, aggregation, ratio, 0.1),
+    )  # fmt: skip
+
+
+def test_the_importance_correction_equals_trl():
+    """GRPOTrainer with vLLM's importance sampling correction in the mode "token_truncate", and the loss "dapo"."""
+    now, sampling, advantages, mask, old = random_case()
+    objective = PolicyGradient(clip_low=LOW, clip_high=HIGH, aggregation="token_mean", importance_cap=CAP)
+
+    def trl(now):
+        old_, sampling_, advantages_, mask_ = in_torch(old, sampling, advantages, mask)
+        ratio = torch.exp(now - old_)
+        clipped = torch.clamp(ratio, 1 - LOW, 1 + HIGH)
+        per_token = -torch.min(ratio * advantages_[:, None], clipped * advantages_[:, None])
+        correction = torch.clamp(torch.exp((old_ - sampling_) * mask_), max=CAP)
+        return (per_token * correction * mask_).sum() / mask_.sum().clamp(min=1.0)
+
+    metrics = assert_equals_torch(
+        lambda x: objective.loss(x, sampling, advantages, mask, old_log_probabilities=old), now, trl
+    )
+    weights = np.exp(old - sampling)[mask]
+    np.testing.assert_allclose(metrics["importance/mean"], np.minimum(weights, CAP).mean(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["importance/truncated"], (weights > CAP).mean(), rtol=1e-5)
+    assert 0 < metrics["importance/truncated"] < 1
+    np.testing.assert_allclose(metrics["sampling_training_gap"], np.abs(now - sampling)[mask].max(), rtol=1e-5)
+
+
+def test_hand_numbers_of_the_importance_correction():
+    # Twice and four times as probable in training as in sampling, at a cap of 3: on policy the gradient is -w A.
+    now, sampling = jnp.log(jnp.array([[0.5], [0.8]])), jnp.log(jnp.array([[0.25], [0.2]]))
+    others = sampling, jnp.array([1.0, -1.0]), jnp.ones((2, 1), bool)
+    value, gradient = jax.value_and_grad(lambda x: PolicyGradient(importance_cap=3.0).loss(x, *others)[0])(now)
+    np.testing.assert_allclose(value, (-2 + 3) / 2, rtol=1e-6)
+    np.testing.assert_allclose(gradient, [[-1], [1.5]], rtol=1e-6)
+
+
+def test_a_cap_changes_nothing_where_sampling_and_training_agree():
+    now, _, advantages, mask, _ = random_case()
+    plain, capped = (
+        jax.value_and_grad(lambda x, cap=cap: PolicyGradient(importance_cap=cap).loss(x, now, advantages, mask)[0])(now)
+        for cap in (None, 2.0)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), capped, plain)
+
+
+def test_on_the_only_update_the_old_policy_need_not_be_scored():
+    batch, objective = batch_of_step(0, rows=2), PolicyGradient(importance_cap=1.1)
+    gradients = jax.jit(make_gradients(hidden, unembed, objective))
+    scored = batch.replace(old_log_probabilities=make_score(hidden, unembed)(new_params(), batch))
+    found, expected = (gradients(new_params(), each) for each in (batch, scored))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
 
 
 def test_hand_numbers_of_the_clip():
@@ -68,9 +130,8 @@ def test_hand_numbers_of_the_clip():
     advantages = jnp.array([1.0, -1.0, 1.0, -1.0])
     loss, metrics = policy_gradient_loss(log_probabilities, jnp.zeros((4, 1)), advantages, jnp.ones((4, 1), bool))
     np.testing.assert_allclose(loss, (-1.2 + 2.0 - 0.5 + 0.8) / 4, rtol=1e-6)
-    np.testing.assert_allclose(metrics["ratio/mean"], 1.25, rtol=1e-6)
-    np.testing.assert_allclose(metrics["ratio/clipped_high"], 0.25)
-    np.testing.assert_allclose(metrics["ratio/clipped_low"], 0.25)
+    expected = {"mean": 1.25, "clipped_high": 0.25, "clipped_low": 0.25}
+    assert {name: float(metrics[f"ratio/{name}"]) for name in expected} == pytest.approx(expected)
     np.testing.assert_allclose(metrics["sampling_training_gap"], np.log(2), rtol=1e-6)
 
 
@@ -93,27 +154,21 @@ def test_hand_numbers_of_the_normalisers():
 
 
 def test_hand_numbers_of_the_estimators():
-    log_ratio = jnp.log(2.0)
-    found = [float(estimate(log_ratio)) for estimate in (kl_k1, kl_k2, kl_k3)]
+    found = [float(estimate(jnp.log(2.0))) for estimate in (kl_k1, kl_k2, kl_k3)]
     np.testing.assert_allclose(found, [-np.log(2), np.log(2) ** 2 / 2, 1 - np.log(2)], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("aggregation", "ratio"), itertools.product(AGGREGATIONS, RATIOS))
 def test_padding_is_never_read(aggregation, ratio):
-    *arrays, mask, reference = random_case()
-    log_probabilities, sampling, advantages = arrays
+    log_probabilities, sampling, advantages, mask, reference = random_case()
     wider = np.repeat(advantages[:, None], mask.shape[1], axis=1)
 
     def loss_and_gradient(outside):
         arrays = [np.where(mask, a, outside) for a in (log_probabilities, sampling, wider, reference)]
-
-        def loss(log_probabilities):
-            return policy_gradient_loss(
-                log_probabilities, *arrays[1:3], mask, aggregation=aggregation, ratio=ratio,
-                reference_log_probabilities=arrays[3], kl_coefficient=0.1,
-            )[0]  # fmt: skip
-
-        return jax.value_and_grad(loss)(arrays[0])
+        settings = {"reference_log_probabilities": arrays[3], "kl_coefficient": 0.1}
+        return jax.value_and_grad(
+            lambda x: policy_gradient_loss(x, *arrays[1:3], mask, aggregation=aggregation, ratio=ratio, **settings)[0]
+        )(arrays[0])
 
     jax.tree.map(np.testing.assert_array_equal, loss_and_gradient(0.0), loss_and_gradient(np.nan))
 
@@ -125,41 +180,46 @@ def test_an_absurd_ratio_leaves_a_finite_gradient():
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_parts_add_up_to_the_whole(aggregation):
-    log_probabilities, sampling, advantages, mask, _ = random_case(seed=1, batch=6)
-    length = mask.shape[-1] if aggregation == "constant" else None
-    total = loss_normaliser(mask, aggregation, length)
-    whole, _ = policy_gradient_loss(log_probabilities, sampling, advantages, mask, aggregation=aggregation)
+    *arrays, _ = random_case(seed=1, batch=6)
+    length = 7 if aggregation == "constant" else None
     objective = PolicyGradient(aggregation=aggregation, constant_length=length)
-    parts = [
-        objective.loss(log_probabilities[p], sampling[p], advantages[p], mask[p], normaliser=total)[0]
-        for p in (slice(0, 1), slice(1, 4), slice(4, 6))
-    ]
+    total = objective.normaliser(arrays[-1])
+    whole, _ = policy_gradient_loss(*arrays, aggregation=aggregation)
+    parts = [objective.loss(*(a[p] for a in arrays), normaliser=total)[0] for p in np.split(np.arange(6), [1, 4])]
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-5)
 
 
 def test_supervised_is_cross_entropy_of_the_targets():
-    random = np.random.default_rng(0)
     logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
     mask = np.array([[False, True, True], [False, False, True]])
     log_probabilities = np.asarray(torch.log_softmax(logits, -1).gather(-1, targets[..., None])[..., 0])
     expected = torch.nn.functional.cross_entropy(logits[torch.tensor(mask)], targets[torch.tensor(mask)])
-    loss, metrics = supervised_loss(np.where(mask, log_probabilities, random.normal()), mask)
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    np.testing.assert_allclose(metrics["loss/supervised"], expected, rtol=1e-5)
+    np.testing.assert_allclose(token_mean(-np.where(mask, log_probabilities, np.nan), mask), expected, rtol=1e-5)
 
 
-def test_user_errors():
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aggregation": "mean"}, "aggregation 'mean'"),
+        ({"ratio": "word"}, "ratio 'word'"),
+        ({"kl_estimator": "k4"}, "kl_estimator 'k4'"),
+        ({"aggregation": "constant"}, "constant_length belongs to"),
+        ({"constant_length": 5}, "constant_length belongs to"),
+        ({"aggregation": "constant", "constant_length": 0}, "constant_length is 0"),
+        ({"clip_low": -0.1}, "clip_low -0.1.*negative"),
+        ({"clip_high": -0.1}, "clip_high -0.1.*negative"),
+        ({"kl_coefficient": -0.1}, "kl_coefficient -0.1.*negative"),
+        ({"importance_cap": 0.0}, "importance_cap is 0"),
+    ],
+)
+def test_user_errors(settings, message):
+    with pytest.raises(UserError, match=message):
+        PolicyGradient(**settings)
+
+
+def test_a_kl_needs_a_reference_and_supervised_learning_no_constant():
     arrays = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.zeros(1), jnp.ones((1, 1), bool)
-    for settings in ({"aggregation": "mean"}, {"ratio": "word"}, {"kl_estimator": "k4"}, {"kl_coefficient": 0.1}):
-        with pytest.raises(UserError):
-            policy_gradient_loss(*arrays, **settings)
-    for settings in ({"kl_estimator": "k4"}, {"aggregation": "constant"}, {"constant_length": 5}):
-        with pytest.raises(UserError):
-            PolicyGradient(**settings)
-    with pytest.raises(UserError, match="constant_length is 0"):
-        PolicyGradient(aggregation="constant", constant_length=0)
-    for name in ("clip_low", "clip_high", "kl_coefficient"):
-        with pytest.raises(UserError, match=f"{name} -0.1.*negative"):
-            PolicyGradient(**{name: -0.1})
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="no reference log-probabilities"):
+        policy_gradient_loss(*arrays, kl_coefficient=0.1)
+    with pytest.raises(UserError, match="aggregation 'constant'"):
         Supervised(aggregation="constant")

@@ -57,15 +57,8 @@ def test_the_run_learns_something(straight, tiny):
     ).read_bytes()
 
 
-def test_three_steps_and_three_more_are_six(tiny, straight, tmp_path):
-    assert train(tiny, tmp_path / "run", steps=3) == 0
-    assert len(json_lines(tmp_path / "run" / "metrics.jsonl")) == 3
-    assert train(tiny, tmp_path / "run") == 0
-    assert_same(tmp_path / "run", straight)
-
-
 def test_an_interrupted_step_is_done_again(tiny, straight, tmp_path, monkeypatch, capsys):
-    """Interrupted in step 3: step 2 is behind the last checkpoint and runs again, its record is not doubled."""
+    """Interrupted in step 3: step 2 came after the last checkpoint and runs again, its record is not doubled."""
     score = Method.score
 
     def interrupted(self, records, step):

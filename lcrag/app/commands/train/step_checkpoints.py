@@ -2,7 +2,7 @@
 
 import contextlib
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from lcrag.app.runs.stopping import HeldSignals, Stopped
 from lcrag.learning.checkpoints import Checkpoints
 
 
+@runtime_checkable
 class HasState(Protocol):
     """A learner, as far as checkpoints need it."""
 
