@@ -1,137 +1,126 @@
-"""The rooms keep to themselves: dependencies point one way, modules stay small and have a subject."""
+"""Dependencies point one way, gin is read in one place, and modules stay small and have a subject."""
 
 import ast
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lcrag"
-MODULES = sorted(PACKAGE.rglob("*.py"))
-ROOTS = ("experiments", "main")
+# From the ground up: a room imports only rooms of earlier rows. Methods do not import each other.
+RANKS = (
+    ("errors",),
+    ("policy", "rewards"),
+    ("sampling", "learning", "retrieval"),
+    ("data",),
+    ("episodes",),
+    ("models",),
+    ("atlas",),
+    ("curation", "evaluation"),
+    ("methods",),
+    ("app",),
+    ("main", "testing"),
+)
+RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
+ENGINE = ("policy", "rewards", "sampling", "learning", "retrieval")
+# A method's program knows its requests and prompts, not what runs it.
+HIDDEN_FROM_PROGRAMS = ("lcrag.sampling", "lcrag.policy", "lcrag.retrieval", "lcrag.episodes.runner", "jax")
+PLAIN_RECORDS = ("lcrag.retrieval.passages", "lcrag.sampling.SamplingParameters")
+REQUESTS = ("Observe", "Generate", "Retrieve", "Complete")
+VAGUE_NAMES = ("utils", "util", "helpers", "common", "misc")
 
-# What each room may import of lcrag, beside itself and `errors`. The roots, which compose, may import all.
-ALLOWED = {
-    "policy": set(),
-    "sampling": {"policy"},
-    "plans": set(),
-    "episodes": {"sampling", "policy", "retrieval", "data", "plans"},
-    "retrieval": {"policy"},
-    "rewards": {"policy", "plans"},
-    "learning": {"policy"},
-    "data": {"policy", "retrieval", "episodes", "plans"},
-    "artifacts": {"curation", "data", "episodes", "learning", "policy", "retrieval", "rewards", "runs", "sampling"},
-    "evaluation": {"rewards", "data", "episodes", "plans", "runs"},
-    "curation": {"data", "episodes", "plans", "policy", "retrieval", "rewards", "sampling"},
-    "tool": {"data", "episodes", "retrieval"},
-    "runs": {"cli"},
-    "cli": set(),
-    "display": set(),
-    "testing": {"policy", "sampling", "retrieval", "data", "episodes"},
-}
-# A method's program knows its requests and prompts, never what runs it.
-PROGRAM_FORBIDDEN = {"lcrag.sampling", "lcrag.policy", "lcrag.retrieval", "lcrag.episodes.runner", "jax"}
-WITHOUT_TENSORFLOW = ("policy", "sampling", "rewards", "learning", "episodes", "retrieval", "plans")
-SLOW = {"tensorflow", "tensorflow_text", "seqio"}
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imports_of(path: Path) -> set[str]:
+def imports_of(tree: ast.Module) -> set[str]:
     """Full names of every module that a file imports, wherever in it."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            names |= {f"{'.' * node.level}{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+IMPORTS = {path: imports_of(tree) for path, tree in TREES.items()}
 
 
-def is_root(room: str) -> bool:
-    return room.startswith(ROOTS) or room == "__init__"
+def room_of(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The room of a module, and of a method its own folder."""
+    return parts[:2] if parts[0] == "methods" else parts[:1]
 
 
-def lcrag_rooms(names: set[str]) -> set[str]:
-    return {name.split(".")[1] for name in names if name.startswith("lcrag.")}
+def imported(path: Path, *packages: str) -> list[str]:
+    """What a file imports of some packages."""
+    return sorted(
+        name for name in IMPORTS[path] if name.startswith(tuple(f"{each}." for each in packages)) or name in packages
+    )
 
 
-IMPORTS = {path: imports_of(path) for path in MODULES}
-
-
-@pytest.mark.parametrize("room", sorted({room_of(path) for path in MODULES} - {"errors"}))
-def test_dependencies_point_one_way(room):
-    if is_root(room):
-        return
-    assert room in ALLOWED, f"the room {room} is not in the picture of the rooms"
-    for path in MODULES:
-        if room_of(path) == room:
-            strangers = lcrag_rooms(IMPORTS[path]) - ALLOWED[room] - {room, "errors"}
-            assert not strangers, f"{path.relative_to(ROOT)} imports {sorted(strangers)}"
+def test_rooms_import_only_what_stands_below_them():
+    upward = []
+    for path, names in IMPORTS.items():
+        own = room_of(path.relative_to(PACKAGE).with_suffix("").parts)
+        if own == ("__init__",):
+            continue
+        assert own[0] in RANK_OF, f"the room {own[0]} has no rank"
+        assert not any(name.startswith(".") for name in names), f"{path}: imports are absolute"
+        for name in names:
+            parts = tuple(name.split(".")[1:]) if name.startswith("lcrag.") else ()
+            if parts and room_of(parts) != own and RANK_OF.get(parts[0], len(RANKS)) >= RANK_OF[own[0]]:
+                upward.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not upward
 
 
 def test_no_two_modules_import_each_other():
-    """At module level, a cycle means that one subject lies in two places."""
-    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in MODULES}
-    graph = defaultdict(set)
-    for path, name in names.items():
-        if path.name != "__init__.py":
-            graph[name] = IMPORTS[path] & set(names.values()) - {name}
-    cycles = {tuple(sorted((a, b))) for a in list(graph) for b in graph[a] if a in graph.get(b, ())}
-    assert not cycles
+    """A cycle means that one subject is in two places."""
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in TREES}
+    found = {path: {name.rpartition(".")[0] for name in names} | names for path, names in IMPORTS.items()}
+    graph = {name: found[path] & set(names.values()) - {name} for path, name in names.items()}
+    assert not {(a, b) for a in graph for b in graph[a] if a in graph[b]}
 
 
-def test_programs_know_nothing_of_the_engine():
-    for path in (PACKAGE / "episodes").rglob("*.py"):
-        if any(
-            isinstance(node, ast.Yield)
-            and isinstance(node.value, ast.Call)
-            and isinstance(node.value.func, ast.Name)
-            and node.value.func.id in ("Observe", "Generate", "Retrieve", "Complete")
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        ):
-            known = {
-                name for name in PROGRAM_FORBIDDEN if any(i == name or i.startswith(f"{name}.") for i in IMPORTS[path])
-            }
-            # Plain records of what a search returns are no engine.
-            known -= {"lcrag.retrieval"} if _only_passages(IMPORTS[path]) else set()
-            assert not known, f"{path.relative_to(ROOT)} is a program and imports {sorted(known)}"
+def test_gin_is_read_in_one_package():
+    assert not [path for path in TREES if PACKAGE / "app" / "composition" not in path.parents and imported(path, "gin")]
 
 
-def _only_passages(names: set[str]) -> bool:
-    return all(name.startswith("lcrag.retrieval.passages") for name in names if name.startswith("lcrag.retrieval"))
+def test_no_tensorflow_in_the_engine():
+    rooms = [PACKAGE / room for room in ENGINE]
+    slow = ("tensorflow", "tensorflow_text", "seqio")
+    assert not [path for path in TREES if set(rooms) & set(path.parents) and imported(path, *slow)]
+    loaded = f"import sys, {', '.join(f'lcrag.{room}' for room in ENGINE)}; print({set(slow)!r} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert answer.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize("room", WITHOUT_TENSORFLOW)
-def test_no_tensorflow_in_the_room(room):
-    for path in (PACKAGE / room).rglob("*.py"):
-        found = {name.split(".")[0] for name in IMPORTS[path]} & SLOW
-        assert not found, f"{path.relative_to(ROOT)} imports {sorted(found)}"
+def is_program(tree: ast.Module) -> bool:
+    """Whether a module yields requests of an episode."""
+    calls = (node.value for node in ast.walk(tree) if isinstance(node, ast.Yield) and isinstance(node.value, ast.Call))
+    return any(isinstance(call.func, ast.Name) and call.func.id in REQUESTS for call in calls)
 
 
-def test_importing_the_device_rooms_imports_no_tensorflow():
-    rooms = [
-        room for room in ("policy", "sampling", "learning", "rewards") if (PACKAGE / room / "__init__.py").exists()
-    ]
-    program = f"import sys, {', '.join(f'lcrag.{room}' for room in rooms)}; print(sorted({SLOW!r} & set(sys.modules)))"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert answer.stdout.strip() == "[]"
+def test_programs_do_not_know_the_engine():
+    programs = [path for path in TREES if is_program(TREES[path])]
+    assert len(programs) > 5
+    for path in programs:
+        known = imported(path, *HIDDEN_FROM_PROGRAMS)
+        assert not [name for name in known if not name.startswith(PLAIN_RECORDS)], path
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_modules_are_small_and_have_a_subject(path):
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    assert ast.get_docstring(tree) or not text.strip(), "the first line says what the module is about"
-    assert path.stem not in ("utils", "util", "helpers", "common", "misc"), "find its contents their real home"
-    assert text.count("\n") <= 400, "split it by subject"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
-            assert node.end_lineno - first.lineno < 60, f"{node.name} is long: split it by subject"
+def test_modules_are_small_and_have_a_subject():
+    problems = []
+    for path, tree in TREES.items():
+        text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
+        if text.strip() and not ast.get_docstring(tree):
+            problems.append(f"{name} does not say what it is about")
+        if path.stem in VAGUE_NAMES:
+            problems.append(f"{name} has a name without a subject")
+        if text.count("\n") > 400:
+            problems.append(f"{name} has more than 400 lines")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
+                if node.end_lineno - first.lineno >= 60:
+                    problems.append(f"{name}: {node.name} has 60 lines or more")
+    assert not problems

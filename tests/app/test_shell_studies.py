@@ -1,80 +1,202 @@
-"""`launch/study.sh` runs every point of a study once, with configurations that can be read, and then its report."""
+"""`lcrag study` runs every point once, each after those it needs, and then its report."""
 
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
-from launched_scripts import launched
 
+import lcrag.app.composition.commands  # noqa: F401  registers what configurations name
+from lcrag import main
+from lcrag.app.cli.arguments import split_arguments
+from lcrag.app.commands.study import STUDIES, running, settings_of
+from lcrag.app.composition.bindings import check_bindings
 from lcrag.app.composition.gin_files import read_bindings, read_file
 
+POINTS = {  # with the usual variants: cold starts and other preparations, runs of each seed
+    "lcrl_tables": (0, 6 + 2 + 1 + 5),
+    "lcrl_ablations": (0, 6),
+    "lcrl_collections": (0, 3 * 6 + 1),
+    "lcrl_retrieval": (0, 3 * 5 + 1),
+    "lcrl_data": (0, 8),
+    "lcrl_training_languages": (0, 16),
+    "lcrl_curves": (0, 2),
+    "r_search": (2, 3),
+    "rag_r1": (3, 1),
+    "rag_r1_single": (3, 1),
+    "rag_r1_ablations": (6, 5),
+    "globalrag": (1, 3),
+    "translate_r1": (1, 6),
+    "translate_and_search": (2, 2),
+}
+# Writes down how it was called, and leaves what the real command leaves when it has finished.
+PRETENDED = """
+import pathlib, sys, time
+words, folder = sys.argv[1:], pathlib.Path(sys.argv[-1].partition("=")[2])
+with open("calls", "a") as calls:
+    print(*words, sep="\\t", file=calls)
+if folder.name == pathlib.Path("fails").read_text():
+    sys.exit("lcrag: error: out of luck")
+folder.mkdir(parents=True, exist_ok=True)
+for name in ("report.md", "evaluation.json", "report.json"):
+    (folder / name).touch()
+"""
 
-@pytest.fixture
-def study(tmp_path):
-    return launched("study.sh", tmp_path)
+
+def arguments_of(*words):
+    return split_arguments(words, main.special_options(), main.special_switches())
 
 
-STUDIES = {"ablations": 6, "data": 8, "training_languages": 16, "collections": 18, "retrieval": 15, "curves": 2}
+def points_of(name, *words):
+    settings, _ = settings_of(STUDIES[name], arguments_of("study", name, *words))
+    return STUDIES[name].points(settings)
+
+
+def bound(point):
+    return {each.key: each.value for each in read_bindings(point.bindings)}
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_point_and_a_report(study, name):
-    done, calls = study(name, SEEDS="0 1")
-    assert done.returncode == 0, done.stderr
-    *points, report = calls
-    evaluated = name in ("collections", "retrieval")
-    measured = [call for call in points if call.command == ("evaluate" if evaluated else "train")]
-    assert len(measured) == 2 * STUDIES[name] and len(points) - len(measured) == (2 if evaluated else 0)
-    assert len({call.output_dir for call in points}) == len(points)
-    for call in points:
-        assert [*(statement for file in call.gin_files for statement in read_file(file)), *read_bindings(call.bindings)]
-        assert any(binding in ("SEED = 0", "SEED = 1") for binding in call.bindings)
-    assert report.command == "report" and report.words == (f"runs/studies/{name}",)
+def test_every_point_is_a_command_that_can_be_read(name):
+    points = points_of(name, "--seeds=0,4", "--output_dir=out")
+    made, seeded = POINTS[name]
+    assert len(points) == made + 2 * seeded
+    assert len({point.folder for point in points}) == len(points)
+    for point in points:
+        assert point.command[0] in main.COMMANDS
+        statements = [each for file in point.gin_files for each in read_file(file)]
+        check_bindings([*statements, *read_bindings(point.bindings)])
+    check_bindings([*read_file("report.gin"), *read_bindings(arguments_of(*STUDIES[name].report).bindings)])
 
 
-def test_the_tables_have_ablations_and_baselines_alike(study):
-    done, calls = study("tables", "--gin.STEPS=3", SEEDS="0 1")
-    assert done.returncode == 0, done.stderr
-    commands = [call.command for call in calls]
-    assert [commands.count(command) for command in ("train", "sft", "evaluate", "report")] == [16, 2, 10, 1]
-    assert len({call.output_dir for call in calls}) == len(calls)
-    for call in calls[:-1]:
-        assert [*(statement for file in call.gin_files for statement in read_file(file)), *read_bindings(call.bindings)]
-        assert ("STEPS = 3" in call.bindings) == (call.command == "train")
+@pytest.mark.parametrize("name", STUDIES)
+def test_points_come_after_those_whose_files_they_read(name):
+    folders = []
+    for point in points_of(name):
+        assert set(point.needs) <= set(folders)
+        policy = bound(point).get("policy.folder")
+        assert policy is None or policy in {str(folder / "policy") for folder in point.needs}
+        folders.append(point.folder)
 
 
-@pytest.mark.parametrize("name", ["tables", "retrieval"])
-def test_several_points_at_once(study, name):
-    one_by_one, first = study(name, OUTPUT="first")
-    beside, second = study(name, OUTPUT="second", JOBS="3")
-    assert one_by_one.returncode == beside.returncode == 0 and second[-1].command == "report"
-    renamed = [str(call).replace("second", "first") for call in second]
-    assert sorted(renamed) == sorted(map(str, first))
+def test_systems_have_names_of_their_own():
+    for name in ("r_search", "rag_r1_ablations", "globalrag", "translate_r1", "translate_and_search", "lcrl_tables"):
+        runs = [point for point in points_of(name, "--seeds=0") if point.folder.parent.name in ("study", "tables")]
+        systems = []
+        for point in runs:
+            statements = [each for file in point.gin_files for each in read_file(file)]
+            statements += read_bindings(point.bindings)
+            systems.append([each.value for each in statements if getattr(each, "key", "") == "Method.name"][-1])
+        assert len(set(systems)) == len(systems), name
 
 
-@pytest.mark.parametrize("jobs", ["1", "3"])
-@pytest.mark.parametrize("point", ["tables/lcrl-0", "tables/d_rag-2"])
-def test_the_first_failure_ends_the_study(study, jobs, point):
-    done, calls = study("tables", JOBS=jobs, FAILS=point)
-    assert done.returncode != 0 and "failed" in done.stderr and calls[-1].command != "report"
-    if jobs == "1":
-        assert calls[-1].output_dir == Path("runs/studies") / point
+def test_a_variant_begins_with_its_cold_start():
+    start, trained = points_of("r_search", "--only=without_evidence", "--seeds=0", "--output_dir=out")
+    assert (start.command, start.gin_files) == (("sft",), ("r_search/atlas_sft.gin",))
+    assert bound(start)["EvidenceOracle.evidence"] is False
+    assert bound(trained)["policy.folder"] == f"{start.folder}/policy"
+    assert bound(trained)["r_search.evidence"] is False
+    usual, _ = points_of("r_search", "--only=ppo", "--seeds=0", "--output_dir=out")
+    assert usual.folder.name == "grpo"
+    assert usual.bindings == ()
 
 
-def test_what_is_done_is_not_done_again(study):
-    _, first = study("retrieval", SEEDS="0", METHODS="lcrl")
-    _, second = study("retrieval", SEEDS="0", METHODS="lcrl")
-    assert [call.command for call in first] == ["train", *["evaluate"] * 5, "report"]
-    assert [call.command for call in second] == ["report"]
-    policies = {binding for call in first[1:-1] for binding in call.bindings if binding.startswith("policy.folder")}
-    assert policies == {"policy.folder = 'runs/studies/trained/lcrl-0/policy'"}
+def test_options_choose_what_is_run():
+    words = ("--experiment=mine.gin", "--only=gated", "--seeds=4", "--gin.STEPS=3", "--gin_file=model/lora.gin")
+    start, trained = points_of("translate_r1", *words)
+    assert start.gin_files == ("mine_sft.gin",)
+    assert trained.gin_files == ("mine.gin", "model/lora.gin")
+    assert bound(trained)["STEPS"] == 3
+    assert bound(trained)["SEED"] == 4
+    (alone,) = points_of("translate_r1", *words, "--no_cold_start")
+    assert "policy.folder" not in bound(alone)
+    tuned = points_of("lcrl_tables", "--only=sft", "--seeds=0", "--sft_experiment=own.gin")
+    assert [point.gin_files for point in tuned] == [("own.gin", "baselines/sft.gin")]
 
 
-def test_a_methods_file_is_the_last_word_and_others_are_passed_on(study):
-    _, calls = study("data", "--gin.STEPS=3", SEEDS="0", METHODS="msearch_r1", EXPERIMENT="mine.gin")
-    assert calls[0].gin_files == ("mine.gin", "study/data_25.gin", "method/msearch_r1.gin")
-    assert all("STEPS = 3" in call.bindings for call in calls[:-1])
+def test_methods_keep_their_own_groups():
+    lcrl, msearch = points_of("lcrl_training_languages", "--only=lcrl,msearch_r1", "--seeds=0")[::8]
+    assert bound(lcrl)["Method.samples"] == 8
+    assert msearch.gin_files[-1] == "baselines/msearch_r1.gin"
+    assert "Method.samples" not in bound(msearch)
 
 
-def test_an_unknown_study(study):
-    done, calls = study("figure_9")
-    assert done.returncode == 2 and not calls and done.stderr.startswith("lcrag: error: choose a study")
+def test_the_selection_of_rag_r1_reaches_its_training():
+    demonstrations, tuned, selection, first, second = points_of("rag_r1", "--seeds=0,1")
+    assert bound(tuned)["demonstration_files.files"] == (f"{demonstrations.folder}/rows.jsonl",)
+    assert bound(selection)["selection.demonstrated"] == str(demonstrations.folder)
+    assert bound(second)["train/jsonl_questions.files"] == (f"{selection.folder}/train.jsonl",)
+    assert [bound(each)["SEED"] for each in (tuned, selection, first, second)] == [0, 0, 0, 1]
+    found = {point.folder.name: point for point in points_of("rag_r1_ablations")}
+    assert bound(found["without_selection-0"])["train/jsonl_questions.files"][0].endswith("/unfiltered.jsonl")
+    assert "policy.folder" not in bound(found["without_sft-0"])
+    assert found["without_rl-0"].command == ("evaluate",)
+    assert "made/single" in bound(found["single-0"])["policy.folder"]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, capfd):
+    """Runs a study with a pretended `lcrag`: its exit status, its calls, and what it wrote to standard error."""
+    (tmp_path / "pretended.py").write_text(PRETENDED)
+    monkeypatch.setattr(running, "LCRAG", (sys.executable, "pretended.py"))
+    monkeypatch.chdir(tmp_path)
+
+    def runs(*words, fails=""):
+        (tmp_path / "fails").write_text(fails)
+        (tmp_path / "calls").write_text("")
+        status = main.run(["study", *words])
+        lines = (tmp_path / "calls").read_text().splitlines()
+        return status, [arguments_of(*line.split("\t")) for line in lines], capfd.readouterr().err
+
+    return runs
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_points_are_run_once_and_then_reported(study, jobs):
+    words = ("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out")
+    status, calls, _ = study(*words)
+    assert status == 0
+    assert [call.command for call in calls] == ["sft"] * 2 + ["train"] * 6 + ["report"]
+    assert calls[-1].words == ("out/study",)
+    assert (calls[-1].output_dir.parent / "study" / "ppo-1.log").is_file()
+    status, again, _ = study(*words)
+    assert status == 0
+    assert [call.command for call in again] == ["report"]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("point", ["grpo", "ppo-1"])
+def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
+    status, calls, error = study("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out", fails=point)
+    assert status == 2
+    assert error.startswith("lcrag: error: out/")
+    assert f"{point}.log" in error
+    assert "out of luck" in error
+    assert calls[-1].command != "report"
+
+
+def test_a_dry_run_prints_the_commands(capsys):
+    assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["lcrag", name] for name in ("sft", *["train"] * 3, "report")]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "takes the name of one study: lcrl_tables"),
+        (("r_serch",), "did you mean r_search?"),
+        (("r_search", "--only=grpo,pop"), "there is no pop, only grpo, ppo, without_evidence"),
+        (("r_search", "--jobs=0"), "--jobs is 0"),
+        (("r_search", "--seeds=zero"), "--seeds takes whole numbers"),
+        (("r_search", "--axis=a.b"), "lcrag study has no option --axis"),
+    ],
+)
+def test_mistakes_are_sentences(study, words, sentence):
+    status, calls, error = study(*words)
+    assert (status, calls) == (2, [])
+    assert sentence in error
+
+
+def test_the_help_of_studies_needs_no_jax():
+    code = "import sys, lcrag.app.commands.study; print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,6 +1,4 @@
 """The command line: what a person types, checked before anything slow is imported.
 
-`arguments` splits the words, `gin_files` finds and reads configuration files, `bindings`
-checks them against what can be configured, `configuration` hands them to gin, and `quiet`
-keeps libraries from writing over the answers.
+`arguments` splits the words, `commands` is the table of commands with their help, `catalogue` lists configurations.
 """

@@ -1,41 +1,38 @@
-"""The configurations that come with lcrag: the experiments of a command, and what may stand behind one."""
+"""The configurations that come with lcrag: the experiments of a command, and the files that may follow one."""
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from lcrag.app.cli.arguments import closest
+from lcrag.app.cli.arguments import Arguments, closest
 from lcrag.app.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
 from lcrag.errors import UserError
 
 WIDTH = 120
-# Endings of files that include an experiment, but are of one command alone: what it goes on from, what ships with it.
-OF_ONE_COMMAND = {"_sft.gin": "sft"}
+COLD_START = "_sft.gin"  # an experiment's file for `lcrag sft` alone
+PARTS = ("method.gin", "base.gin")  # files that bind what an experiment does, but are included by one
 
 
 def experiments(command: str, marks: Sequence[str]) -> list[str]:
-    """The complete configurations of a command: files in no folder that bind, by themselves or what they include,
-    one of its marks.
+    """The complete configurations of a command.
 
     Args:
       command: Its name.
-      marks: Names of functions ("golden_plans"), or of parameters ("train.policy") where parts bind others.
+      marks: Parameters that such a file, or one that it includes, binds, every one of them; alternatives are separated
+        by "|".
     """
-    names = [name for name in packaged_names() if "/" not in name and _may_be_of(command, name)]
-    return [name for name in names if any(_marked(key, marks) for key in _keys(name))]
+    if not marks:
+        return []
+    return [name for name in packaged_names() if _may_be_of(command, name) and _binds(name, marks)]
 
 
 def _may_be_of(command: str, name: str) -> bool:
-    return all(command == only for ending, only in OF_ONE_COMMAND.items() if name.endswith(ending))
+    return not name.endswith(PARTS) and (command == "sft" or not name.endswith(COLD_START))
 
 
-def _marked(key: str, marks: Sequence[str]) -> bool:
-    return any(key == mark or key.startswith(f"{mark}.") for mark in marks)
-
-
-def _keys(name: str) -> Iterator[str]:
-    return (statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding))
+def _binds(name: str, marks: Sequence[str]) -> bool:
+    bound = {statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding)}
+    return all(bound & set(mark.split("|")) for mark in marks)
 
 
 def described(names: Sequence[str]) -> str:
@@ -51,27 +48,24 @@ def described(names: Sequence[str]) -> str:
 
 
 def parts() -> str:
-    """The folders of files that stand behind an experiment, each with the number of its files, in indented lines."""
+    """The folders of configurations, each with the number of its files, in indented lines."""
     counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
     text = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
     return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
-def list_configurations(output_dir: Path | None, words: Sequence[str]) -> None:
-    """`lcrag list`: prints every configuration that comes with lcrag, or those of some folders.
-
-    Args:
-      output_dir: Not used.
-      words: Folders; none: all of them, and the experiments.
+def list_configurations(arguments: Arguments) -> None:
+    """`lcrag list`: prints every configuration that comes with lcrag, or those of the folders that its words name.
 
     Raises:
-      UserError: there is no such folder.
+      UserError: There is no such folder, or there are options.
     """
+    if arguments.gin_files or arguments.bindings or arguments.output_dir:
+        raise UserError("lcrag list takes folders only: leave its options out")
     names = packaged_names()
     folders = list(dict.fromkeys(name.partition("/")[0] for name in names if "/" in name))
-    for word in (word.rstrip("/") for word in words):
-        if word not in folders:
-            hint = closest(word, folders) or f"; there are {', '.join(folders)}"
-            raise UserError(f"no folder {word} of configurations comes with lcrag{hint}")
-    wanted = {word.rstrip("/") for word in words}
+    wanted = {word.rstrip("/") for word in arguments.words}
+    for word in wanted - set(folders):
+        hint = closest(word, folders) or f"; there are {', '.join(folders)}"
+        raise UserError(f"no folder {word} of configurations comes with lcrag{hint}")
     print(described([name for name in names if not wanted or name.partition("/")[0] in wanted]), flush=True)

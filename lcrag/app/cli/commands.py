@@ -1,0 +1,236 @@
+"""The table of commands, and what their help says."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from lcrag.app.cli.catalogue import described, experiments, parts
+
+CONFIG = "config.gin"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command.
+
+    Attributes:
+      function: Where it is, `module:name`; called as `function(output_dir, words)`, or if gin does not configure it, as
+        `function(arguments)`.
+      summary: What it does, for the list of commands.
+      words: What may follow the command, as the usage line shows it; empty: nothing.
+      gin_file: The configuration used when none is named; empty: one must be named.
+      of_run: Whether the first word is a run's folder, whose config.gin is the configuration used when none is named.
+      bindings: Statements added after the files; bindings of the command line override them.
+      options: Its own options: what gin parameter takes the value of each. Without gin: what each says in the help.
+      switches: Its own options without a value: the gin statement that each stands for. Without gin: as `options`.
+      details: What else `lcrag COMMAND --help` says.
+      marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
+      configured: Whether gin configures it.
+      listing: Function that lists what its word may name, `module:name`, for its help.
+    """
+
+    function: str
+    summary: str
+    words: str = ""
+    gin_file: str = ""
+    of_run: bool = False
+    bindings: tuple[str, ...] = ()
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    details: str = ""
+    marks: tuple[str, ...] = ()
+    configured: bool = True
+    listing: str = ""
+
+
+COMPOSED = "lcrag.app.composition.commands"
+SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
+ABOUT_BAD_ROWS = "--skip_bad_rows leaves out the rows of data files that cannot be used, and says how many there were."
+
+COMMANDS = {
+    "train": Command(
+        function=f"{COMPOSED}:train",
+        summary="Reinforcement learning of a policy that searches; run again to continue",
+        details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
+        "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        marks=("train.policy", "Method.program"),
+    ),
+    "sft": Command(
+        function=f"{COMPOSED}:sft",
+        summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
+        details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
+        "with config.gin, run.json, metrics.jsonl and checkpoints/. On questions and passages, and on your own rows:\n"
+        "  lcrag sft --gin_file=quickstart.gin --gin_file=baselines/sft.gin --output_dir=FOLDER\n"
+        "  lcrag sft --gin_file=quickstart.gin --gin_file=data/demonstrations.gin \\\n"
+        "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        marks=("sft.policy", "sft.rows", "Method.program"),
+    ),
+    "evaluate": Command(
+        function=f"{COMPOSED}:evaluate",
+        summary="Metrics of a policy on held-out questions, by language",
+        details="Writes evaluation.json into --output_dir, and every answer and the configuration into its answers/.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        marks=("evaluate.policy", "Method.program"),
+    ),
+    "sample": Command(
+        function=f"{COMPOSED}:sample",
+        summary="Answers one question, showing who wrote what",
+        words="QUESTION",
+        marks=("sample.policy", "Method.program"),
+    ),
+    "study": Command(
+        function="lcrag.app.commands.study:study",
+        summary="All runs of a paper's table or figure, and the report on them; run again to continue",
+        words="NAME",
+        configured=False,
+        options={
+            "--jobs": "how many runs at once; 1",
+            "--seeds": "training seeds, 0,1,2 for example",
+            "--only": "names of variants or methods, separated by commas",
+            "--experiment": "the gin file that is studied; its cold start is what FILE_sft.gin makes",
+            "--sft_experiment": "the gin file that the baseline SFT is trained on; as --experiment",
+        },
+        switches={
+            "--no_cold_start": "train no cold starts: each variant begins with the experiment's own policy",
+            "--dry_run": "print the commands that are left to run",
+        },
+        details="Runs that have finished are skipped. Each writes what it prints into FOLDER.log, and the first that\n"
+        "fails ends the study. --gin_file and --gin. are passed to every training.",
+        listing="lcrag.app.commands.study:described",
+    ),
+    "report": Command(
+        function=f"{COMPOSED}:report",
+        summary="The tables and plots of several runs, or report.md again for one",
+        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
+        gin_file="report.gin",
+        marks=("compare_runs.order",),
+        options={"--against": "compare_runs.against", "--axis": "compare_runs.axis"},
+        details="RUN is the folder of a run or of evaluations, or one that holds some. Runs of one method are\n"
+        "averaged, and report.md, tables.tex and plots written into --output_dir. --against names the method that\n"
+        "all others are tested against, --axis the binding that a study varies. Without RUN the report of the run\n"
+        "in --output_dir is written again; --gin_file is then the configuration that it was evaluated with.",
+    ),
+    "serve": Command(
+        function=f"{COMPOSED}:serve",
+        summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
+        gin_file="serve.gin",
+        marks=("serve.host",),
+        switches={"--tool": "serve.tool = @search_tool()", "--stdio": "serve.transport = 'stdio'"},
+        details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
+        "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
+        "--gin.serve.collections='@atlas_collections()'.\n"
+        "--tool also serves an experiment's policy that searches: /search_tool takes a question and returns\n"
+        "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
+        "--stdio serves the tool, instead of all this, to the one agent that starts this command.\n"
+        "A translator instead: --gin.serve.collections=None --gin.serve.translator='@EndpointTranslator()'",
+    ),
+    "index": Command(
+        function=f"{COMPOSED}:index",
+        summary="Builds a collection per language from dumps, articles or passages; run again to continue",
+        words="[LANGUAGE ...]",
+        gin_file="index.gin",
+        marks=("index.length",),
+        details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
+        "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
+        "what is embedded stays embedded. Judgements (judgements/*.gin) measure the retrieval once all is built.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+    ),
+    "curate": Command(
+        function=f"{COMPOSED}:curate",
+        summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
+        words="demonstrations|selection|translations|golden_plans",
+        details="demonstrations: a teacher plays a program; right episodes become rows.jsonl for `lcrag sft`.\n"
+        "selection: questions whose demonstration was wrong are sampled, and those that can be answered written with\n"
+        "some easy ones into train.jsonl and validation.jsonl, which `lcrag train` reads by data/jsonl_training.gin.\n"
+        "translations: questions in other languages, checked by translating back; questions.jsonl holds them.\n"
+        "golden_plans: a teacher plans and resolves questions; questions.jsonl holds them with the plans that held.\n"
+        f"What was kept and why is in report.json. {ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
+    ),
+    "compile": Command(
+        function=f"{COMPOSED}:compile_programs",
+        summary="Whether training fits some devices, which need not be there: memory, collectives, work",
+        words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
+        gin_file="compile.gin",
+        marks=("compile.objective", "Method.program"),
+        options={"--topology": "compile.topology"},
+        details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"
+        "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
+        "estimated on pretended CPU devices. Writes compile.json into --output_dir if one is given.",
+    ),
+    "export": Command(
+        function=f"{COMPOSED}:export",
+        summary="Writes a checkpoint of a run as a Hugging Face folder",
+        words="RUN [STEP]",
+        of_run=True,
+        bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
+        details="Takes the latest checkpoint unless a step is named, merges adapters, and writes the tokenizer and\n"
+        "its chat template with the weights. They are float32, and with adapters in the dtype of the base's files;\n"
+        "--gin.export.dtype='\"bfloat16\"' sets another. It needs none of the devices of the training; to use\n"
+        "several, set --gin.mesh.fsdp or --gin.mesh.tensor again.",
+    ),
+    "build": Command(
+        function=f"{COMPOSED}:build",
+        summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
+        words="[tokenizer] [encoder] [policies]",
+        gin_file="quickstart.gin",
+        marks=("build.curriculum",),
+    ),
+    "list": Command(
+        function="lcrag.app.cli.catalogue:list_configurations",
+        summary="Shows the configurations that come with lcrag, or those of some folders",
+        words="[FOLDER ...]",
+        configured=False,
+    ),
+}
+
+OPTIONS = """\
+options:
+  --gin_file=FILE             a configuration, here or among those that come with lcrag; may be repeated
+  --gin.Name.parameter=VALUE  one more binding, after the files; a text in quotes: --gin.Name.parameter='"text"'
+  --output_dir=FOLDER         where results are written
+  --traceback                 show where a mistake was noticed
+  --help                      this text"""
+
+
+def general_help(commands: Mapping[str, Command]) -> str:
+    """What `lcrag --help` prints."""
+    width = max(map(len, commands))
+    lines = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in commands.items())
+    return (
+        "usage: lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
+        "Teaches language models to search, in any language.\n\n"
+        f"commands:\n{lines}\n\n{OPTIONS}\n\n`lcrag COMMAND --help` says more."
+    )
+
+
+def command_help(name: str, command: Command, listed: str = "") -> str:
+    """What `lcrag COMMAND --help` prints; `listed` is what its word may name."""
+    usage = f"usage: lcrag {name}{f' {command.words}' if command.words else ''}"
+    if not command.configured and not listed:
+        return f"{usage}\n\n{command.summary}.\n\nfolders:\n{parts()}"
+    required = not (command.gin_file or command.of_run or listed)
+    default_file = f"RUN/{CONFIG}" if command.of_run else command.gin_file
+    default = f"\nWithout --gin_file: {default_file}.\n" if default_file else ""
+    own = "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in command.options.items())
+    own += "".join(f"\n  {switch:26}  {said}" for switch, said in command.switches.items())
+    details = f"\n{command.details}\n" if command.details else ""
+    return (
+        f"{usage} {'--gin_file=FILE' if required else '[--gin_file=FILE]'} [--gin.Name.parameter=VALUE ...]"
+        f" [--output_dir=FOLDER]\n\n{command.summary}.\n{details}{default}\n"
+        + (f"studies:\n{listed}\n\n{OPTIONS}{own}" if listed else f"{OPTIONS}\n{_configurations(name, command)}")
+    )
+
+
+def _configurations(name: str, command: Command) -> str:
+    """The experiments of a command, and where all other files are."""
+    own = experiments(name, command.marks)
+    listed = f"\nexperiments that come with lcrag:\n{described(own)}\n" if own else ""
+    shown = "" if command.of_run else "\n`lcrag list [FOLDER]` shows what may follow them:\n"
+    return listed + (shown and f"{shown}{parts()}")
