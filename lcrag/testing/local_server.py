@@ -1,4 +1,4 @@
-"""Servers in tests: an application in a thread of this process, and one of another process that is told to stop."""
+"""Servers in tests: an application in a thread of this process, a stand-in chat model, and stopping another process."""
 
 import contextlib
 import http.client
@@ -9,21 +9,24 @@ import subprocess
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 
 from lcrag.retrieval.service.server import address_of, listen, make_server
 
 _PATIENCE_SECONDS = 20.0
 _LONGEST_SECONDS = 60.0
 _CONTINUE = b"HTTP/1.1 100"
+# prompt -> the model's text; a number: the HTTP status with which the request is refused
+Speaker = Callable[[str], str | int]
 
 
 @contextlib.contextmanager
 def served(application: FastAPI) -> Iterator[str]:
-    """Serves while the block runs; gives the address, `http://127.0.0.1:PORT`."""
+    """Serves an application while the block runs; yields its address, `http://127.0.0.1:PORT`."""
     listener = listen("127.0.0.1", 0)
     server = make_server(application, graceful_seconds=_PATIENCE_SECONDS)
     thread = threading.Thread(target=server.run, args=([listener],), name="service")
@@ -39,19 +42,38 @@ def served(application: FastAPI) -> Iterator[str]:
         listener.close()
 
 
+def stand_in_chat(speak: Speaker) -> FastAPI:
+    """Returns an application that answers `/v1/chat/completions`, several requests at a time.
+
+    Args:
+      speak: Called with the last message of each request, on threads.
+    """
+    application = FastAPI()
+
+    @application.post("/v1/chat/completions")
+    def complete(body: dict[str, Any]) -> Any:
+        text = speak(body["messages"][-1]["content"])
+        if isinstance(text, int):
+            return JSONResponse({"error": {"message": "not now"}}, text)
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        return {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+
+    return application
+
+
 def answered_while_stopping(
     process: subprocess.Popen[str], address: str, path: str, body: Mapping[str, Any], stop: signal.Signals
 ) -> tuple[int, Any]:
-    """The answer to a request that a server has begun to read when it is told to stop.
+    """Returns the answer to a request that a server is reading when it receives a signal to stop.
 
-    Its body is sent once the server takes no further connection.
+    The request's body is sent once the server refuses further connections.
 
     Args:
       process: The server's.
       address: `http://HOST:PORT`.
       path: Of the request, a POST.
       body: Its JSON.
-      stop: What tells the server to stop.
+      stop: The signal.
 
     Returns:
       (status, JSON)
@@ -76,14 +98,14 @@ def answered_while_stopping(
 
 
 def _await_continue(sock: socket.socket) -> None:
-    """Returns when the server asks for the body, and so has begun with the request; what it says is read later."""
-    begun = sock.recv(len(_CONTINUE), socket.MSG_PEEK | socket.MSG_WAITALL)
-    if begun != _CONTINUE:
-        raise ConnectionError(f"the server says {begun!r} before it has read the body")
+    """Returns when the server asks for the body, without consuming its answer."""
+    answer = sock.recv(len(_CONTINUE), socket.MSG_PEEK | socket.MSG_WAITALL)
+    if answer != _CONTINUE:
+        raise ConnectionError(f"the server answers {answer!r} before it has read the body")
 
 
 def _await_refusal(host: str, port: int) -> None:
-    """Returns when nobody listens at the address any more."""
+    """Returns when the address refuses connections."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     while time.monotonic() < deadline:
         try:

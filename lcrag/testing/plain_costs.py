@@ -1,7 +1,4 @@
-"""Plain Python for the costs of tool calls, written from the definitions alone: one group at a time.
-
-The oracle of tests and benchmarks.
-"""
+"""Reference implementation of tool-call costs in plain Python, one group at a time, for tests and benchmarks."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""Plain Python for what lcrag.rewards computes, written from the definitions alone.
-
-The oracle of tests and benchmarks.
-"""
+"""Reference implementations of `lcrag.rewards` in plain Python, for tests and benchmarks."""
 
 import collections
 import re
@@ -119,7 +116,7 @@ def anti_consistency(answers, answer_rewards, group_ids, threshold=0.4, margin=0
 
 
 def anti_consistency_sets_once(answers, answer_rewards, group_ids, threshold=0.4, margin=0.5):
-    """The same for benchmarks: every answer's set of grams is built once."""
+    """`anti_consistency` for benchmarks: builds every answer's set of grams once."""
     sets = [set(grams(normalise(answer))) for answer in answers]
     groups = collections.defaultdict(list)
     for i, group in enumerate(group_ids):

@@ -1,4 +1,4 @@
-"""Collections that make their passages up from the query, and write down what they were asked."""
+"""Fake collections that make up passages from the query and record their calls."""
 
 import threading
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from lcrag.retrieval.passages import Hit
 
 
 class PretendedCollections:
-    """Answers "QUERY in LANGUAGE" `k` times; a query that begins with "break" breaks the search.
+    """Answers "QUERY in LANGUAGE" `k` times; a query that begins with "break" fails.
 
     Attributes:
       calls: (queries, languages, k) of every search.
@@ -23,11 +23,11 @@ class PretendedCollections:
         self.gate.set()
 
     def content_hashes(self) -> dict[str, str]:
-        """One of the version for the encoder and every collection."""
+        """Returns `version` as the hash of the encoder and of every collection."""
         return {"encoder": self.version} | {f"collection/{language}": self.version for language in self.languages}
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
-        """Made-up hits; scores fall with the rank."""
+        """Returns fake hits whose scores fall with the rank."""
         self.calls.append((list(queries), list(languages), k))
         self.gate.wait(20.0)
         if any(query.startswith("break") for query in queries):
@@ -35,7 +35,7 @@ class PretendedCollections:
         return [self.hits(query, language, k) for query, language in zip(queries, languages, strict=True)]
 
     def hits(self, query: str, language: str, k: int) -> list[Hit]:
-        """What a search for one query finds."""
+        """Returns the hits of one query."""
         return [
             Hit(
                 id=f"{language}-{rank}",

@@ -1,6 +1,6 @@
-"""Small random decoders of `transformers`, one per architecture and awkward shape: the oracle of the parity tests.
+"""Small random decoders of `transformers`, one per architecture and awkward shape: the reference of the parity tests.
 
-Every parameter is random, norms and biases too, so that each one matters. Needs PyTorch, an extra of the tests.
+Every parameter is random, including norms and biases. Needs PyTorch, an extra of the tests.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ SIZES = {
     "max_position_embeddings": 1024,
     "rms_norm_eps": 1e-5,
 }
-# Beyond its 64 original positions, all three of the scaling's bands are at work.
+# Beyond its 64 original positions, all three bands of the scaling are in use.
 SCALED_ROTATION = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,
@@ -45,14 +45,14 @@ DECODERS: dict[str, tuple[type, dict[str, Any]]] = {
 
 
 def random_decoder(name: str, seed: int = 0, **changes) -> transformers.PreTrainedModel:
-    """A float32 model of `DECODERS` on the CPU; `changes` override any field of its Hugging Face configuration."""
+    """Returns a float32 model of `DECODERS` on the CPU; `changes` override fields of its Hugging Face configuration."""
     make_config, own = DECODERS[name]
     config = make_config(**(SIZES | own | changes))
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for each in model.parameters():
-            # Matrices keep their inputs' size; about a fifth of noise on a norm's scale or a bias.
+            # Matrices preserve the scale of their inputs; norms and biases get noise of 0.2.
             spread = each.shape[-1] ** -0.5 if each.ndim == 2 else 0.2
             noise = spread * torch.randn(each.shape, generator=generator)
             each.copy_(noise if each.ndim == 2 else each + noise)
@@ -60,7 +60,7 @@ def random_decoder(name: str, seed: int = 0, **changes) -> transformers.PreTrain
 
 
 def saved_decoder(folder: pathlib.Path, name: str, **changes) -> transformers.PreTrainedModel:
-    """The same, also written to a folder as `transformers` writes it, in several shards."""
+    """Returns `random_decoder(...)`, saved to a folder in several shards."""
     model = random_decoder(name, **changes)
     model.save_pretrained(folder, max_shard_size="100KB")
     return model

@@ -1,4 +1,4 @@
-"""A sampler without a model: what the policy writes is a function of what stands in its context."""
+"""A sampler without a model: the policy's text is a function of its context."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -11,11 +11,11 @@ Script = Callable[[str, SamplingParameters], str]
 
 
 class ScriptedSampler:
-    """Keeps the interface of `lcrag.sampling.Sampler`, slots and blocks included.
+    """Implements the interface of `lcrag.sampling.Sampler`, with slots and blocks.
 
     Args:
       tokenizer: Encodes what the script writes.
-      script: (text of the context, generation) -> what the policy writes next; end-of-sequence follows it.
+      script: (text of the context, parameters) -> the policy's next text; end-of-sequence follows it.
       slots: Contexts held at once.
       context: Longest context, in tokens.
       block: Tokens a running slot samples in one `decode`.
@@ -43,7 +43,7 @@ class ScriptedSampler:
         return len(self._contexts.get(slot, ()))
 
     def tokens(self, slot: int) -> list[int]:
-        """What stands in a slot."""
+        """Returns the tokens in a slot."""
         return list(self._contexts[slot])
 
     def append(self, entries: Mapping[int, Sequence[int]]) -> None:

@@ -1,4 +1,4 @@
-"""A decoder and a byte-level BPE small enough to compile and run in a moment."""
+"""A decoder and a byte-level BPE that compile and run in seconds."""
 
 import functools
 
@@ -16,14 +16,14 @@ SENTENCES = (
 
 
 def tiny_config(**changes) -> DecoderConfig:
-    """Two layers, 32 wide; `changes` override any field."""
+    """Returns a configuration with two layers of width 32; `changes` override any field."""
     sizes = {"vocabulary_size": 384, "width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_width": 8}
     return DecoderConfig(**(sizes | {"mlp_width": 48, "max_positions": 256} | changes))
 
 
 @functools.cache
 def tiny_tokenizer(vocabulary_size: int = 384) -> HuggingFaceTokenizer:
-    """A byte-level BPE with <eos>, trained on a few sentences in many scripts."""
+    """Returns a byte-level BPE with <eos>, trained on a few sentences in many scripts."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

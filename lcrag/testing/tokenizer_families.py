@@ -1,4 +1,4 @@
-"""A small tokenizer of every family that models use, trained on a few sentences in a moment."""
+"""A small tokenizer of every family that models use, trained on a few sentences."""
 
 import functools
 import io
@@ -24,7 +24,7 @@ def _finished(backend: tokenizers.Tokenizer) -> HuggingFaceTokenizer:
 
 
 def _byte_fallback_model() -> models.BPE:
-    """A BPE over whole lines, in which what it does not know is spelled in bytes."""
+    """A BPE over whole lines that spells unknown characters in bytes."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.normalizer = normalizers.Replace(" ", _SPACE)
     trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=[*SPECIAL, *_BYTES], show_progress=False)
@@ -35,7 +35,7 @@ def _byte_fallback_model() -> models.BPE:
 
 
 def llama_2() -> HuggingFaceTokenizer:
-    """Llama 2 as it was converted at first: a normaliser puts the space in front."""
+    """Llama 2, first conversion: a normaliser prepends a space."""
     backend = tokenizers.Tokenizer(_byte_fallback_model())
     backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
     backend.decoder = decoders.Sequence(
@@ -45,7 +45,7 @@ def llama_2() -> HuggingFaceTokenizer:
 
 
 def metaspace() -> HuggingFaceTokenizer:
-    """Llama 2 and Mistral as they are converted now: the pre-tokeniser puts the space in front."""
+    """Llama 2 and Mistral, present conversion: the pre-tokeniser prepends a space."""
     backend = tokenizers.Tokenizer(_byte_fallback_model())
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
     backend.decoder = decoders.Sequence(
@@ -55,7 +55,7 @@ def metaspace() -> HuggingFaceTokenizer:
 
 
 def gemma() -> HuggingFaceTokenizer:
-    """Gemma: spaces are marked, and none is put in front."""
+    """Gemma: marks spaces and prepends none."""
     backend = tokenizers.Tokenizer(_byte_fallback_model())
     backend.normalizer = normalizers.Replace(" ", _SPACE)
     backend.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
@@ -77,7 +77,7 @@ def unigram() -> HuggingFaceTokenizer:
 
 
 def word_piece() -> HuggingFaceTokenizer:
-    """BERT: words, and pieces that go on with them."""
+    """BERT: words and their continuations."""
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

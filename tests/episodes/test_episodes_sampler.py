@@ -56,11 +56,4 @@ def test_slots_and_timing_change_no_token(params, records):
             np.testing.assert_array_equal(one.tokens, two.tokens)
             np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-5)
             assert one.turns == two.turns
-
-
-def test_the_models_words_and_the_environments_alternate(records):
-    for record in records:
-        assert [turn.by for turn in record.turns] == ["policy", "environment"] * 2
-        decoded = tiny_tokenizer().decode(record.tokens[record.turn == 1])
-        assert decoded == record.turns[1].text and decoded.endswith("</information>\n")
     assert len({record.outcome.answer for record in records}) > 5

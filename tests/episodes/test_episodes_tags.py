@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lcrag.episodes import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action
-from lcrag.episodes.tags import TAGS
+from lcrag.episodes.tags import TAGS, boxes_in
 
 PIECES = st.sampled_from(
     ["<", ">", "</", "＜", "＞", "〈", "〉", "/", "／", "|", " ", "\n", "\u200b", "\ufeff", "eos", "im_end"]
@@ -112,3 +112,22 @@ def test_the_last_complete_answer_counts():
     assert answer_in("<answer>a</answer> or <answer>b</answer> or <answer>c") == "b"
     assert answer_in("<answer>a</answer><answer></answer>") == "a"
     assert answer_in("no answer") is None
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([*(f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")), "a", " ", "<", "answer>"]),
+            max_size=12,
+        ).map("".join),
+        max_size=4,
+    ),
+    st.sampled_from(TAGS),
+)
+def test_every_tag_is_in_a_box_or_stray(texts, tag):
+    boxes = boxes_in(texts, tag)
+    assert boxes.tags == sum(len(re.findall(f"</?{tag}>", text)) for text in texts)
+    assert len(boxes.contents) == sum(
+        len(re.findall(rf"<{tag}>(?:(?!</?(?:{'|'.join(TAGS)})>).)*</{tag}>", t)) for t in texts
+    )
+    assert (boxes.sole is not None) == (boxes.tags == 2 and boxes.malformed == 0 and len(boxes.contents) == 1)

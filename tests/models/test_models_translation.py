@@ -8,13 +8,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 
 from lcrag.episodes import Completion, TranslationFailure
 from lcrag.errors import UserError
 from lcrag.models import EndpointTranslator, FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
-from lcrag.testing.local_server import served
+from lcrag.testing.local_server import served, stand_in_chat
 
 
 class Marking:
@@ -144,43 +142,30 @@ def test_mistakes_are_one_sentence(tmp_path):
             make()
 
 
-@pytest.fixture
-def endpoint():
-    """A chat endpoint that is unavailable for a moment, then leaves the tags out, then translates."""
-    application, seen = FastAPI(), []
+def test_an_endpoint_translates(monkeypatch):
+    """It is unavailable for a moment, then leaves the tags out, then translates."""
+    seen = []
 
-    @application.post("/v1/chat/completions")
-    def complete(body: dict):
-        seen.append(body)
-        text = body["messages"][0]["content"].split("Text: ")[1]
-        if body["model"] == "none":
-            return JSONResponse({"error": {"message": "no such model"}}, 404)
-        if len(seen) == 1:
-            return JSONResponse({"error": {"message": "starting"}}, 503)
-        silent = len(seen) == 2 or body["model"] == "chatty"
-        message = {"role": "assistant", "content": "Sure!" if silent else f"<translation> {text}-en </translation>"}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+    def speak(prompt):
+        seen.append(prompt)
+        text = prompt.split("Text: ")[1]
+        if text == "refused" or len(seen) == 1:
+            return 503 if len(seen) == 1 else 404
+        return "Sure!" if len(seen) == 2 or text == "silent" else f"<translation> {text}-en </translation>"
 
-    with served(application) as url:
-        yield f"{url}/v1", seen
-
-
-def test_an_endpoint_translates(endpoint, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    url, seen = endpoint
-    translator = EndpointTranslator("good", url, concurrency=1)
-    assert translator(["Ruotsi", "Suomi"], "fi", "en") == ["Ruotsi-en", "Suomi-en"]
-    assert "from Finnish to English" in seen[0]["messages"][0]["content"]
-    assert (seen[0]["model"], len(seen)) == ("good", 4)
-    assert translator(["Suomi"], None, "en") == ["Suomi-en"]
-    assert seen[-1]["messages"][0]["content"].startswith("Translate the text to English.")
-    [silent] = EndpointTranslator("chatty", url)(["Ruotsi"], "fi", "en")
-    assert silent == TranslationFailure("the model does not translate, it says 'Sure!'")
-    [unknown] = translator(["Ruotsi"], "fi", "xx")
-    assert unknown == TranslationFailure("the model is asked for no language 'xx'")
-    with pytest.raises(UserError, match="does not answer .*no such model.*: check its address") as caught:
-        EndpointTranslator("none", url)(["Ruotsi"], "fi", "en")
+    with served(stand_in_chat(speak)) as url:
+        translator = EndpointTranslator("good", f"{url}/v1", concurrency=1)
+        assert translator(["Ruotsi", "Suomi"], "fi", "en") == ["Ruotsi-en", "Suomi-en"]
+        assert "from Finnish to English" in seen[0]
+        assert len(seen) == 4
+        assert translator(["Suomi"], None, "en") == ["Suomi-en"]
+        assert seen[-1].startswith("Translate the text to English.")
+        silent = TranslationFailure("the model does not translate, it says 'Sure!'")
+        assert translator(["silent"], "fi", "en") == [silent]
+        assert translator(["Ruotsi"], "fi", "xx") == [TranslationFailure("the model is asked for no language 'xx'")]
+        with pytest.raises(UserError, match="does not answer .*not now.*: check its address") as caught:
+            translator(["refused"], "fi", "en")
     assert "secret" not in str(caught.value)
 
 

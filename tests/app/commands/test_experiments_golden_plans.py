@@ -18,9 +18,8 @@ from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_plans import golden_plans as plans_in
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
-from lcrag.testing.local_server import served
+from lcrag.testing.local_server import served, stand_in_chat
 from lcrag.testing.pretended_collections import PretendedCollections
-from lcrag.testing.stand_in_chat import stand_in_chat
 
 TWO_HOPS, COMPARED = WORLD.questions("train", ["en"], hops=2)[:15], comparison_questions(WORLD, "train", ["en"])[:15]
 QUESTIONS = [*WORLD.questions("train", ["en"], hops=1)[:15], *TWO_HOPS, *COMPARED]

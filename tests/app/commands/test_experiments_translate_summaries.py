@@ -10,8 +10,7 @@ import pytest
 from experiment_parts import json_lines
 
 from lcrag import main
-from lcrag.testing.local_server import served
-from lcrag.testing.stand_in_chat import stand_in_chat
+from lcrag.testing.local_server import served, stand_in_chat
 
 pytest.importorskip("openai")
 

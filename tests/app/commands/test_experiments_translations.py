@@ -24,11 +24,11 @@ from lcrag.app.commands.curate.translations import TranslationProgress, tier_pla
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import STAGES, ModelRequest
+from lcrag.methods.translate_r1.pipeline.models import ModelRequest
+from lcrag.methods.translate_r1.pipeline.stages import STAGES
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 from lcrag.testing import tiny_config
-from lcrag.testing.local_server import served
-from lcrag.testing.stand_in_chat import stand_in_chat
+from lcrag.testing.local_server import served, stand_in_chat
 
 pytest.importorskip("openai")
 
