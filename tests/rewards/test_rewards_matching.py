@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lcrag import rewards
 from lcrag.rewards import kernels
 from lcrag.rewards.string_arrays import map_pairs, pack
+from lcrag.rewards.text import segmented
 from lcrag.testing import plain_rewards as oracle
 
 NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match"]
@@ -144,3 +145,30 @@ def test_mistakes_are_named():
         rewards.exact_match(["a"], ["a"])
     with pytest.raises(ValueError, match="short_gold"):
         rewards.c3_recall(["a"], [["a"]], short_gold="none")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "score"),
+    [
+        ("北京市", "北京", 0.8),
+        ("《红楼梦》", "红楼梦", 1.0),
+        ("東京タワー", "東京", 4 / 7),
+        ("กรุงเทพ", "กรุงเทพ", 1.0),
+        ("2008年", "2008 年", 1.0),
+        ("ＥＵＲ", "EUR", 1.0),
+        ("серебряный век", "Серебряный век!", 1.0),
+        ("대한민국 서울", "서울", 2 / 3),
+        ("l’euro", "leuro", 1.0),
+        ("Cusco", "利马", 0.0),
+        (None, "利马", 0.0),
+    ],
+)
+def test_mixed_f1_counts_words_of_every_script(prediction, gold, score):
+    assert rewards.mixed_f1([prediction], [[gold]]).tolist() == pytest.approx([score])
+
+
+@given(st.lists(st.text(st.characters(max_codepoint=127)), min_size=1, max_size=4), st.data())
+def test_mixed_f1_of_ascii_texts_is_token_f1(predictions, data):
+    golds = [[data.draw(st.sampled_from(predictions))] for _ in predictions]
+    assert rewards.mixed_f1(predictions, golds).tolist() == rewards.token_f1(predictions, golds).tolist()
+    assert [segmented(text) for text in predictions] == predictions

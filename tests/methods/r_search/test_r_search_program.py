@@ -5,8 +5,6 @@ import json
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from program_scripts import drive, searched
 
 from lcrag.data.questions import Question
@@ -21,7 +19,6 @@ from lcrag.episodes import (
     episode_json,
     local_first,
 )
-from lcrag.episodes.tags import TAGS, boxes_in
 from lcrag.errors import UserError
 from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate
@@ -198,16 +195,3 @@ def test_in_the_runner(tokenizer, chat, begins):
     assert row["outcome"]["extra"]["evidence"] == "- Lima is it."
     assert row["system"].startswith("You are")
     assert row["opening"] == ["Capital of Peru?\n"]
-
-
-PIECES = st.sampled_from([f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")] + ["a", " ", "<", "answer>"])
-
-
-@given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4), st.sampled_from(TAGS))
-def test_every_tag_is_in_a_box_or_stray(texts, tag):
-    boxes = boxes_in(texts, tag)
-    assert boxes.tags == sum(len(re.findall(f"</?{tag}>", text)) for text in texts)
-    assert len(boxes.contents) == sum(
-        len(re.findall(rf"<{tag}>(?:(?!</?(?:{'|'.join(TAGS)})>).)*</{tag}>", t)) for t in texts
-    )
-    assert (boxes.sole is not None) == (boxes.tags == 2 and boxes.malformed == 0 and len(boxes.contents) == 1)

@@ -91,7 +91,8 @@ def test_a_quoted_query_is_read_back(queries):
 @settings(deadline=None)
 def test_no_search_asks_more_than_it_may(text, most):
     queries = parallel_queries(text, most)
-    assert len(queries.asked) <= most and len(set(queries.asked)) == len(queries.asked)
+    assert len(queries.asked) <= most
+    assert len(set(queries.asked)) == len(queries.asked)
     assert all(query and query == query.strip() for query in queries.asked)
 
 
@@ -186,10 +187,13 @@ def test_the_json_is_valid_and_aligned_however_it_is_cut(texts, query_tokens, ro
         return
     assert len(TOKENIZER.encode(block)) <= room
     parsed = content(block)
-    assert parsed["query"] == queries and len(parsed["documents"]) == len(queries)
+    assert parsed["query"] == queries
+    assert len(parsed["documents"]) == len(queries)
     for document in parsed["documents"]:
         assert len(TOKENIZER.encode(json.dumps(document, ensure_ascii=False)[1:-1])) <= query_tokens
-        assert "<answer" not in document and "</information" not in document and "<|im_end|" not in document
+        assert "<answer" not in document
+        assert "</information" not in document
+        assert "<|im_end|" not in document
     assert block.count("<information>") == block.count("</information>") == 1
 
 
