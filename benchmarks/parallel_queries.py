@@ -20,13 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
-from lcrag.app.composition.components import (
-    atlas_collections,
-    atlas_comparisons,
-    atlas_questions,
-    make_runner,
-    make_sampler,
-)
+from lcrag.app.composition.atlas import atlas_comparisons, atlas_questions
+from lcrag.app.composition.collections import atlas_collections
+from lcrag.app.composition.components import make_runner, make_sampler
 from lcrag.app.composition.components import policy as load_policy
 from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.data.questions import Question

@@ -11,7 +11,7 @@ import json
 import httpx2
 from timing import median_seconds
 
-from lcrag.app.composition.components import atlas_collections
+from lcrag.app.composition.collections import atlas_collections
 from lcrag.retrieval import Collections
 from lcrag.retrieval.service import make_application
 from lcrag.testing.local_server import served

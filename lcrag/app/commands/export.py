@@ -10,9 +10,8 @@ from rich.console import Console
 from lcrag.app.runs.folder import CHECKPOINTS
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import Policy, join, save_hugging_face, split_trainable
+from lcrag.policy import Policy, join, parameter_fingerprint, save_hugging_face, split_trainable
 from lcrag.policy.config import ComputeDtype
-from lcrag.policy.fingerprint import parameter_fingerprint
 
 USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
 

@@ -1,4 +1,4 @@
-"""`lcrag sample`: one question, one episode, in colour by who wrote what."""
+"""`lcrag sample`: answers one question and prints the episode in colour by who wrote what."""
 
 import pathlib
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ def sample(
     Args:
       output_dir: Not used.
       words: The question.
-      policy: Whom to ask.
-      collections: To search in.
-      method: Its program.
-      language: Code of the language the question is asked in.
+      policy: The policy.
+      collections: Collections to search in.
+      method: Provides the episode program.
+      language: Code of the question's language.
       temperature: 0 is greedy.
-      seed: Of sampling.
+      seed: Seed of sampling.
 
     Raises:
       UserError: no question, an unknown language, or one without a collection.
@@ -54,7 +54,7 @@ def sample(
     console = Console()
     console.print(f"[dim]{name}[/dim]")
     print_episode([("environment", record.prompt), *((turn.by, turn.text) for turn in record.turns)], console)
-    for beside in record.completions:
-        console.print(f"[dim]beside the dialogue, by {beside.model or 'the policy'}[/dim]")
-        print_episode([("environment", beside.prompt), ("policy", beside.text)], console)
+    for completion in record.completions:
+        console.print(f"[dim]outside the dialogue, by {completion.model or 'the policy'}[/dim]")
+        print_episode([("environment", completion.prompt), ("policy", completion.text)], console)
     console.print(f"answer: {record.outcome.answer}", markup=False)

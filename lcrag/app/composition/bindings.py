@@ -148,6 +148,6 @@ def _fits_plain(value: Any, annotation: Any) -> bool:
     if inspect.isclass(annotation) and issubclass(annotation, Path):
         annotation |= str
     try:
-        return is_bearable(value, float | int if annotation is float else annotation)
+        return bool(is_bearable(value, float | int if annotation is float else annotation))  # type: ignore[arg-type]
     except BeartypeException:  # a protocol that cannot be checked at run time
         return True

@@ -1,9 +1,24 @@
-"""Collections that are searched elsewhere: by `lcrag serve`, Search-R1 servers and search engines of the web."""
+"""What is searched: the collections of the atlas and of data sets, and those that other services search."""
 
-from collections.abc import Mapping, Sequence
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import gin
 
+from lcrag.app.composition.atlas import atlas_world
+from lcrag.app.composition.components import configured_encoder, resolved_folder
+from lcrag.app.composition.datasets import counted_bad_rows
+from lcrag.atlas import World
+from lcrag.data import xquad
+from lcrag.data.english.asked import LANGUAGE
+from lcrag.data.english.sets import first_questions, passages_of, question_set
+from lcrag.data.files import dataset_folder
+from lcrag.data.fingerprints import records_fingerprint
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
+from lcrag.retrieval import Collections, Encoder, Passage, build_collection, load_collections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
     GoogleCustomSearch,
@@ -16,6 +31,113 @@ from lcrag.retrieval.remote import (
     WebSearch,
     key_from,
 )
+
+
+def kept_collections(
+    root: pathlib.Path,
+    encoder: Encoder,
+    languages: Sequence[str],
+    passages: Callable[[str], Iterable[Passage]],
+) -> Collections:
+    """The collections in a folder, those that are not there yet built first."""
+    for language in languages:
+        if not (root / language).exists():
+            build_collection(passages(language), encoder, root, language=language)
+    return load_collections(root, encoder)
+
+
+def cache_folder() -> pathlib.Path:
+    """Where what can be rebuilt is kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "lcrag" / "collections"
+
+
+@gin.configurable
+def atlas_collections(
+    folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
+) -> Collections:
+    """One collection per language of the atlas, built on first use and kept in the user's cache.
+
+    Args:
+      folder: Where they are kept; None: a folder of the cache named by the world's and the encoder's fingerprints.
+      encoder: Folder of the encoder, or the name of one that ships with the package.
+      world: Builds the atlas.
+    """
+    atlas, opened = world(), configured_encoder(resolved_folder(encoder))
+    root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
+    return kept_collections(root, opened, LCRL_LANGUAGES, atlas.passages)
+
+
+@gin.configurable
+def xquad_collections(
+    languages: Sequence[str] = xquad.LANGUAGES,
+    folder: str | None = None,
+    encoder: str = "atlas/encoder",
+    kept: str | None = None,
+) -> Collections:
+    """XQuAD's own paragraphs, one collection a language, built on first use and kept in the user's cache.
+
+    Args:
+      languages: Languages of the collections.
+      folder: Where the files are; None: `$LCRAG_DATA/xquad`.
+      encoder: Folder of the encoder, or the name of one that ships with the package.
+      kept: Where the collections are kept; None: a folder of the cache named by their content and the encoder's.
+    """
+    opened, found = configured_encoder(resolved_folder(encoder)), dataset_folder(xquad.DATASET, folder)
+    with counted_bad_rows() as bad_rows:
+        passages = {language: xquad.xquad_passages(found, language, bad_rows) for language in languages}
+    content = records_fingerprint(passage for language in languages for passage in passages[language])
+    root = pathlib.Path(kept) if kept else cache_folder() / f"xquad-{content}-{opened.fingerprint()}"
+    return kept_collections(root, opened, languages, passages.__getitem__)
+
+
+@gin.configurable
+def english_collections(
+    datasets: Sequence[str],
+    splits: Sequence[str] = ("test",),
+    folder: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    encoder: str = "atlas/encoder",
+    kept: str | None = None,
+) -> Collections:
+    """The paragraphs that come with some sets' questions as one English collection, built on first use and kept.
+
+    Args:
+      datasets: Sets whose rows have paragraphs: hotpotqa, 2wikimultihopqa, musique or wikihop.
+      splits: Splits whose paragraphs are taken; a split that a set does not have is left out.
+      folder: The folder that holds the sets' folders; None: `$LCRAG_DATA`.
+      limit: The paragraphs of at most so many questions of each split, the same that `english_questions` takes.
+      seed: Of the choice.
+      encoder: Folder of the encoder, or the name of one that ships with the package.
+      kept: Where the collection is kept; None: a folder of the cache named by its content and the encoder's.
+    """
+    opened = configured_encoder(resolved_folder(encoder))
+    with counted_bad_rows() as bad_rows:
+        found = [_passages(name, splits, folder, limit, seed, bad_rows) for name in datasets]
+    passages = list({passage.id: passage for own in found for passage in own}.values())
+    content = records_fingerprint(passages)
+    root = pathlib.Path(kept) if kept else cache_folder() / f"english-{content}-{opened.fingerprint()}"
+    return kept_collections(root, opened, (LANGUAGE,), lambda _: passages)
+
+
+def _passages(
+    name: str, splits: Sequence[str], folder: str | None, limit: int | None, seed: int, bad_rows: BadRows
+) -> list[Passage]:
+    chosen = question_set(name)
+    own = str(pathlib.Path(folder) / name) if folder else None
+    found = dataset_folder(name, own, binding="english_collections.folder")
+    passages: list[Passage] = []
+    for split in filter(chosen.files.__contains__, splits):
+        asked = chosen.read(chosen.file(found, split), bad_rows)
+        passages += passages_of(first_questions(asked, limit, seed))
+    if not passages:
+        raise UserError(
+            f"{name} comes without paragraphs in {', '.join(splits)}: search Wikipedia for its questions instead, with"
+            " --gin_file=retrieval/service.gin"
+        )
+    return passages
+
 
 gin.register(Patience, module="lcrag.retrieval")
 

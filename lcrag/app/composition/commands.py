@@ -6,15 +6,11 @@ from typing import Any
 
 import gin
 
-import lcrag.app.composition.atlas_comprehension  # noqa: F401  gin finds what is registered by its name
+import lcrag.app.composition.atlas  # noqa: F401  gin finds what is registered by its name
 import lcrag.app.composition.collections  # noqa: F401
 import lcrag.app.composition.datasets  # noqa: F401
-import lcrag.app.composition.domains  # noqa: F401
-import lcrag.app.composition.english  # noqa: F401
 import lcrag.app.composition.frozen_models  # noqa: F401
-import lcrag.app.composition.globalrag  # noqa: F401
 import lcrag.app.composition.registry  # noqa: F401
-import lcrag.app.composition.translators  # noqa: F401
 from lcrag.app.commands import curate as curating
 from lcrag.app.commands.build import building
 from lcrag.app.commands.build.policy import Curriculum
@@ -32,7 +28,8 @@ from lcrag.app.commands.train import training
 from lcrag.app.commands.train.sentinels import Sentinels
 from lcrag.app.composition.configuration import configure, missing_parameter, read_configuration
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import CompleterModel, EndpointModel, Thresholds
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
+from lcrag.methods.translate_r1.pipeline.models import CompleterModel, EndpointModel
 from lcrag.policy import DecoderConfig, RopeScaling
 from lcrag.retrieval import NoCollections
 from lcrag.retrieval.service import ServiceLimits

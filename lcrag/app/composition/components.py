@@ -1,44 +1,33 @@
-"""The parts of an experiment, each built from a few gin bindings."""
+"""The policy and what runs it, each built from a few gin bindings."""
 
-import os
+import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gin
 import jax
 from jax.sharding import Mesh
 
-from lcrag.app.composition.computation import DEFAULT_COMPUTATION, Computation, computation_of
-from lcrag.atlas import World, build_world
-from lcrag.atlas.comparisons import comparison_questions
-from lcrag.data.batches import Coupled, coupled
 from lcrag.data.fingerprints import records_fingerprint
-from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.errors import UserError
 from lcrag.policy import (
     DecoderConfig,
     HuggingFaceTokenizer,
+    Lora,
     Policy,
     add_lora,
     load_hugging_face,
     load_tokenizer,
     make_mesh,
+    parameter_fingerprint,
     read_config,
     stored_dtype,
 )
-from lcrag.policy.fingerprint import parameter_fingerprint
-from lcrag.retrieval import (
-    Collections,
-    Encoder,
-    Passage,
-    SearchableCollections,
-    build_collection,
-    load_collections,
-    load_encoder,
-)
+from lcrag.policy.config import AttentionChoice, ComputeDtype, Remat
+from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
 from lcrag.sampling import Sampler, SamplerConfig
 
 WEIGHTS = pathlib.Path(__file__).parents[2] / "atlas" / "weights"
@@ -50,6 +39,43 @@ configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
 gin.external_configurable(load_collections, module="lcrag.retrieval")
 gin.external_configurable(Retries, module="lcrag.episodes")
+gin.register(Lora, module="lcrag.policy")
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Computation:
+    """The fields of a `DecoderConfig` that no `config.json` holds.
+
+    Attributes:
+      compute_dtype: "float32" or "bfloat16", of activations; parameters that are trained stay float32.
+      remat: What the backward pass recomputes; see `DecoderConfig`.
+      attention: What attends over whole rows; "auto": the platform's own kernel.
+      unroll_layers: Unroll the scan over layers; quicker for tiny models.
+      lora: Adapters, which alone are learned; the frozen weights are then held in the compute dtype. None: no adapters.
+    """
+
+    compute_dtype: ComputeDtype = "float32"
+    remat: Remat = "none"
+    attention: AttentionChoice = "auto"
+    unroll_layers: bool = False
+    lora: Lora | None = None
+
+    def of(self, config: DecoderConfig) -> DecoderConfig:
+        """The same decoder, computed this way."""
+        return dataclasses.replace(config, **{name: getattr(self, name) for name in _fields()})
+
+
+def _fields() -> list[str]:
+    return [field.name for field in dataclasses.fields(Computation)]
+
+
+DEFAULT_COMPUTATION = Computation()
+
+
+def computation_of(config: DecoderConfig) -> Computation:
+    """How a decoder is computed."""
+    return Computation(**{name: getattr(config, name) for name in _fields()})
 
 
 def resolved_folder(folder: str) -> pathlib.Path:
@@ -110,101 +136,6 @@ def policy_parameters(folder: str, like: Policy) -> Any:
     """
     check_shape(folder, like)
     return policy(folder, like.mesh, computation_of(like.config)).params
-
-
-@gin.configurable
-def atlas_world(seed: int = 0, english_coverage: float = 0.8, coverage: float = 0.55) -> World:
-    """The embedded world; see `lcrag.atlas.build_world`."""
-    return build_world(seed, english_coverage=english_coverage, coverage=coverage)
-
-
-@gin.configurable
-def atlas_questions(
-    split: str,
-    languages: Sequence[str] = LCRL_LANGUAGES,
-    hops: int | None = 1,
-    copyable: bool | None = None,
-    translated_share: float = 1.0,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
-) -> list[Question]:
-    """The atlas's questions of a split, every language version of a question together.
-
-    Args:
-      split: train, validation, held_out or unseen.
-      languages: Languages to ask in.
-      hops: 1, 2 or None for both.
-      copyable: Only answers used as they are in every language (True), only translated ones (False), or both.
-      translated_share: Share of the questions with translated answers that is kept, spread evenly.
-      limit: At most this many questions, each in all languages, spread evenly over the split.
-      world: Builds the atlas.
-    """
-    table = coupled(world().questions(split, languages, hops, copyable))
-    used_as_they_are = [versions for versions in table if versions[0].extra["copyable"]]
-    translated = [versions for versions in table if not versions[0].extra["copyable"]]
-    table = used_as_they_are + _spread(translated, round(translated_share * len(translated)))
-    table = table if limit is None else _spread(table, limit)
-    return [question for versions in table for question in versions]
-
-
-@gin.configurable
-def atlas_comparisons(
-    split: str,
-    languages: Sequence[str] = LCRL_LANGUAGES,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
-) -> list[Question]:
-    """The atlas's comparison questions of a split; see `lcrag.atlas.comparisons`.
-
-    Args:
-      split: train, validation, held_out or unseen.
-      languages: Languages to ask in.
-      limit: At most this many questions, each in all languages, spread evenly over the split.
-      world: Builds the atlas.
-    """
-    table = coupled(comparison_questions(world(), split, languages))
-    return [question for versions in _spread(table, limit or len(table)) for question in versions]
-
-
-def _spread(items: Sequence[Coupled], count: int) -> list[Coupled]:
-    """At most `count` items, evenly spaced."""
-    count = min(count, len(items))
-    return [items[index * len(items) // count] for index in range(count)]
-
-
-@gin.configurable
-def atlas_collections(
-    folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
-) -> Collections:
-    """One collection per language of the atlas, built on first use and kept in the user's cache.
-
-    Args:
-      folder: Where they are kept; None: a folder of the cache named by the world's and the encoder's fingerprints.
-      encoder: Folder of the encoder, or the name of one that ships with the package.
-      world: Builds the atlas.
-    """
-    atlas, opened = world(), configured_encoder(resolved_folder(encoder))
-    root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
-    return kept_collections(root, opened, LCRL_LANGUAGES, atlas.passages)
-
-
-def kept_collections(
-    root: pathlib.Path,
-    encoder: Encoder,
-    languages: Sequence[str],
-    passages: Callable[[str], Iterable[Passage]],
-) -> Collections:
-    """The collections in a folder, those that are not there yet built first."""
-    for language in languages:
-        if not (root / language).exists():
-            build_collection(passages(language), encoder, root, language=language)
-    return load_collections(root, encoder)
-
-
-def cache_folder() -> pathlib.Path:
-    """Where what can be rebuilt is kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "lcrag" / "collections"
 
 
 def make_sampler(policy: Policy) -> Sampler:

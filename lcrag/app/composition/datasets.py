@@ -1,27 +1,23 @@
-"""The data sets that lie in files, as gin builds them; bad rows are treated alike in all of them (`BadRows.skip`)."""
+"""The questions of data sets in files; bad rows are treated alike in all of them (`BadRows.skip`)."""
 
 import contextlib
-import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import gin
 
-from lcrag.app.composition.components import cache_folder, configured_encoder, kept_collections, resolved_folder
+from lcrag.data import constructed, global_mmlu, mgsm, mkqa, tiers, xor_tydi, xquad
 from lcrag.data import jsonl_questions as jsonl
-from lcrag.data import mkqa, xor_tydi, xquad
 from lcrag.data.batches import limited
+from lcrag.data.english.sets import first_questions, question_set, questions_of
 from lcrag.data.files import data_file, dataset_folder
-from lcrag.data.fingerprints import records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.methods.globalrag.golden_plans import golden_plans
-from lcrag.models import EndpointTranslator
-from lcrag.retrieval import Collections
+from lcrag.errors import UserError
+from lcrag.methods.globalrag.golden_plans import golden_plans, with_decomposition, with_own_plan
 
 configured_bad_rows = gin.external_configurable(BadRows, module="lcrag.data")
-gin.external_configurable(EndpointTranslator, module="lcrag.data")
 
 
 @contextlib.contextmanager
@@ -125,29 +121,6 @@ def xquad_questions(
 
 
 @gin.configurable
-def xquad_collections(
-    languages: Sequence[str] = xquad.LANGUAGES,
-    folder: str | None = None,
-    encoder: str = "atlas/encoder",
-    kept: str | None = None,
-) -> Collections:
-    """XQuAD's own paragraphs, one collection a language, built on first use and kept in the user's cache.
-
-    Args:
-      languages: Languages of the collections.
-      folder: Where the files are; None: `$LCRAG_DATA/xquad`.
-      encoder: Folder of the encoder, or the name of one that ships with the package.
-      kept: Where the collections are kept; None: a folder of the cache named by their content and the encoder's.
-    """
-    opened, found = configured_encoder(resolved_folder(encoder)), dataset_folder(xquad.DATASET, folder)
-    with counted_bad_rows() as bad_rows:
-        passages = {language: xquad.xquad_passages(found, language, bad_rows) for language in languages}
-    content = records_fingerprint(passage for language in languages for passage in passages[language])
-    root = pathlib.Path(kept) if kept else cache_folder() / f"xquad-{content}-{opened.fingerprint()}"
-    return kept_collections(root, opened, languages, passages.__getitem__)
-
-
-@gin.configurable
 def jsonl_questions(
     files: Sequence[str], dataset: str = "jsonl", languages: Sequence[str] | None = None
 ) -> list[Question]:
@@ -162,3 +135,166 @@ def jsonl_questions(
         return jsonl.jsonl_questions(
             files, dataset=dataset, languages=languages, bad_rows=bad_rows, check_extra=golden_plans
         )
+
+
+@gin.configurable
+def english_questions(
+    dataset: str,
+    split: str,
+    folder: str | None = None,
+    file: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    golden_plans: bool = False,
+) -> list[Question]:
+    """The questions of an English set's split; see `lcrag.data.english.sets`.
+
+    Args:
+      dataset: hotpotqa, 2wikimultihopqa, musique, bamboogle, wikihop, nq_open, triviaqa or popqa.
+      split: train, validation or test, as the set has them.
+      folder: Where its files are; None: `$LCRAG_DATA/<dataset>`.
+      file: Name of the split's file where it is none of the known ones.
+      limit: At most so many questions, chosen by the seed.
+      seed: Of the choice.
+      golden_plans: Whether each question gets its set's own decomposition as its golden plan (musique).
+
+    Raises:
+      UserError: there is no such set, split or file, a row cannot be used, or golden plans are wanted of a set without
+        decompositions.
+    """
+    chosen = question_set(dataset)
+    found = dataset_folder(dataset, folder, binding="english_questions.folder")
+    with counted_bad_rows() as bad_rows:
+        asked = chosen.read(
+            chosen.file(found, split, file), bad_rows, add_plan=with_decomposition if golden_plans else None
+        )
+    return questions_of(first_questions(asked, limit, seed))
+
+
+@gin.configurable
+def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
+    """The questions of several data sets, one after the other.
+
+    Args:
+      parts: The questions of each.
+    """
+    return [question for part in parts for question in part]
+
+
+@gin.configurable
+def with_own_plans(questions: Sequence[Question]) -> list[Question]:
+    """Questions of which those without a golden plan are their own; see `lcrag.methods.globalrag.golden_plans`.
+
+    Args:
+      questions: Of one hop, or with golden plans.
+
+    Raises:
+      UserError: a golden plan is none.
+    """
+    try:
+        return [with_own_plan(question) for question in questions]
+    except ValueError as error:
+        raise UserError(f"a golden plan of the questions cannot be used: {error}; mend it in their file") from error
+
+
+@gin.configurable
+def mgsm_questions(
+    languages: Sequence[str] = mgsm.LANGUAGES,
+    folder: str | None = None,
+    tiers: Mapping[str, Sequence[str]] = mgsm.TIERS,
+) -> list[Question]:
+    """MGSM, which is a test set; see `lcrag.data.mgsm.mgsm_questions`.
+
+    Args:
+      languages: Languages to ask in.
+      folder: Where the files are; None: `$LCRAG_DATA/mgsm`.
+      tiers: Tier -> its languages.
+    """
+    found = dataset_folder(mgsm.DATASET, folder)
+    with counted_bad_rows() as bad_rows:
+        return mgsm.mgsm_questions(found, languages, tiers=tiers, bad_rows=bad_rows)
+
+
+@gin.configurable
+def global_mmlu_questions(
+    split: str = "test",
+    languages: Sequence[str] = global_mmlu.LANGUAGES,
+    folder: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    tiers: Mapping[str, Sequence[str]] = global_mmlu.TIERS,
+) -> list[Question]:
+    """Global-MMLU; see `lcrag.data.global_mmlu.global_mmlu_questions`.
+
+    Args:
+      split: test or dev.
+      languages: Languages to ask in.
+      folder: Where the languages' folders are; None: `$LCRAG_DATA/global_mmlu`.
+      limit: At most so many questions, the same in all languages.
+      seed: Of their choice.
+      tiers: Tier -> its languages.
+    """
+    found = dataset_folder(global_mmlu.DATASET, folder)
+    with counted_bad_rows() as bad_rows:
+        return global_mmlu.global_mmlu_questions(
+            found, split, languages, limit=limit, seed=seed, tiers=tiers, bad_rows=bad_rows
+        )
+
+
+@gin.configurable
+def english_vocabulary(questions: Sequence[Question] = (), file: str | None = None) -> list[str]:
+    """The English words that constructed languages have words for.
+
+    The questions asked in constructed languages and the translator of them must have the same.
+
+    Args:
+      questions: English questions, whose words are taken; those in other languages are left out.
+      file: A file with a word a line, whose words are taken as well.
+
+    Raises:
+      UserError: there are none.
+    """
+    words = constructed.vocabulary_of(each.text for each in questions if each.language == constructed.ENGLISH)
+    words += constructed.read_word_list(file) if file is not None else []
+    if not words:
+        raise UserError("english_vocabulary has no words: give it English questions, or a file with a word a line")
+    return sorted(set(words))
+
+
+@gin.configurable
+def constructed_questions(
+    questions: Sequence[Question],
+    vocabulary: Sequence[str],
+    languages: Sequence[str] = tuple(constructed.CONSTRUCTED),
+    tier: str = "synthetic",
+) -> list[Question]:
+    """English questions in constructed languages; see `lcrag.data.constructed`.
+
+    Args:
+      questions: Questions, of which the English ones are taken.
+      vocabulary: The English words that the languages have words for.
+      languages: Codes of the constructed languages.
+      tier: Their tier.
+    """
+    english = [each for each in questions if each.language == constructed.ENGLISH]
+    versions = constructed.constructed_questions(english, languages, vocabulary)
+    return tiers.with_tiers(versions, {tier: languages})
+
+
+@gin.configurable
+def tiered_questions(
+    questions: Sequence[Question],
+    languages_of_tiers: Mapping[str, Sequence[str]] = tiers.ALL_TIERS,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> list[Question]:
+    """Questions that know their tiers, and if there are weights, in proportion to them; see `lcrag.data.tiers`.
+
+    Args:
+      questions: Questions of any languages.
+      languages_of_tiers: Tier -> its languages.
+      weights: Tier -> weight of each of its languages in each domain; None: all questions.
+      seed: Of the choice where some are left out.
+    """
+    found = tiers.with_tiers(questions, languages_of_tiers)
+    return found if weights is None else tiers.weighted_by_tier(found, weights, seed=seed)

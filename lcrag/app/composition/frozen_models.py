@@ -1,23 +1,20 @@
-"""Models beside the policy, frozen: a second checkpoint or an endpoint, and the reader of evidence built on one."""
+"""Other models that an episode or a reward asks: checkpoints on this machine, endpoints, and an encoder."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import gin
+import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Float
 
-from lcrag.app.composition.components import resolved_folder
-from lcrag.app.composition.computation import DEFAULT_COMPUTATION, Computation
+from lcrag.app.composition.components import DEFAULT_COMPUTATION, Computation, configured_encoder, resolved_folder
 from lcrag.episodes import Chat, Completer, Completion
-from lcrag.methods.r_search.evidence_reader import EvidenceReader
-from lcrag.models.completers import EndpointCompleter, SamplerCompleter
-from lcrag.policy import load_hugging_face, load_tokenizer, read_config
-from lcrag.policy.fingerprint import parameter_fingerprint
+from lcrag.models.completers import SamplerCompleter
+from lcrag.policy import load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
+from lcrag.retrieval import Encoder, bert
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
-
-gin.external_configurable(EndpointCompleter, module="lcrag.episodes")
-gin.external_configurable(EvidenceReader, module="lcrag.episodes")
 
 
 @gin.configurable
@@ -90,3 +87,41 @@ class LoadedWhenAsked:
         """Completes a batch of prompts."""
         model, _ = self._loaded()
         return model(requests)
+
+
+class QuestionEncoder:
+    """Embeds sub-questions as queries; its weights are loaded when it is first asked, so that evaluations need none.
+
+    Args:
+      folder: Folder of the encoder, or the name of one that ships with the package.
+
+    Raises:
+      UserError: there is no encoder in the folder.
+    """
+
+    def __init__(self, folder: str):
+        self._folder = resolved_folder(folder)
+        bert.read_config(self._folder / "config.json")  # a mistake is reported before anything is sampled
+
+    @functools.cached_property
+    def _encoder(self) -> Encoder:
+        return configured_encoder(self._folder)
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """The fingerprint of its weights, settings and tokenizer, which are loaded for it."""
+        return {"encoder": self._encoder.fingerprint()}
+
+    def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        """A vector of unit length for each text."""
+        return self._encoder.encode(texts, kind="query")
+
+
+@gin.configurable
+def question_encoder(folder: str) -> QuestionEncoder:
+    """What compares the sub-questions of plans (the paper: E5-base).
+
+    Args:
+      folder: Folder of the encoder, or the name of one that ships with the package ("atlas/encoder").
+    """
+    return QuestionEncoder(folder)

@@ -24,12 +24,17 @@ from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.lcrl import hierarchical_search, language_coupled
 from lcrag.methods.r_search import answer_from_evidence, r_search, r_search_reward
+from lcrag.methods.r_search.evidence_reader import EvidenceReader
 from lcrag.methods.r_search.oracle import EvidenceOracle
 from lcrag.methods.rag_r1 import rag_r1
 from lcrag.methods.translate_r1.call_costs import cost
 from lcrag.methods.translate_r1.oracles import TranslatingOracle
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.methods.translate_r1.translate_and_search import translate_and_search
+from lcrag.models import EndpointTranslator, FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
+from lcrag.models.completers import CompletionJudge, EndpointCompleter
+from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
+from lcrag.models.translators import LookUpTranslator
 from lcrag.rewards.domains.reward import domain_reward
 from lcrag.rewards.terms import answer_only
 
@@ -108,13 +113,14 @@ def adaptive_rag(classifier: str | None = None, wording: str = "full") -> Config
     return functools.partial(baselines.adaptive_rag, programs=programs, classifier=classifier, wording=wording)
 
 
+for _choice in (routing.chosen_collections, routing.largest_collections):
+    configurable_settings(_choice)
 for _reward in (answer_only, cost, domain_reward, globalrag_reward, language_coupled, r_search_reward):
     gin.external_configurable(_reward, module="lcrag.rewards")
 for _oracle in (EvidenceOracle, PlanOracle, TranslatingOracle):
-    gin.external_configurable(_oracle, module="lcrag.data")
-for _learning in (Critic, Layout, PolicyGradient, Supervised):
+    gin.external_configurable(_oracle, module="lcrag.atlas")
+for _learning in (Critic, Layout, PolicyGradient, Supervised, adamw):
     gin.register(_learning, module="lcrag.learning")
-configured_adamw = gin.external_configurable(adamw, module="lcrag.learning")
 for _route in (
     routing.all_at_once,
     routing.available_first,
@@ -128,5 +134,17 @@ for _route in (
     routing.native_english_and_high,
 ):
     gin.register(_route, module="lcrag.episodes")
-for _choice in (routing.chosen_collections, routing.largest_collections):
-    configurable_settings(_choice)
+for _model in (
+    CompletionJudge,
+    EndpointCompleter,
+    EndpointTranslator,
+    EvidenceReader,
+    FirstTranslator,
+    LookUpTranslator,
+    ModelTranslator,
+    RememberedTranslator,
+    RemoteTranslator,
+    TranslationCache,
+    TranslationLimits,
+):
+    gin.register(_model, module="lcrag.models")

@@ -6,13 +6,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import gin
 
-from lcrag.app.composition.components import (
-    atlas_world,
-    configured_chat,
-    configured_runner,
-    make_sampler,
-    resolved_folder,
-)
+from lcrag.app.composition.atlas import atlas_world
+from lcrag.app.composition.components import configured_chat, configured_runner, make_sampler, resolved_folder
 from lcrag.atlas import World
 from lcrag.curation.playing import TextWriter, play
 from lcrag.curation.text_writers import AtlasOracle, EndpointTeacher, oracle_writer

@@ -7,10 +7,10 @@ import gin
 import pytest
 from experiment_parts import TOKENIZER, json_lines, run
 
-from lcrag.app.composition.atlas_comprehension import comprehension_demonstrations, comprehension_questions
+from lcrag.app.composition.atlas import comprehension_questions
 from lcrag.app.composition.gin_files import read_file
 from lcrag.app.composition.method import Method
-from lcrag.app.composition.sft_rows import RowContext, spans_of
+from lcrag.app.composition.sft_rows import RowContext, comprehension_demonstrations, spans_of
 from lcrag.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.episodes import Chat

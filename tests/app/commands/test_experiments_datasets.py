@@ -10,7 +10,8 @@ from experiment_parts import json_lines, run
 from prepared_data import prepared
 
 from lcrag.app.commands.curate.translations import translations
-from lcrag.app.composition.datasets import mkqa_questions, xor_tydi_questions, xquad_collections, xquad_questions
+from lcrag.app.composition.collections import xquad_collections
+from lcrag.app.composition.datasets import mkqa_questions, xor_tydi_questions, xquad_questions
 from lcrag.data.questions import Question
 
 ONE_STEP = ("STEPS=1", "train.evaluation=None")

@@ -6,7 +6,7 @@ import json
 import gin
 import pytest
 
-from lcrag.app.composition.domains import (
+from lcrag.app.composition.datasets import (
     constructed_questions,
     english_vocabulary,
     global_mmlu_questions,

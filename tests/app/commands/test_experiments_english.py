@@ -9,8 +9,9 @@ import pytest
 from experiment_parts import SIZES, json_lines, run
 from prepared_data import prepared
 
+from lcrag.app.composition.collections import english_collections
 from lcrag.app.composition.commands import open_search_tool
-from lcrag.app.composition.english import english_collections, english_questions, several_questions
+from lcrag.app.composition.datasets import english_questions, several_questions
 from lcrag.app.composition.gin_files import read_file
 from lcrag.data.english.sets import QUESTION_SETS
 from lcrag.errors import UserError

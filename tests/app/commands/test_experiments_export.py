@@ -19,14 +19,19 @@ def export(*words, output=None):
     return main.run(["export", *map(str, words), *([f"--output_dir={output}"] if output else [])])
 
 
-def test_the_latest_checkpoint_is_what_the_run_saved_as_its_policy(finished, tmp_path):
-    assert export(finished, output=tmp_path / "out") == 0
-    ours, saved = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", finished / "policy"))
+def assert_same_weights(folder, other):
+    ours, saved = (load_file(each / "model.safetensors") for each in (folder, other))
     assert ours.keys() == saved.keys()
     for name, value in ours.items():
         np.testing.assert_array_equal(value, saved[name])
+
+
+def test_the_latest_checkpoint_is_what_the_run_saved_as_its_policy(finished, tmp_path):
+    assert export(finished, output=tmp_path / "out") == 0
+    assert_same_weights(tmp_path / "out", finished / "policy")
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    assert sum(parameter.numel() for parameter in model.parameters()) == sum(value.size for value in ours.values())
+    sizes = [value.size for value in load_file(tmp_path / "out" / "model.safetensors").values()]
+    assert sum(parameter.numel() for parameter in model.parameters()) == sum(sizes)
     assert load_tokenizer(tmp_path / "out").fingerprint() == load_tokenizer(finished / "policy").fingerprint()
 
 
@@ -39,19 +44,9 @@ def test_an_earlier_step_and_another_dtype(finished, tmp_path):
     np.testing.assert_allclose(first["embedding"], last["embedding"], rtol=2e-2, atol=2e-2)
 
 
-def test_adapters_are_merged(tiny, tmp_path):
-    adapters = ("Computation.lora=@Lora()", "Lora.rank=2", "policy.computation=@Computation()")
-    assert run("train", tiny, *adapters, "STEPS=1", "train.evaluation=None", output=tmp_path / "run") == 0
-    assert export(tmp_path / "run", output=tmp_path / "out") == 0
-    ours, saved = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", tmp_path / "run/policy"))
-    assert ours.keys() == saved.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, saved[name])
-
-
 @pytest.mark.parametrize(("stored", "computed"), [("bfloat16", "float32"), ("float32", "bfloat16")])
 def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path, stored, computed):
-    """Whatever the frozen weights are held in; the values are those of `test_policy_lora`."""
+    """In the dtype of the folder, whatever the compute dtype; the values are those of `test_policy_lora`."""
     own = shutil.copytree(tiny, tmp_path / "own")
     config, params = load_hugging_face(tiny / "policy")
     save_hugging_face(own / "policy", config, params, dtype=stored)
@@ -59,10 +54,9 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path, stored, comput
     bindings = (*adapters, f"Computation.compute_dtype='{computed}'", "STEPS=1", "train.evaluation=None")
     assert run("train", own, *bindings, output=tmp_path / "run") == 0
     assert export(tmp_path / "run", output=tmp_path / "out") == 0
-    folders = (tmp_path / "out", tmp_path / "run/policy")
-    for ours in (load_file(folder / "model.safetensors") for folder in folders):
-        assert {value.dtype.name for value in ours.values()} == {stored}
-    assert [json.loads((folder / "config.json").read_text())["dtype"] for folder in folders] == [stored, stored]
+    assert_same_weights(tmp_path / "out", tmp_path / "run/policy")
+    assert {str(value.dtype) for value in load_file(tmp_path / "out" / "model.safetensors").values()} == {stored}
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == stored
 
 
 @pytest.mark.parametrize(
@@ -72,16 +66,18 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path, stored, comput
         (("{run}/episodes",), ("is no run of lcrag", "config.gin")),
         (("{run}", "7"), ("no checkpoint of step 7", "[1, 2]")),
         (("{run}", "last"), ("'last' is not a number",)),
-        (("{run}", "1", "2"), ("and perhaps a step",)),
+        (("{run}", "1", "2"), ("and optionally a step",)),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(finished, tmp_path, capsys, words, parts):
     before = contents(finished)
     assert export(*(word.format(run=finished) for word in words), output=tmp_path / "out") == 2
     error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ") and error.count("\n") == 1, error
+    assert error.startswith("lcrag: error: ")
+    assert error.count("\n") == 1
     assert all(part in error for part in parts), error
-    assert not (tmp_path / "out").exists() and contents(finished) == before
+    assert not (tmp_path / "out").exists()
+    assert contents(finished) == before
 
 
 def test_nothing_is_overwritten(finished, tmp_path, capsys):

@@ -9,11 +9,12 @@ from experiment_parts import json_lines, run
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag.app.commands.study.globalrag import VARIANTS
+from lcrag.app.composition.atlas import atlas_questions
 from lcrag.app.composition.checking import check_rewarded
-from lcrag.app.composition.components import atlas_questions, resolved_folder
+from lcrag.app.composition.components import resolved_folder
 from lcrag.app.composition.configuration import configure, read_configuration
-from lcrag.app.composition.english import english_questions
-from lcrag.app.composition.globalrag import QuestionEncoder, with_own_plans
+from lcrag.app.composition.datasets import english_questions, with_own_plans
+from lcrag.app.composition.frozen_models import QuestionEncoder
 from lcrag.atlas import build_world
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
@@ -130,7 +131,7 @@ def test_musique_s_own_plans_need_no_teacher(tmp_path):
     file = tmp_path / "musique_ans_v1.0_train.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     configured(GIN, "data/musique_golden_plans.gin")
-    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.app.composition.english.english_questions"
+    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.app.composition.datasets.english_questions"
     with gin.config_scope("train"):
         questions, plain = (
             english_questions(folder=str(tmp_path)),

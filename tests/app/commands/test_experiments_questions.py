@@ -2,7 +2,7 @@
 
 import collections
 
-from lcrag.app.composition.components import atlas_comparisons, atlas_questions
+from lcrag.app.composition.atlas import atlas_comparisons, atlas_questions
 from lcrag.data.languages import LCRL_LANGUAGES
 
 

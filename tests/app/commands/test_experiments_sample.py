@@ -1,4 +1,4 @@
-"""`lcrag sample`: a question typed in any language, an episode in which one sees who wrote what."""
+"""`lcrag sample`: a question typed in any language, an episode printed by author."""
 
 import shutil
 
@@ -9,24 +9,16 @@ from experiment_parts import run, words_of
 
 from lcrag import main
 
-QUESTIONS = {
-    "en": "Which language is spoken in Niger",
-    "ar": "ما هي لغة النيجر؟",
-    "fi": "Mitä kieltä puhutaan Nigerissä?",
-    "ja": "ニジェールの言語は何ですか？",
-    "th": "ไนเจอร์ใช้ภาษาอะไร",
-}
+QUESTIONS = {"ar": "ما هي لغة النيجر؟", "ja": "ニジェールの言語は何ですか？", "th": "ไนเจอร์ใช้ภาษาอะไร"}
 
 
 @pytest.mark.parametrize("language", QUESTIONS)
 def test_an_episode_is_printed(language, tiny, capsys):
     assert run("sample", tiny, f"sample.language='{language}'", words=QUESTIONS[language].split()) == 0
-    captured = capsys.readouterr()
-    assert QUESTIONS[language] in captured.out and captured.out.count("[policy]") >= 1
-    assert (
-        captured.out.index("[environment]") < captured.out.index(QUESTIONS[language]) < captured.out.index("[policy]")
-    )
-    assert "\nanswer: " in captured.out and captured.err == ""
+    out, error = capsys.readouterr()
+    assert out.index("[environment]") < out.index(QUESTIONS[language]) < out.index("[policy]")
+    assert "\nanswer: " in out
+    assert error == ""
 
 
 def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
@@ -34,7 +26,8 @@ def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     assert run("sample", tiny, "sample.temperature=1.0", words=("Where?",)) == 0
     out = capsys.readouterr().out
-    assert "\x1b[2;36mWhere?" in out and "\x1b[1;32m" in out
+    assert "\x1b[2;36mWhere?" in out
+    assert "\x1b[1;32m" in out
 
 
 @pytest.mark.parametrize(
@@ -49,7 +42,9 @@ def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
 def test_mistakes_are_one_line(words, bindings, part, tiny, capsys):
     assert run("sample", tiny, *bindings, words=words) == 2
     error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ") and error.count("\n") == 1 and part in error
+    assert error.startswith("lcrag: error: ")
+    assert error.count("\n") == 1
+    assert part in error
 
 
 def test_the_collections_of_a_folder(tiny, monkeypatch, capsys):
@@ -59,7 +54,8 @@ def test_the_collections_of_a_folder(tiny, monkeypatch, capsys):
     named = [word for word in words if "collections" not in word]
     gin.clear_config()
     assert main.run(named) == 2
-    assert "no collection in" in (error := capsys.readouterr().err) and "lcrag index" in error and "/indexes" in error
+    error = capsys.readouterr().err
+    assert all(part in error for part in ("no collection in", "lcrag index", "/indexes"))
     gin.clear_config()
     assert main.run([*named, "--gin.load_collections.folder='collections'"]) == 0
 
@@ -70,7 +66,8 @@ def test_a_language_without_a_collection(tiny, tmp_path, capsys):
     bindings = (f"load_collections.folder='{tmp_path}'", "sample.language='fi'")
     assert run("sample", tiny, *bindings, words=("Missä?",)) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "questions in fi but collections only in en, fr" in error
+    assert error.count("\n") == 1
+    assert "questions in fi but collections only in en, fr" in error
 
 
 def test_several_processes_wait_for_their_searches(tiny, capsys, monkeypatch):

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lcrag.app.commands.build import encoder as encoder_training
 from lcrag.app.commands.build.policy import Curriculum, School
-from lcrag.app.composition.components import atlas_collections, atlas_world
+from lcrag.app.composition.atlas import atlas_world
+from lcrag.app.composition.collections import atlas_collections
 from lcrag.atlas.vocabulary import save_tokenizer, train_tokenizer
 from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, Program

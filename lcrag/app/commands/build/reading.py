@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lcrag.atlas import World, render_passage
-from lcrag.atlas.retelling import FactSampler
+from lcrag.atlas.oracle import FactSampler
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer

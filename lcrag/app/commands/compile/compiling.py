@@ -13,8 +13,7 @@ from lcrag.app.commands.compile.compilation import Compilation, compiled
 from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, beside, cost_of, residents
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
-from lcrag.app.composition.components import configured_sampler, resolved_folder
-from lcrag.app.composition.computation import Computation
+from lcrag.app.composition.components import Computation, configured_sampler, resolved_folder
 from lcrag.app.display import make_console
 from lcrag.app.runs import write_json
 from lcrag.errors import UserError

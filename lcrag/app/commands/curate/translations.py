@@ -19,29 +19,20 @@ from lcrag.data.tiers import QUOTAS, tier_of
 from lcrag.episodes import Translator
 from lcrag.errors import UserError
 from lcrag.evaluation import to_markdown, to_rich
-from lcrag.methods.translate_r1.pipeline import (
-    JUDGE,
-    TRANSLATOR,
-    ExactRendering,
-    Judge,
-    Model,
-    PromptedRendering,
-    RequestCache,
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
+from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, Model, RequestCache
+from lcrag.methods.translate_r1.pipeline.quotas import (
     Sources,
-    Stages,
-    Thresholds,
     TranslationQuota,
     Tried,
     Versions,
-    attempt_rows,
     fill_quotas,
     filter_sources,
     languages_to_translate,
-    question_rows,
     quotas_of,
-    report_tables,
-    translation_report,
 )
+from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
+from lcrag.methods.translate_r1.pipeline.stages import Stages, exact_rendering, prompted_judge, prompted_rendering
 
 REQUESTS, ATTEMPTS, QUESTIONS, PAGE = "requests.jsonl", "attempts.jsonl", "questions.jsonl", "report.md"
 PREFERRED = "en"
@@ -161,10 +152,10 @@ async def _tried(
     """Returns all attempts of every quota."""
     answered = {row["key"]: row["answer"] for row in journal.rows}
     async with RequestCache(models, answered, journal.append) as ask:
-        prompted = PromptedRendering(ask)
+        prompted = prompted_rendering(ask)
         codes = {code for quota in quotas for code in quota.languages}
-        renderings = {code: ExactRendering(exact[code]) if code in exact else prompted for code in codes}
-        stages = Stages(renderings=renderings, judge=Judge(ask), thresholds=thresholds)
+        renderings = {code: exact_rendering(exact[code]) if code in exact else prompted for code in codes}
+        stages = Stages(renderings=renderings, judge=prompted_judge(ask), thresholds=thresholds)
         width = max((model.in_flight for model in models.values()), default=_EXACT_AT_A_TIME)
         return await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=progress.count)
 

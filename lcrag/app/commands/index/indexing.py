@@ -20,8 +20,8 @@ from lcrag.app.display import hours_and_minutes, make_console
 from lcrag.app.runs import provenance
 from lcrag.app.runs.files import plain
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
-from lcrag.data.corpora.plan import Plan, fingerprint_of, make_plan
 from lcrag.data.corpora.local import Progress
+from lcrag.data.corpora.plan import Plan, fingerprint_of, make_plan
 from lcrag.data.corpora.source import Kind, find_source
 from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from lcrag.app.commands.study.points import Point
 from lcrag.app.display import make_console
@@ -95,7 +95,8 @@ class _Display:
     """A bar over all points, and the names of those that run; lines where there is no terminal."""
 
     def __init__(self, progress: Progress, console: Console, points: int, finished: int):
-        self._progress, self._console, self._tasks = progress, console, {}
+        self._progress, self._console = progress, console
+        self._tasks: dict[Path, TaskID] = {}
         self._all = progress.add_task("study", total=points, completed=finished)
         self._report(f"{points - finished} of {points} runs to do")
 

@@ -1,0 +1,102 @@
+"""The questions of the embedded world, and the translator of its comprehension questions."""
+
+from collections.abc import Callable, Sequence
+
+import gin
+
+from lcrag.atlas import World, build_world
+from lcrag.atlas import comprehension as atlas
+from lcrag.atlas.comparisons import comparison_questions
+from lcrag.data.batches import Coupled, coupled
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
+
+
+@gin.configurable
+def atlas_world(seed: int = 0, english_coverage: float = 0.8, coverage: float = 0.55) -> World:
+    """The embedded world; see `lcrag.atlas.build_world`."""
+    return build_world(seed, english_coverage=english_coverage, coverage=coverage)
+
+
+@gin.configurable
+def atlas_questions(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    hops: int | None = 1,
+    copyable: bool | None = None,
+    translated_share: float = 1.0,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's questions of a split, every language version of a question together.
+
+    Args:
+      split: train, validation, held_out or unseen.
+      languages: Languages to ask in.
+      hops: 1, 2 or None for both.
+      copyable: Only answers used as they are in every language (True), only translated ones (False), or both.
+      translated_share: Share of the questions with translated answers that is kept, spread evenly.
+      limit: At most this many questions, each in all languages, spread evenly over the split.
+      world: Builds the atlas.
+    """
+    table = coupled(world().questions(split, languages, hops, copyable))
+    used_as_they_are = [versions for versions in table if versions[0].extra["copyable"]]
+    translated = [versions for versions in table if not versions[0].extra["copyable"]]
+    table = used_as_they_are + _spread(translated, round(translated_share * len(translated)))
+    table = table if limit is None else _spread(table, limit)
+    return [question for versions in table for question in versions]
+
+
+@gin.configurable
+def atlas_comparisons(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's comparison questions of a split; see `lcrag.atlas.comparisons`.
+
+    Args:
+      split: train, validation, held_out or unseen.
+      languages: Languages to ask in.
+      limit: At most this many questions, each in all languages, spread evenly over the split.
+      world: Builds the atlas.
+    """
+    table = coupled(comparison_questions(world(), split, languages))
+    return [question for versions in _spread(table, limit or len(table)) for question in versions]
+
+
+def _spread(items: Sequence[Coupled], count: int) -> list[Coupled]:
+    """At most `count` items, evenly spaced."""
+    count = min(count, len(items))
+    return [items[index * len(items) // count] for index in range(count)]
+
+
+@gin.configurable
+def comprehension_questions(
+    split: str,
+    languages: Sequence[str] = atlas.LANGUAGES,
+    domains: Sequence[str] = (MATHEMATICS, MULTIPLE_CHOICE),
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """Sums in stories and choices about countries; see `lcrag.atlas.comprehension`.
+
+    Args:
+      split: demonstrations, validation, train or held_out.
+      languages: Languages to ask in.
+      domains: mathematics, multiple_choice or both.
+      limit: At most this many questions of each domain, each in all languages.
+      world: Builds the atlas.
+    """
+    return atlas.ComprehensionTasks(world()).questions(split, languages, domains, limit)
+
+
+@gin.configurable
+def comprehension_translator(world: Callable[[], World] = atlas_world) -> atlas.ComprehensionTranslator:
+    """The exact translator of the comprehension questions.
+
+    Args:
+      world: Builds the atlas.
+    """
+    return atlas.ComprehensionTranslator(atlas.ComprehensionTasks(world()))
