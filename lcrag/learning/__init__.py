@@ -8,14 +8,13 @@ separately, because importing Orbax takes seconds.
 """
 
 from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
-from lcrag.learning.critic import ActorCriticState, Critic, estimated, token_rewards
+from lcrag.learning.critic import Critic
 from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss
 from lcrag.learning.optimizers import Optimizer, adamw
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, largest_batch, pack
 from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
 
 __all__ = [
-    "ActorCriticState",
     "Batch",
     "Critic",
     "Layout",
@@ -26,7 +25,6 @@ __all__ = [
     "Trajectory",
     "adamw",
     "batch_shardings",
-    "estimated",
     "generalized_advantages",
     "group_advantages",
     "initial_state",
@@ -37,5 +35,4 @@ __all__ = [
     "pack",
     "policy_gradient_loss",
     "state_shardings",
-    "token_rewards",
 ]

@@ -48,39 +48,25 @@ class Trajectory:
 class Batch(flax.struct.PyTreeNode):
     """Packed micro-batches on the host or the devices, the filled ones first; sizes are those of `Layout`.
 
-    Without the axis `micro` it is one micro-batch. Fields that are None have not been scored yet.
-
-    Attributes:
-      tokens: The rows; 0 in padding.
-      positions: Of each token in its own episode.
-      segments: Which episode of the row a token belongs to, from 1; 0 is padding.
-      sources: The places in the row from which the policy's tokens are *predicted* (one before each token).
-      targets: The policy's tokens themselves, aligned with `sources`.
-      index: Of each episode's policy tokens, in order, into the flattened [rows, policy] of its micro-batch.
-      mask: True where `index` names a policy token.
-      sampling_log_probabilities: Recorded when the tokens were sampled.
-      advantages: Of episodes; of tokens once a critic has estimated them.
-      rewards: Of episodes.
-      reference_log_probabilities: Of the reference policy.
-      old_log_probabilities: Of the policy before it learns from this rollout.
-      values: The critic's estimate before each token.
-      returns: The critic's target there.
+    Without the axis `micro` it is one micro-batch. The last fields are None until they are computed.
     """
 
-    tokens: Int32[AnyArray, "*micro rows time"]
-    positions: Int32[AnyArray, "*micro rows time"]
-    segments: Int32[AnyArray, "*micro rows time"]
-    sources: Int32[AnyArray, "*micro rows policy"]
-    targets: Int32[AnyArray, "*micro rows policy"]
-    index: Int32[AnyArray, "*micro episodes policy"]
-    mask: Bool[AnyArray, "*micro episodes policy"]
-    sampling_log_probabilities: Float32[AnyArray, "*micro episodes policy"]
-    advantages: Float32[AnyArray, "*micro episodes"] | Float32[AnyArray, "*micro episodes policy"]
+    tokens: Int32[AnyArray, "*micro rows time"]  # 0 in padding
+    positions: Int32[AnyArray, "*micro rows time"]  # of each token in its own episode
+    segments: Int32[AnyArray, "*micro rows time"]  # the token's episode in its row, from 1; 0 in padding
+    sources: Int32[AnyArray, "*micro rows policy"]  # where the policy's tokens are *predicted*, one before each token
+    targets: Int32[AnyArray, "*micro rows policy"]  # these tokens
+    index: Int32[AnyArray, "*micro episodes policy"]  # of an episode's policy tokens in the flattened [rows, policy]
+    mask: Bool[AnyArray, "*micro episodes policy"]  # where `index` names a policy token
+    sampling_log_probabilities: Float32[AnyArray, "*micro episodes policy"]  # recorded when the tokens were sampled
+    advantages: (
+        Float32[AnyArray, "*micro episodes"] | Float32[AnyArray, "*micro episodes policy"]
+    )  # per token: critic's
     rewards: Float32[AnyArray, "*micro episodes"]
     reference_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None
-    old_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None
-    values: Float32[AnyArray, "*micro episodes policy"] | None = None
-    returns: Float32[AnyArray, "*micro episodes policy"] | None = None
+    old_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None  # before the rollout's updates
+    values: Float32[AnyArray, "*micro episodes policy"] | None = None  # the critic's, before each token is chosen
+    returns: Float32[AnyArray, "*micro episodes policy"] | None = None  # the critic's targets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

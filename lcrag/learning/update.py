@@ -42,21 +42,13 @@ class Objective(Protocol):
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """Everything that an update reads and writes and a checkpoint holds; or, in this structure, shardings or shapes.
+    """Everything that an update reads and writes and a checkpoint holds; or, in this structure, shardings or shapes."""
 
-    Attributes:
-      step: int32. Updates requested, skipped ones included.
-      params: float32 masters of what is learned.
-      optimizer_state: Of Optax.
-      non_finite_in_a_row: int32. Skipped updates since the last one that was applied.
-      skipped: int32. Skipped updates in total.
-    """
-
-    step: Any
-    params: PyTree
+    step: Any  # int32: updates requested, skipped ones included
+    params: PyTree  # float32 masters of what is learned
     optimizer_state: PyTree
-    non_finite_in_a_row: Any
-    skipped: Any
+    non_finite_in_a_row: Any  # int32: skipped updates since the last one that was applied
+    skipped: Any  # int32: skipped updates in total
 
 
 def _replicated(mesh: Mesh) -> NamedSharding:

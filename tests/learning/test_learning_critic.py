@@ -8,8 +8,8 @@ import torch
 from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
 
 from lcrag.errors import UserError
-from lcrag.learning import Critic, Layout, estimated, initial_state, make_score, pack
-from lcrag.learning.critic import ActorCriticState, token_rewards
+from lcrag.learning import Critic, Layout, initial_state, make_score, pack
+from lcrag.learning.critic import ActorCriticState, estimated, token_rewards
 from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.update import make_gradients
 

@@ -114,7 +114,7 @@ class CompilePlan:
             batch = batch.replace(reference_log_probabilities=scores)
         if self.critic is not None:
             batch = batch.replace(advantages=scores, values=scores, returns=scores)
-        return _placed(batch, batch_shardings(batch, self.mesh))
+        return Batch(**_placed(vars(batch), batch_shardings(batch, self.mesh)))
 
     @functools.cached_property
     def sampling_parameters(self) -> Any:
@@ -138,7 +138,7 @@ def lower_update(plan: CompilePlan) -> Lowered:
 
 def lower_critic(plan: CompilePlan) -> Lowered:
     """One update of the critic, with micro-batches of the policy's size."""
-    if plan.critic is None:
+    if plan.critic is None or plan.critic_state is None:
         raise UserError("there is no critic to compile: name one with --gin_file=objective/ppo.gin")
     update = value_update(plan.config, plan.mesh, plan.critic)
     return update.lower(plan.critic_state, plan.batch, plan.value_parameters[1])
