@@ -1,4 +1,4 @@
-"""What cannot work, said in one sentence before anything is written or computed."""
+"""Checks of a configuration before anything is written or computed; each failure is one sentence."""
 
 from collections.abc import Iterable
 
@@ -14,13 +14,13 @@ from lcrag.rewards import Reward, TermSum
 
 
 def check_counts(name: str, **counts: int) -> None:
-    """Refuses a number below 1.
+    """Rejects numbers below 1.
 
     Args:
       name: The configurable whose parameters `counts` are.
 
     Raises:
-      UserError: there is one.
+      UserError: a number is below 1.
     """
     for parameter, count in counts.items():
         if count < 1:
@@ -28,36 +28,36 @@ def check_counts(name: str, **counts: int) -> None:
 
 
 def check_seed(name: str, seed: int) -> None:
-    """Refuses a seed that is no unsigned 32-bit number.
+    """Rejects a seed that is not an unsigned 32-bit number.
 
     Args:
       name: The configurable whose seed it is.
 
     Raises:
-      UserError: it is none.
+      UserError: it is not.
     """
     if not 0 <= seed < 2**32:
         raise UserError(f"{name}.seed is {seed}: give it a value from 0 to {2**32 - 1}")
 
 
 def check_exploration(temperature: float) -> None:
-    """Refuses greedy rollouts.
+    """Rejects greedy rollouts.
 
     Raises:
       UserError: the temperature is 0 or less.
     """
     if temperature <= 0:
         raise UserError(
-            f"Runner.temperature is {temperature}, so the policy would always do what it thinks best: learning needs a"
+            f"Runner.temperature is {temperature}, so the policy would sample greedily: learning needs a"
             " positive one (1.0)"
         )
 
 
 def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
-    """Refuses to drop groups without variance where no group is a baseline.
+    """Rejects dynamic sampling together with a critic, which learns from every group.
 
     Raises:
-      UserError: they would be dropped, and there is a critic.
+      UserError: both are configured.
     """
     if most_rollouts > 1 and critic is not None:
         raise UserError(
@@ -74,18 +74,18 @@ def check_questions(
     *,
     native_collections: bool = True,
 ) -> None:
-    """Finds that nothing is asked, a language without a collection, a prompt longer than the context, and a tool that
-    is offered but not there, at whatever step it would come.
+    """Checks that there are questions, that their languages have collections, that their prompts fit the context, and
+    that the tools which their programs offer exist.
 
     Args:
-      questions: What is asked.
+      questions: The questions.
       collections: What is searched.
       runner: Runs the programs.
       program: Builds a question's.
       native_collections: Whether every question must have a collection in its language.
 
     Raises:
-      UserError: there is one.
+      UserError: a check failed.
     """
     questions = list(questions)
     if not questions:
@@ -100,14 +100,14 @@ def check_questions(
 
 
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
-    """Finds a question that a reward cannot score, before anything is sampled for it.
+    """Checks that a reward can score every question, before anything is sampled.
 
     Args:
-      reward: What will score the answers; None: nothing will.
-      questions: What is asked.
+      reward: Scores the answers; None: nothing does.
+      questions: The questions.
 
     Raises:
-      UserError: there is one; the text names it and says what its data lacks.
+      UserError: it cannot score a question; the text names the question and the missing data.
     """
     if not isinstance(reward, TermSum):
         return
@@ -116,20 +116,20 @@ def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None
 
 
 def check_rows(layout: Layout, context: int, mesh: Mesh) -> None:
-    """Refuses training rows that a full context would not fit, or that cannot be divided among the devices.
+    """Checks that training rows hold a full context and can be divided among the devices.
 
     Raises:
-      UserError: they are such rows.
+      UserError: they do not.
     """
     layout.row_length(context)
     check_shares(layout, mesh)
 
 
 def check_shares(layout: Layout, mesh: Mesh) -> None:
-    """Refuses training rows that cannot be divided among the devices.
+    """Checks that training rows can be divided among the devices.
 
     Raises:
-      UserError: they are such rows.
+      UserError: they do not.
     """
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
     if layout.rows % shares:

@@ -45,14 +45,14 @@ gin.register(Lora, module="lcrag.policy")
 @gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Computation:
-    """The fields of a `DecoderConfig` that no `config.json` holds.
+    """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
 
     Attributes:
       compute_dtype: "float32" or "bfloat16", of activations; parameters that are trained stay float32.
       remat: What the backward pass recomputes; see `DecoderConfig`.
       attention: What attends over whole rows; "auto": the platform's own kernel.
       unroll_layers: Unroll the scan over layers; quicker for tiny models.
-      lora: Adapters, which alone are learned; the frozen weights are then held in the compute dtype. None: no adapters.
+      lora: Adapters, the only trained parameters; frozen weights are held in the compute dtype. None: no adapters.
     """
 
     compute_dtype: ComputeDtype = "float32"
@@ -62,7 +62,7 @@ class Computation:
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
-        """The same decoder, computed this way."""
+        """Returns the same decoder with these settings."""
         return dataclasses.replace(config, **{name: getattr(self, name) for name in _fields()})
 
 
@@ -74,7 +74,7 @@ DEFAULT_COMPUTATION = Computation()
 
 
 def computation_of(config: DecoderConfig) -> Computation:
-    """How a decoder is computed."""
+    """Returns the platform settings of a decoder."""
     return Computation(**{name: getattr(config, name) for name in _fields()})
 
 
@@ -92,8 +92,8 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
     Args:
       folder: Where `config.json`, `model.safetensors` and `tokenizer.json` are.
       mesh: Devices.
-      computation: How it is computed on them; with adapters, fresh ones are added and the weights are frozen.
-      adapter_seed: Of the adapters' random halves.
+      computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
+      adapter_seed: Seed of the adapters' random halves.
     """
     path, lora = resolved_folder(folder), computation.lora
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
@@ -105,7 +105,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
 
 
 def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFaceTokenizer:
-    """The tokenizer of a folder, whose every token has a row in the model's embedding."""
+    """Loads the tokenizer of a folder, and checks that the model embeds all of its tokens."""
     tokenizer = load_tokenizer(folder)
     if tokenizer.vocabulary_size > config.vocabulary_size:
         raise UserError(
@@ -116,7 +116,7 @@ def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFa
 
 
 def check_shape(folder: str, like: Policy) -> None:
-    """Refuses a folder whose policy has another shape than `like`, by its `config.json`.
+    """Checks by its `config.json` that a folder's policy has the shape of `like`.
 
     Raises:
       UserError: it has another shape, or cannot be read.
@@ -139,17 +139,17 @@ def policy_parameters(folder: str, like: Policy) -> Any:
 
 
 def make_sampler(policy: Policy) -> Sampler:
-    """The sampler, as configured, with the policy's parameters."""
+    """Returns the configured sampler with the policy's parameters."""
     return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), policy.mesh)
 
 
 def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
-    """The runner, as configured, over a sampler and some collections.
+    """Returns the configured runner over a sampler and collections.
 
-    Of several processes each has its own, and runs all programs: what they do next must be the same everywhere.
+    Each of several processes has its own runner and runs all programs, so that all of them must take the same decisions.
 
     Raises:
-      UserError: it would depend on the time that searches take in one of the processes.
+      UserError: decisions would depend on how long searches take in one of the processes.
     """
     parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
     runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
@@ -167,13 +167,13 @@ def content_hashes(
     questions: Iterable[Question],
     models: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """The hash of everything that a result depends on and that gin names only by its folder.
+    """Returns the hash of everything that a result depends on and that gin names only by its folder.
 
     Args:
-      policy: Who answers.
-      collections: What is searched.
-      questions: All that are asked.
-      models: Other models that take part, by name; those behind an endpoint have no hashes.
+      policy: The policy.
+      collections: The searched collections.
+      questions: All questions.
+      models: Other models, by name; those of endpoints have no hashes.
     """
     own = {
         "policy": parameter_fingerprint(policy.params),

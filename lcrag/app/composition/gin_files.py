@@ -74,7 +74,7 @@ class Import:
 
 
 class _PlainValues(config_parser.ParserDelegate):
-    """Keeps references and macros as plain data, so that nothing needs to be registered yet."""
+    """Keeps references and macros as plain data: nothing needs to be registered yet."""
 
     def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Reference:
         return Reference(scoped_configurable_name, evaluate)

@@ -1,6 +1,6 @@
 """Where the rows of supervised fine-tuning come from: files, seqio tasks, golden answers, the atlas's oracle.
 
-A source is a function of what is known about the policy and its surroundings (`RowContext`); gin gives it the rest.
+A source is a function of what is known about the policy and its row_context (`RowContext`); gin gives it the rest.
 """
 
 import concurrent.futures
@@ -39,14 +39,14 @@ from lcrag.retrieval import SearchableCollections
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowContext:
-    """What rows are made for.
+    """What a source of rows knows about the policy that learns from them.
 
     Attributes:
       tokenizer: The policy's.
       chat: How openings are put to a model with a chat template.
       longest_tokens: Tokens of the longest training row.
-      method: Whose program is demonstrated, or None.
-      collections: What it searches, or None.
+      method: The method whose program is demonstrated, or None.
+      collections: The collections that it searches, or None.
     """
 
     tokenizer: Tokenizer
@@ -56,14 +56,14 @@ class RowContext:
     collections: SearchableCollections | None
 
     def encoder(self, end_of_sequence: bool) -> RowEncoder:
-        """What encodes the rows."""
+        """Returns the encoder of the rows."""
         return RowEncoder(self.tokenizer, self.chat, self.longest_tokens, end_of_sequence)
 
     def played(self) -> tuple[Method, SearchableCollections]:
-        """What a program that is played needs.
+        """Returns the method and the collections that playing a program needs.
 
         Raises:
-          UserError: it is not there.
+          UserError: one of them is not configured.
         """
         if self.method is None or self.collections is None:
             raise UserError("rows of a program need sft.method and sft.collections: set both, or read rows from files")
@@ -75,7 +75,7 @@ RowSource: TypeAlias = Callable[[RowContext], Sequence[Trajectory]]
 
 @gin.configurable
 def demonstration_files(
-    surroundings: RowContext,
+    row_context: RowContext,
     files: Sequence[str],
     part: str = "all",
     validation_share: float = 0.05,
@@ -85,42 +85,42 @@ def demonstration_files(
     """Rows from files; see `lcrag.data.demonstrations`.
 
     Args:
-      surroundings: What they are for.
+      row_context: The policy that learns from them.
       files: JSON lines, plain or gzipped; a name may hold `*`.
       part: "train" or "validation" of a seeded split by question, or "all".
       validation_share: Share of the questions that the split keeps for validation.
       seed: Of the split.
-      end_of_sequence: Teach the end of sequence behind a dialogue that ends with the policy's words.
+      end_of_sequence: Teach the end of sequence after a dialogue that ends with the policy's text.
     """
     with counted_bad_rows() as bad_rows:
         demonstrations = take_part(read_demonstrations(files, bad_rows), part, validation_share, seed)
-        return _encoded(demonstrations, surroundings.encoder(end_of_sequence), bad_rows)
+        return _encoded(demonstrations, row_context.encoder(end_of_sequence), bad_rows)
 
 
 @gin.configurable
 def seqio_demonstrations(
-    surroundings: RowContext, task: str, split: str, limit: int | None = None, end_of_sequence: bool = True
+    row_context: RowContext, task: str, split: str, limit: int | None = None, end_of_sequence: bool = True
 ) -> list[Trajectory]:
     """Rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_demonstrations`.
 
     Args:
-      surroundings: What they are for.
+      row_context: The policy that learns from them.
       task: Its name; a gin file may import the module that registers it.
       split: Of the task.
       limit: At most this many examples of each task.
-      end_of_sequence: Teach the end of sequence behind each target.
+      end_of_sequence: Teach the end of sequence after each target.
     """
     import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
     from lcrag.data.seqio_demonstrations import demonstrations_of_task
 
     with counted_bad_rows() as bad_rows:
         demonstrations = demonstrations_of_task(task, split, bad_rows, limit)
-        return _encoded(demonstrations, surroundings.encoder(end_of_sequence), bad_rows)
+        return _encoded(demonstrations, row_context.encoder(end_of_sequence), bad_rows)
 
 
 @gin.configurable
 def golden_answers(
-    surroundings: RowContext,
+    row_context: RowContext,
     questions: Sequence[Question],
     question_share: float = 1.0,
     seed: int = 0,
@@ -130,22 +130,22 @@ def golden_answers(
     """Rows "question and passages -> golden answer": the method's program, its searches done, its answer given.
 
     Args:
-      surroundings: What they are for.
+      row_context: The policy that learns from them.
       questions: What is asked.
       question_share: Share of them that is used, in all their languages; with one seed, smaller shares are parts of
         larger ones.
       seed: Of the share.
       template: What the policy is to write, with `{answer}` in the answer's place.
-      end_of_sequence: Teach the end of sequence behind the answer.
+      end_of_sequence: Teach the end of sequence after the answer.
     """
-    method, collections = surroundings.played()
-    encoder, program = surroundings.encoder(end_of_sequence), method.on(collections.languages)
+    method, collections = row_context.played()
+    encoder, program = row_context.encoder(end_of_sequence), method.on(collections.languages)
     records = play(
         [(question, program(question)) for question in share_of(questions, question_share, seed=seed)],
         GoldenAnswers(template),
         collections.search,
         encoder.context_tokenizer,
-        context=surroundings.longest_tokens - 1,  # the end of sequence
+        context=row_context.longest_tokens - 1,  # the end of sequence
     )
     with counted_bad_rows() as bad_rows:
         return rows_of_records(records, encoder, bad_rows, misread)
@@ -153,7 +153,7 @@ def golden_answers(
 
 @gin.configurable
 def oracle_demonstrations(
-    surroundings: RowContext,
+    row_context: RowContext,
     questions: Sequence[Question],
     count: int,
     searches: int,
@@ -166,17 +166,17 @@ def oracle_demonstrations(
     """Demonstrations of the method's program by an oracle of the atlas, most of them counterfactual.
 
     Args:
-      surroundings: What they are for.
+      row_context: The policy that learns from them.
       questions: Questions of the atlas, of one hop or two; they are drawn with replacement.
       count: How many demonstrations.
       searches: Searches that the oracle makes at most: the program's budget.
       seed: Of the draws.
-      end_of_sequence: Teach the end of sequence behind the answer.
+      end_of_sequence: Teach the end of sequence after the answer.
       oracle: Makes the one that plays the program, from its `budget`.
       translator: Makes the translations that the program asks for; None: it asks for none.
       world: Builds the atlas.
     """
-    method, collections = surroundings.played()
+    method, collections = row_context.played()
     atlas = world()
     if unknown := {question.id for question in questions} - set(atlas.last_facts):
         raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas, no comparisons")
@@ -185,15 +185,15 @@ def oracle_demonstrations(
         questions=questions,
         program=method.on(collections.languages),
         search=collections.search,
-        tokenizer=surroundings.tokenizer,
+        tokenizer=row_context.tokenizer,
         oracle=oracle(budget=searches),
-        context=surroundings.longest_tokens - 1,
-        chat=surroundings.chat,
+        context=row_context.longest_tokens - 1,
+        chat=row_context.chat,
         translator=translator,
     )
     records = itertools.islice(demonstrator.stream(seed), count)
     with counted_bad_rows() as bad_rows:
-        return rows_of_records(records, surroundings.encoder(end_of_sequence), bad_rows)
+        return rows_of_records(records, row_context.encoder(end_of_sequence), bad_rows)
 
 
 def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_rows: BadRows) -> list[Trajectory]:
@@ -261,7 +261,7 @@ def spans_of(row: Trajectory, tokenizer: Tokenizer) -> list[dict[str, str | bool
 
 @gin.configurable
 def comprehension_demonstrations(
-    surroundings: RowContext,
+    row_context: RowContext,
     questions: Sequence[Question],
     calls: float,
     undecided: float = 0.0,
@@ -272,21 +272,21 @@ def comprehension_demonstrations(
     """Demonstrations of the method's program by the oracle of the comprehension questions.
 
     Args:
-      surroundings: What they are for.
+      row_context: The policy that learns from them.
       questions: Comprehension questions.
       calls: Share of them, in every language alike, that the oracle has translated.
       undecided: Share of them that is demonstrated once more, translated, without learning the token that begins the
         call: how to call, and what to do with the response, but not when. The tag that opens a call must be one token.
       seed: Of which ones these are, and of the oracle's guesses.
-      end_of_sequence: Teach the end of sequence behind the answer.
+      end_of_sequence: Teach the end of sequence after the answer.
       world: Builds the atlas.
 
     Raises:
       UserError: there is no method, there are no collections, rows cannot be used, or some are to be undecided and the
         tag that opens a call is several tokens of the policy's.
     """
-    method, collections = surroundings.played()
-    encoder, program = surroundings.encoder(end_of_sequence), method.on(collections.languages)
+    method, collections = row_context.played()
+    encoder, program = row_context.encoder(end_of_sequence), method.on(collections.languages)
     tasks = atlas.ComprehensionTasks(world())
 
     def played(questions: Sequence[Question], oracle: ComprehensionOracle) -> list[EpisodeRecord]:
@@ -295,7 +295,7 @@ def comprehension_demonstrations(
             oracle_writer(oracle),
             collections.search,
             encoder.context_tokenizer,
-            context=surroundings.longest_tokens - 1,  # the end of sequence
+            context=row_context.longest_tokens - 1,  # the end of sequence
             translator=atlas.ComprehensionTranslator(tasks),
         )
 

@@ -25,7 +25,7 @@ SIZES = ("policy.mesh=@one_device()", "STEPS=1", "Runner.max_tokens=10", "Sample
 
 
 @pytest.fixture(scope="module")
-def surroundings():
+def row_context():
     return RowContext(
         tokenizer=load_tokenizer(TOKENIZER),
         chat=Chat(),
@@ -41,14 +41,14 @@ def surroundings():
 
 
 @pytest.fixture(scope="module")
-def demonstrated(surroundings):
+def demonstrated(row_context):
     """Rows of one question of each domain in every language, with and without translation."""
     questions = comprehension_questions("demonstrations", limit=1)
     return {
         calls: [
-            (question, spans_of(row, surroundings.tokenizer))
+            (question, spans_of(row, row_context.tokenizer))
             for question, row in zip(
-                questions, comprehension_demonstrations(surroundings, questions, calls=calls), strict=True
+                questions, comprehension_demonstrations(row_context, questions, calls=calls), strict=True
             )
         ]
         for calls in (0.0, 1.0)
@@ -72,10 +72,10 @@ def test_a_translated_row_copies_the_question_and_answers_the_english_one(demons
         assert not response["learned"] and answer["text"].endswith(f"\\boxed{{{question.answers[0]}}}<eos>")
 
 
-def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(surroundings):
+def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(row_context):
     questions = comprehension_questions("demonstrations", limit=20)
-    rows = comprehension_demonstrations(surroundings, questions, calls=0.0, undecided=0.5)
-    undecided = [spans_of(row, surroundings.tokenizer) for row in rows[len(questions) :]]
+    rows = comprehension_demonstrations(row_context, questions, calls=0.0, undecided=0.5)
+    undecided = [spans_of(row, row_context.tokenizer) for row in rows[len(questions) :]]
     assert 0.3 < len(undecided) / len(questions) < 0.7
     for shown, call, response, answer in undecided:
         assert [each["learned"] for each in (shown, call, response, answer)] == [False, True, False, True]
@@ -83,8 +83,8 @@ def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(surroundings):
         assert call["text"].endswith("</tool_call>") and answer["text"].endswith("}<eos>")
 
 
-def test_an_opening_of_several_tokens_cannot_be_hidden(surroundings):
-    other = dataclasses.replace(surroundings, tokenizer=tiny_tokenizer(), longest_tokens=2000)
+def test_an_opening_of_several_tokens_cannot_be_hidden(row_context):
+    other = dataclasses.replace(row_context, tokenizer=tiny_tokenizer(), longest_tokens=2000)
     questions = comprehension_questions("demonstrations", limit=1, languages=("en",))
     assert comprehension_demonstrations(other, questions, calls=1.0)
     with pytest.raises(UserError, match="begins a call with the token '<', not with all of <tool_call>"):
