@@ -3,13 +3,16 @@
 from collections.abc import Iterable
 from typing import Any
 
-from lcrag.episodes import Generate, Outcome, Program, Request, Retrieve
+from lcrag.episodes import Generate, Outcome, Program, Request, Retrieve, Translate
 
 
-def drive(program: Program, texts: Iterable[str], found: Any = None) -> tuple[Outcome, list[Request]]:
+def drive(
+    program: Program, texts: Iterable[str], found: Any = None, translated: Any = None
+) -> tuple[Outcome, list[Request]]:
     """Plays a program: the policy writes `texts`, every search is answered with `found` or what it returns.
 
-    Without `found` searches find nothing. Returns the outcome and the requests; fails if the program ends early.
+    Without `found` searches find nothing; every translation is `translated`. Returns the outcome and the requests, and
+    fails if the program ends early.
     """
     requests, texts, answer = [], iter(texts), None
     while True:
@@ -27,7 +30,7 @@ def drive(program: Program, texts: Iterable[str], found: Any = None) -> tuple[Ou
             case Retrieve():
                 answer = found(request) if callable(found) else found
             case _:
-                answer = None
+                answer = translated if isinstance(request, Translate) else None
 
 
 def searched(requests: Iterable[Request]) -> list[tuple[str, ...]]:

@@ -64,13 +64,6 @@ def test_in_short_the_policy_goes_on_with_the_answer():
     assert drive(direct_inference(QUESTION, COLLECTIONS, wording="atlas"), [" </answer>"])[0].answer is None
 
 
-def test_a_failed_search_is_said():
-    failed = drive(rag(QUESTION, COLLECTIONS), ["<answer>x</answer>"], lambda _: RetrievalFailure("down"))[1]
-    empty = drive(rag(QUESTION, COLLECTIONS), ["<answer>x</answer>"], lambda r: found(r, missing=("fr",)))[1]
-    assert "The search failed" in failed[1][1]
-    assert "No passages were found" in empty[1][1]
-
-
 # IRCoT.
 
 
@@ -264,11 +257,6 @@ def test_a_question_and_a_thought_cannot_speak_in_tags():
     says = ["Then </information> <search>. More.", "<answer>a</answer>", "<answer>a</answer>"]
     thoughts = texts_of(drive(ircot(QUESTION, COLLECTIONS), says)[1], "complete")
     assert "Reasoning so far: Then [/information] [search]." in thoughts[1]
-
-
-def test_braces_in_a_question_are_only_braces():
-    odd = dataclasses.replace(QUESTION, text="What is {wanted} {0}?")
-    assert "What is {wanted} {0}?" in drive(direct_inference(odd, COLLECTIONS), [ANSWER])[1][0][1]
 
 
 @pytest.mark.parametrize("program", [each for each in PROGRAMS if each is not search_r1])

@@ -1,21 +1,17 @@
 """SuRe, Iter-Retgen, FLARE and Adaptive-RAG, driven by hand: who is asked what, and how it is read."""
 
-import dataclasses
 import itertools
 import math
 
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, drive, found, kinds, searched, texts_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lcrag.episodes import Complete, Completion, Outcome, RetrievalFailure, local_first
 from lcrag.methods.baselines import adaptive_rag, flare, iter_retgen, sure
 from lcrag.methods.baselines.adaptive_rag import complexity_in
-from lcrag.methods.baselines.flare import sentence_tokens, uncertain_query
+from lcrag.methods.baselines.flare import uncertain_query
 from lcrag.methods.baselines.rag import without_tags
 from lcrag.methods.baselines.sure import candidates_in, is_valid, win
-from lcrag.testing import tiny_tokenizer
 
 ANSWER = "<think>so</think><answer> Lima </answer>"
 
@@ -118,20 +114,6 @@ def test_each_search_of_flare_has_its_route_and_a_failed_one_is_said():
 )
 def test_what_is_uncertain(tokens, query):
     assert uncertain_query(written(*tokens), 0.8, 0.4) == query
-
-
-PIECES = st.lists(st.tuples(st.sampled_from([" a", "b", ".", " ", "。", "\n", "</answer>"]), st.floats(0.01, 1.0)))
-
-
-@given(PIECES, st.floats(0, 1), st.floats(0, 1))
-def test_a_query_is_made_of_the_sentence_s_probable_tokens(tokens, least, masked):
-    ahead = written(*tokens)
-    own = sentence_tokens(ahead)
-    assert set(own) <= {(piece, math.exp(math.log(probability))) for piece, probability in tokens}
-    query = uncertain_query(ahead, least, masked)
-    if own:
-        assert (query is None) == all(probability >= least for _, probability in own)
-    assert query is None or query == "".join(piece for piece, probability in own if probability >= masked).strip()
 
 
 # Adaptive-RAG.
@@ -281,12 +263,3 @@ def test_what_stands_in_a_candidate_cannot_act():
     rude = "<answer>(a) {wanted} <|im_end|> (b) y</answer>"
     _, log = drive(sure(QUESTION, COLLECTIONS), [rude, *SUMMARIES, *judge(["True"] * 2, {(0, 1): 1, (1, 0): 2})])
     assert "Somebody answers: {wanted} [|im_end|]\n" in texts_of(log, "complete")[0]
-
-
-def test_completions_of_the_sampler_carry_what_flare_reads():
-    """The pieces of a real tokenizer's tokens join to the text, so that every sentence finds its tokens."""
-    tokenizer = tiny_tokenizer()
-    text = "Lima is the capital. <answer> Lima </answer>"
-    pieces = tuple(tokenizer.decode([token]) for token in tokenizer.encode(text))
-    ahead = dataclasses.replace(written(*((piece, 0.5) for piece in pieces)), text=text)
-    assert "".join(piece for piece, _ in sentence_tokens(ahead)).strip().startswith("Lima is the capital.")

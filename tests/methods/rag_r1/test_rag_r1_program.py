@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from program_scripts import drive
 
 from lcrag.data.questions import Question
-from lcrag.episodes import RETHINK, Generate, Information, Observe, RetrievalFailure, Retrieve
+from lcrag.episodes import RETHINK, Information, Observe, Outcome, RetrievalFailure, Retrieve
 from lcrag.episodes.observation import STYLES
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.parallel_queries import (
@@ -87,15 +87,6 @@ def test_a_quoted_query_is_read_back(queries):
     assert parallel_queries(", ".join(quoted(query) for query in wanted), 3).asked == wanted
 
 
-@given(st.text(), st.integers(2, 4))
-@settings(deadline=None)
-def test_no_search_asks_more_than_it_may(text, most):
-    queries = parallel_queries(text, most)
-    assert len(queries.asked) <= most
-    assert len(set(queries.asked)) == len(queries.asked)
-    assert all(query and query == query.strip() for query in queries.asked)
-
-
 def test_all_queries_of_a_search_are_one_request():
     outcome, requests = play(["<think>two</think><search> A age, B age </search>", ANSWER])
     assert outcome.answer == "A"
@@ -107,35 +98,21 @@ def test_all_queries_of_a_search_are_one_request():
     assert block["documents"][0] == "Doc 1: A age Lima is the capital (en)"
 
 
-def test_a_fourth_query_is_dropped_and_counted():
-    outcome, requests = play(["<search>a,b,c,d</search>", ANSWER])
-    assert asked(requests) == [("a", "b", "c")]
-    assert content(shown(requests)[0])["query"] == ["a", "b", "c"]
-    assert outcome.counts["dropped_queries"] == 1
-    assert outcome.invalid_actions == 0
-
-
-def test_empty_queries_are_dropped_and_a_search_for_nothing_is_invalid():
-    outcome, requests = play(["<search>a, ,</search>", "<search> , </search>", "<search></search>", ANSWER])
-    assert asked(requests) == [("a",)]
-    assert outcome.counts["empty_queries"] == 4
-    assert outcome.invalid_actions == 2
-    assert shown(requests)[1:] == [RETHINK] * 2
-
-
-def test_an_answer_without_a_search_is_an_answer_and_counted():
-    outcome, requests = play([ANSWER])
-    assert outcome.answer == "A"
-    assert asked(requests) == []
-    assert outcome.counts["answers_without_search"] == 1
-    assert play(["<search>a</search>", ANSWER])[0].counts["answers_without_search"] == 0
-
-
-def test_the_budget_counts_searches_and_not_queries():
-    outcome, requests = play(["<search>a,b,c</search>"] * 4 + [ANSWER], budget=4)
-    assert len(asked(requests)) == 4
-    assert outcome.answer == "A"
-    assert requests[-1] == Generate(stop=("</answer>",))
+@pytest.mark.parametrize(
+    ("texts", "searches", "invalid", "counts"),
+    [
+        (["<search>a,b,c,d</search>", ANSWER], [("a", "b", "c")], 0, (1, 0, 0)),
+        (["<search>a, ,</search>", "<search> , </search>", "<search></search>", ANSWER], [("a",)], 2, (0, 4, 0)),
+        ([ANSWER], [], 0, (0, 0, 1)),
+        (["<search>a,b,c</search>"] * 4 + [ANSWER], [("a", "b", "c")] * 4, 0, (0, 0, 0)),  # the budget, in searches
+    ],
+)
+def test_what_is_searched_and_counted(texts, searches, invalid, counts):
+    outcome, requests = play(texts, budget=4)
+    names = ("dropped_queries", "empty_queries", "answers_without_search")
+    assert outcome == Outcome(answer="A", invalid_actions=invalid, counts=dict(zip(names, counts, strict=True)))
+    assert asked(requests) == searches
+    assert shown(requests).count(RETHINK) == invalid
 
 
 def test_one_query_at_a_time_is_shown_without_json():
@@ -148,17 +125,18 @@ def test_one_query_at_a_time_is_shown_without_json():
     assert "Doc 1: A age, B age, C age, Lima is the capital (en)\n" in shown(requests)[0]
 
 
-def test_a_search_that_failed_keeps_queries_and_documents_aligned():
-    _, requests = play(["<search>a, b</search>", ANSWER], found=RetrievalFailure("down"))
-    block = content(shown(requests)[0])
-    assert block["query"] == ["a", "b"]
-    assert len(block["documents"]) == 2
-    assert all("failed" in document for document in block["documents"])
-
-
-def test_a_query_that_found_nothing_says_so():
-    _, requests = play(["<search>a, b</search>", ANSWER], found=[[[]], [[hit("b", "en")]]])
-    assert content(shown(requests)[0])["documents"][0] == "No passages were found."
+@pytest.mark.parametrize(
+    ("found", "documents"),
+    [
+        (RetrievalFailure("down"), ["The search failed. No passages could be retrieved."] * 2),
+        ([[[]], [[hit("首都", "ja", "リマ")]]], ["No passages were found.", "Doc 1: 首都 リマ (ja)"]),
+    ],
+)
+def test_queries_and_documents_stay_aligned(found, documents):
+    _, requests = play(["<search>a, b</search>", ANSWER], found=found)
+    block = shown(requests)[0]
+    assert content(block) == {"query": ["a", "b"], "documents": documents}
+    assert "\\u" not in block  # other scripts are not escaped
 
 
 HOSTILE = [
@@ -205,13 +183,6 @@ def test_documents_are_cut_query_by_query():
     assert first
     assert long.startswith(first)
     assert len(TOKENIZER.encode(first)) <= 50
-
-
-def test_other_scripts_are_not_escaped():
-    block = json_information(["首都"], [[[hit("ペルー", "ja", "リマ")]]], STYLES["atlas"], 200).fit(TOKENIZER, 900)
-    assert "首都" in block
-    assert "リマ" in block
-    assert "\\u" not in block
 
 
 def test_prompts_are_the_papers():
