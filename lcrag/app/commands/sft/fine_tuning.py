@@ -11,7 +11,7 @@ from lcrag.app.commands.export import save_policy
 from lcrag.app.commands.report.reporting import report_run
 from lcrag.app.commands.train.held_out import BoundEvaluation
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
-from lcrag.app.composition.checking import check_counts, check_rewarded, check_rows
+from lcrag.app.composition.checking import check_counts, check_rows
 from lcrag.app.composition.components import configured_chat, content_hashes, make_runner, make_sampler
 from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method
@@ -94,8 +94,21 @@ def sft(
         collections=collections,
     )
     table, validation = (list(make(context)) for make in (rows, validation_rows))
-    check_enough(table, validation, rows_per_step)
-    held_out = None if evaluation is None else bound_evaluation(evaluation, policy, method, collections, seed)
+    if rows_per_step > len(table):
+        raise UserError(
+            f"there are {len(table)} rows for steps of {rows_per_step}: lower sft.rows_per_step or add rows"
+        )
+    if not validation:
+        raise UserError("there are no validation rows, so no loss to stop on: give sft.validation_rows some")
+    held_out = None
+    if evaluation is not None:
+        if method is None or collections is None:
+            raise UserError(
+                "sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None"
+            )
+        sampler = make_sampler(policy)
+        runner = make_runner(sampler, policy, collections, seed)
+        held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
     hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
     hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}
     about, config = provenance(seed=seed, hashes=hashes), operative_config()
@@ -141,33 +154,6 @@ def sft(
         report_run(run.path, evaluation, console)
 
 
-def bound_evaluation(
-    evaluation: Evaluation,
-    policy: Policy,
-    method: Method | None,
-    collections: SearchableCollections | None,
-    seed: int,
-) -> BoundEvaluation:
-    """Builds what an evaluation needs, and checks its questions.
-
-    Raises:
-      UserError: there is no method or there are no collections, or a question fits neither them nor the reward.
-    """
-    if method is None or collections is None:
-        raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
-    check_rewarded(evaluation.reward, evaluation.questions)
-    sampler = make_sampler(policy)
-    return BoundEvaluation(
-        evaluation=evaluation,
-        policy=policy,
-        method=method,
-        collections=collections,
-        sampler=sampler,
-        runner=make_runner(sampler, policy, collections, seed),
-        seed=seed,
-    )
-
-
 def timed_update(learner: SupervisedLearner, rows: Sequence[Trajectory]) -> dict[str, float]:
     """Makes one update; returns its metrics and how long it took."""
     started = time.monotonic()
@@ -175,18 +161,6 @@ def timed_update(learner: SupervisedLearner, rows: Sequence[Trajectory]) -> dict
     seconds = time.monotonic() - started
     tokens = sum(len(row.tokens) for row in rows)
     return metrics | {"seconds/update": seconds, "tokens_per_second/trained": tokens / seconds}
-
-
-def check_enough(rows: Sequence[Trajectory], validation_rows: Sequence[Trajectory], rows_per_step: int) -> None:
-    """Refuses too few rows for a step, and none to validate on.
-
-    Raises:
-      UserError: there are too few.
-    """
-    if rows_per_step > len(rows):
-        raise UserError(f"there are {len(rows)} rows for steps of {rows_per_step}: lower sft.rows_per_step or add rows")
-    if not validation_rows:
-        raise UserError("there are no validation rows, so no loss to stop on: give sft.validation_rows some")
 
 
 def check_finite(metrics: dict[str, float], step: int, most_skipped_in_a_row: int) -> None:

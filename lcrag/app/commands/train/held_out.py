@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from lcrag.app.commands.evaluate import Evaluation
-from lcrag.app.composition.checking import check_questions
+from lcrag.app.composition.checking import check_questions, check_rewarded
 from lcrag.app.composition.method import Method
 from lcrag.app.runs.answers import AFTER, BEFORE
 from lcrag.episodes import Runner
@@ -16,12 +16,12 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.sampling import Sampler
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class BoundEvaluation:
-    """An evaluation bound to a policy, a method and collections; refuses what it could not ask when it is built.
+    """An evaluation bound to a policy, a method and collections; checked when it is built.
 
     Raises:
-      UserError: a question does not fit the collections, or a reference policy has another shape.
+      UserError: a question fits neither the collections nor the reward, or a reference policy has another shape.
     """
 
     evaluation: Evaluation
@@ -33,7 +33,8 @@ class BoundEvaluation:
     seed: int
 
     def __post_init__(self):
-        native, questions = self.method.native_collections, self.evaluation.questions
+        questions, native = self.evaluation.questions, self.method.native_collections
+        check_rewarded(self.evaluation.reward, questions)
         check_questions(questions, self.collections, self.runner, self._program, native_collections=native)
         self.evaluation.check_references(self.policy)
 

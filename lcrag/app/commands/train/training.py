@@ -29,7 +29,7 @@ from lcrag.app.display import TrainingDisplay, make_console, training_display
 from lcrag.app.runs import open_run, provenance
 from lcrag.data.batches import Coupled, groups_of_step, share_of
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Runner
+from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
@@ -126,11 +126,7 @@ def train(
     table = method.table(questions, group_baseline=critic is None)
     drawn = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
     drawn(step=0)  # refuses a table that is too small
-    asked = [*questions, *(evaluation.questions if evaluation else ())]
     check_rewarded(method.reward, questions)
-    if evaluation is not None:
-        check_rewarded(evaluation.reward, evaluation.questions)
-
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_exploration(runner.temperature)
@@ -139,15 +135,9 @@ def train(
     check_questions(questions, collections, runner, program, native_collections=native)
     held_out = None
     if evaluation is not None:
-        held_out = BoundEvaluation(
-            evaluation=evaluation,
-            policy=policy,
-            method=method,
-            collections=collections,
-            sampler=sampler,
-            runner=runner,
-            seed=seed,
-        )
+        held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
+
+    asked = [*questions, *(evaluation.questions if evaluation else ())]
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
     with (
@@ -197,19 +187,7 @@ def train(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """What all steps of a run share.
-
-    Attributes:
-      sampler: Its slots run the policy.
-      runner: Runs episodes in these slots.
-      method: Scores the episodes.
-      program: Builds a question's episode program.
-      learner: Updates the policy.
-      most_rollouts: Rollouts of a step at most.
-      episode_numbers: Episodes that a step may have, and so the numbers reserved for each step.
-      saved: Holds signals back while the policy is updated.
-      display: Shows the phase of a step.
-    """
+    """What all steps of a run share; `episode_numbers` are reserved for the episodes of each step."""
 
     sampler: Sampler
     runner: Runner
@@ -225,19 +203,24 @@ class Training:
 def training_step(training: Training, step: int, drawn: Sequence[Coupled]) -> tuple[Scored, dict[str, float | int]]:
     """Samples episodes of the drawn groups, scores them and learns from them; returns (scored episodes, metrics).
 
-    A signal abandons the rollouts; the updates are always finished.
+    A signal abandons the rollouts; the updates are always finished. An episode's number, and with it its random stream,
+    is that of its place in all that the step may draw.
     """
-    sampler, runner, learner = training.sampler, training.runner, training.learner
-    before = dataclasses.replace(sampler.statistics)
+    sampler, runner, method, learner = training.sampler, training.runner, training.method, training.learner
     seconds = dict.fromkeys(("rollout", "retrieval_wait", "rewards", "update"), 0.0)
-    batch = StepBatch(drawn, training.most_rollouts)
+    before, batch = dataclasses.replace(sampler.statistics), StepBatch(drawn, training.most_rollouts)
 
     with training.saved.interruptible():
         while groups := batch.missing():
             started = time.monotonic()
-            records = roll_out(training, step, batch.episodes, groups)
+            first = step * training.episode_numbers + batch.episodes
+            records = runner.run(
+                [(each, training.program(each), number) for number, each in enumerate(method.prompts(groups), first)],
+                policy_version=step,
+                progress=functools.partial(training.display.phase, "rollout"),
+            )
             rolled_out = time.monotonic()
-            batch.add(training.method.score(records, step))
+            batch.add(method.score(records, step))
             seconds["rollout"] += rolled_out - started
             seconds["retrieval_wait"] += runner.statistics.retrieval_wait_seconds
             seconds["rewards"] += time.monotonic() - rolled_out
@@ -255,22 +238,3 @@ def training_step(training: Training, step: int, drawn: Sequence[Coupled]) -> tu
         "compiled_shapes": sampler.statistics.compiled_shapes,
     }
     return scored, scored.measurements() | batch.measurements() | measured | timing
-
-
-def roll_out(training: Training, step: int, first: int, groups: Sequence[Coupled]) -> list[EpisodeRecord]:
-    """Runs the episodes of some groups of a step.
-
-    An episode's number, and with it its random stream, is that of its place in all that the step may draw.
-
-    Args:
-      training: What steps share.
-      step: The training step.
-      first: Place of the first of these episodes in the step.
-      groups: What is asked.
-    """
-    numbered = enumerate(training.method.prompts(groups), start=step * training.episode_numbers + first)
-    return training.runner.run(
-        [(question, training.program(question), number) for number, question in numbered],
-        policy_version=step,
-        progress=functools.partial(training.display.phase, "rollout"),
-    )
