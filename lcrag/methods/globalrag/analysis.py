@@ -19,12 +19,7 @@ _RATE = "tokens_per_second/sampled"
 
 @dataclasses.dataclass(frozen=True)
 class PhaseTimes:
-    """Means over the steps of one training run.
-
-    Attributes:
-      seconds: Phase -> seconds per step.
-      tokens: Tokens sampled per step.
-    """
+    """Seconds of each phase and tokens sampled, per step of a training run; means over its steps."""
 
     seconds: Mapping[str, float]
     tokens: float
@@ -35,7 +30,7 @@ class PhaseTimes:
         return sum(self.seconds.values())
 
     def share(self, phase: str) -> float:
-        """Share of a step's time, in [0, 1]."""
+        """The phase's share of a step's time, in [0, 1]."""
         return self.seconds[phase] / self.step_seconds
 
     def milliseconds_per_token(self, phase: str) -> float:
@@ -44,11 +39,7 @@ class PhaseTimes:
 
 
 def phase_times(log: Mapping[str, Curve]) -> PhaseTimes | None:
-    """Returns the times of a training run; None if its log has no rollouts, as with SFT.
-
-    Args:
-      log: The result of `read_training_log`.
-    """
+    """Returns the times in a log of `read_training_log`; None if it has no rollouts, as with SFT."""
     names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
     if any(name not in log or not len(log[name][0]) for name in names):
         return None
@@ -62,14 +53,11 @@ def phase_times(log: Mapping[str, Curve]) -> PhaseTimes | None:
 def phase_table(
     logs: Mapping[str, Sequence[Mapping[str, Curve]]], title: str = "Time of a training step"
 ) -> Table | None:
-    """Tabulates each phase's seconds, share and milliseconds per token, a line per method.
+    """Tabulates each phase's seconds, share and milliseconds per token, a line per method; None without rollouts.
 
     Args:
       logs: Method -> the training log of each of its runs, over which a line is the mean.
       title: Title of the table.
-
-    Returns:
-      The table; None if no log has rollouts.
     """
     lines = []
     for method, own in logs.items():
@@ -87,7 +75,6 @@ def phase_table(
 
 
 def _phase_cells(runs: Sequence[PhaseTimes]) -> list[Cell]:
-    """Means over the runs."""
     numbers = [np.mean([run.step_seconds for run in runs])]
     for phase in PHASES:
         numbers += [
@@ -117,11 +104,7 @@ class PlanDiversity:
 
 
 def plan_diversity(answered: Sequence[Answered]) -> PlanDiversity:
-    """Counts the plans of correct samples; an answer is correct by SQuAD's exact match.
-
-    Args:
-      answered: All samples of every question.
-    """
+    """Counts the plans of correct samples, given all samples; correct means SQuAD's exact match."""
     planned = [each for each in answered if each.plan is not None]
     scores = rewards.squad_exact_match([each.answer for each in planned], [each.golds for each in planned])
     correct = [(each.cluster, each.language, each.plan) for each, score in zip(planned, scores, strict=True) if score]
@@ -131,15 +114,7 @@ def plan_diversity(answered: Sequence[Answered]) -> PlanDiversity:
 def diversity_rows(
     answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
 ) -> Iterator[Row]:
-    """Yields a row for each data set with a correct, planned answer; its `count` is the number of correct samples.
-
-    Args:
-      answered: The samples of several inference runs together.
-      method: Name of the method.
-      model: Name of the policy.
-      split: Name of the split.
-      seed: Distinguishes these inference runs from others.
-    """
+    """Yields a row for each data set with a correct, planned answer; `count` is the number of correct samples."""
     for dataset in dict.fromkeys(each.dataset for each in answered):
         found = plan_diversity([each for each in answered if each.dataset == dataset])
         if found.correct:
@@ -157,14 +132,11 @@ def diversity_rows(
 
 
 def diversity_table(found: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
-    """Tabulates correct samples, their distinct plans and the share, a line per policy or method.
+    """Tabulates correct samples, their distinct plans and the share, a line per policy or method; None without any.
 
     Args:
       found: Name -> the plans of each of its runs; plans of different runs count as different.
       title: Title of the table.
-
-    Returns:
-      The table; None if no plan led to a correct answer.
     """
     wholes = {
         name: PlanDiversity(sum(each.correct for each in own), sum(each.distinct for each in own))

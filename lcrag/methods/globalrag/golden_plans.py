@@ -29,22 +29,14 @@ GoldenGraph: TypeAlias = dict[str, dict[str, Any]]  # {Qn: {"query", "answer", "
 
 @dataclasses.dataclass(frozen=True)
 class GoldenPlan:
-    """A reference plan.
-
-    Attributes:
-      plan: Its sub-questions.
-      answers: Key -> golden answers, aliases included.
-    """
+    """A reference plan, and for each key its golden answers, aliases included."""
 
     plan: QuestionPlan
     answers: Mapping[str, tuple[str, ...]]
 
 
 def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
-    """Returns the golden plans that a question carries, an empty tuple if it carries none.
-
-    Args:
-      extra: `Question.extra`.
+    """Returns the golden plans in `Question.extra`, an empty tuple if there are none.
 
     Raises:
       ValueError: a golden plan is invalid; the message names its place in `extra`.
@@ -69,7 +61,7 @@ def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
 
 
 def golden_graph(graph: object) -> GoldenPlan:
-    """Reads the golden plan of one graph `{Qn: {"query", "answer", "previous", "supports"}}`.
+    """Reads the golden plan of one graph.
 
     Raises:
       ValueError: the graph is invalid, or a `previous` differs from the answers that the `query` names.
@@ -87,13 +79,7 @@ def golden_graph(graph: object) -> GoldenPlan:
 def graph_with_answers(
     plan: QuestionPlan, answers: Iterable[Sequence[str]], supports: Iterable[Sequence[str]]
 ) -> GoldenGraph:
-    """Builds the golden graph of a plan.
-
-    Args:
-      plan: The plan.
-      answers: Golden answers of each sub-question, in the plan's order.
-      supports: Ids of the passages that hold the answer, likewise.
-    """
+    """Builds a golden graph of a plan, with the answers and supporting passages of each sub-question in order."""
     graph = {
         key: {"query": query, "answer": list(own), "previous": list(plan.dependencies[key]), "supports": list(ids)}
         for (key, query), own, ids in zip(plan.questions.items(), answers, supports, strict=True)
@@ -106,9 +92,6 @@ def with_own_plan(question: Question) -> Question:
     """Returns a one-hop question with itself as its only sub-question; one with a golden plan stays as it is.
 
     A space separates `#` from a following digit, which would read as a placeholder.
-
-    Raises:
-      ValueError: the golden plan that the question carries is invalid.
     """
     if golden_plans(question.extra):
         return question
@@ -120,12 +103,8 @@ def with_own_plan(question: Question) -> Question:
 def with_decomposition(question: Question) -> Question:
     """Returns a question with its data set's decomposition as its golden plan, in `extra["golden_plans"]`.
 
-    Step n becomes Qn unchanged, where `#k` stands for the answer of step k; `supports` is the step's paragraph. A step
-    whose answer is the question's gets the question's aliases too.
-
-    Args:
-      question: With `extra["decomposition"]`, a list of `{"question", "answer", "support"}`; see
-        `lcrag.data.english.asked.Asked`.
+    `extra["decomposition"]` is a list of `{"question", "answer", "support"}`. Step n becomes Qn unchanged, where `#k`
+    stands for the answer of step k. A step whose answer is the question's gets the question's aliases too.
 
     Raises:
       UnusableQuestion: there is no decomposition, its steps are not a valid plan, a step names the answer of a later

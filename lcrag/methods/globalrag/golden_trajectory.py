@@ -11,26 +11,22 @@ from typing import Any
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes import (
-    RETHINK,
-    ContextFull,
-    Generate,
-    Observe,
-    Outcome,
-    Program,
-    RetrievalFailure,
-    Retrieve,
-    Route,
+from lcrag.episodes import ContextFull, Generate, Observe, Outcome, Program, RetrievalFailure, Retrieve
+from lcrag.episodes.observation import information
+from lcrag.episodes.prompts import RETHINK, answer_language, atlas
+from lcrag.episodes.requests import Found
+from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import (
+    ANSWER,
+    PLAN,
+    SEARCH,
+    SUB_ANSWER,
     SearchAction,
     answer_in,
-    information,
-    native_only,
+    closing,
     neutralise,
     parse_action,
 )
-from lcrag.episodes.prompts import answer_language, atlas
-from lcrag.episodes.requests import Found
-from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, closing
 from lcrag.errors import UserError, choose
 from lcrag.methods.globalrag.question_plan import (
     DISORDERED,
@@ -66,13 +62,7 @@ _INSTRUCTIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wording:
-    """The environment's messages to the teacher (appendix D, in our words).
-
-    Attributes:
-      instructions: The system message, or None.
-      style: Style of passages.
-      asks: Whether every message says what the teacher should write.
-    """
+    """The environment's messages; `asks` is whether every message says what the teacher should write."""
 
     instructions: str | None
     style: str

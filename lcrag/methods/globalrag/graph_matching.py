@@ -20,12 +20,7 @@ MOST_EXPLORED = 20_000
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A directed graph without loops or pairs of opposite edges.
-
-    Attributes:
-      nodes: Number of nodes; they are numbered from 0.
-      edges: (from, to) pairs.
-    """
+    """A directed graph without loops or pairs of opposite edges, its nodes numbered from 0."""
 
     nodes: int
     edges: frozenset[tuple[int, int]]

@@ -39,7 +39,7 @@ class PlanPair:
 
 @dataclasses.dataclass(frozen=True)
 class _Match:
-    """A plan matched with a golden one: two of its scores, the matching keys, and whether the search was exhaustive."""
+    """A plan matched with a golden one: two scores, the matching keys, and whether the search was exhaustive."""
 
     structural: float
     semantic: float

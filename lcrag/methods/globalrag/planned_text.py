@@ -24,12 +24,7 @@ _FORM = re.compile(r"t+p(t*\(t+si(t*si)*t*a\))+t+A")
 
 @dataclasses.dataclass(frozen=True)
 class PlannedText:
-    """The policy's text in an episode.
-
-    Attributes:
-      texts: The text of each turn.
-      shown: Numbers of the turns after which the environment showed search results.
-    """
+    """The policy's text of each turn, and the numbers of the turns after which search results were shown."""
 
     texts: Sequence[str]
     shown: Collection[int]

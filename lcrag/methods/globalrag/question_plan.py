@@ -36,11 +36,7 @@ _REFERENCE = re.compile(r"#([0-9]+)")
 
 
 class BadPlan(ValueError):
-    """Raised for a text or an object that is not a valid plan.
-
-    Attributes:
-      fault: What is wrong with it, one of `FAULTS`.
-    """
+    """Raised for a text or an object that is not a valid plan; `fault` is one of `FAULTS`."""
 
     def __init__(self, fault: Fault, detail: str):
         super().__init__(detail)
@@ -49,11 +45,7 @@ class BadPlan(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class QuestionPlan:
-    """A valid plan; build it with `parse_plan` or `plan_of`.
-
-    Attributes:
-      questions: Key `Qn` -> sub-question with its placeholders, in the order written.
-    """
+    """A valid plan, `Qn` -> sub-question in the order written; build it with `parse_plan` or `plan_of`."""
 
     questions: Mapping[str, str]
 
@@ -96,11 +88,7 @@ class QuestionPlan:
 
 
 def parse_plan(text: str) -> QuestionPlan:
-    """Parses a plan from JSON text.
-
-    Raises:
-      BadPlan: it is not a valid plan; `fault` says why.
-    """
+    """Parses a plan from JSON text; raises `BadPlan`."""
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()
@@ -112,11 +100,7 @@ def parse_plan(text: str) -> QuestionPlan:
 
 
 def plan_of(value: object) -> QuestionPlan:
-    """Builds a plan from a decoded JSON object `{"Q1": ["...", "#1"], ...}`.
-
-    Raises:
-      BadPlan: it is not a valid plan; `fault` says why.
-    """
+    """Builds a plan from a decoded JSON object `{"Q1": ["...", "#1"], ...}`; raises `BadPlan`."""
     if not isinstance(value, Mapping):
         raise BadPlan("not_an_object", "the plan is not an object of questions")
     if not value:

@@ -46,9 +46,6 @@ def cost_adjusted_rewards(
       strength: alpha of "flat", lambda of "group_relative" and "gated"; unused by "otc".
       minimum_native_correct: k of "gated", the number of correct samples without a call that opens the gate.
 
-    Returns:
-      The adjusted rewards, float32.
-
     Raises:
       UserError: the method is unknown.
     """
@@ -59,15 +56,10 @@ def cost_adjusted_rewards(
 
 
 def gate_firing_probability(p: float, size: int = 8, minimum: int = 6) -> float:
-    """Returns how often the gate opens in groups whose samples make no call and are correct with probability `p`.
+    """Returns how often the gate opens for samples without calls that are each correct with probability `p`.
 
     P(Binomial(size, p) >= minimum): Translate-R1, appendix G, equation 4. With 8 samples and a minimum of 6 it is 0.80
     at p = 0.8 and 0.004 at p = 0.25.
-
-    Args:
-      p: Probability that a sample is correct without a call.
-      size: Samples per group.
-      minimum: Number of correct samples without a call that opens the gate.
 
     Raises:
       UserError: `p` is not in [0, 1].
@@ -122,20 +114,11 @@ def _otc_factors(calls: Groups, correct: Bool[Array, "groups size"]) -> Groups:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CostOfCalls:
-    """Adjusts total rewards by the cost of tool calls within each group; see `cost_adjusted_rewards`.
+    """Adjusts total rewards by the cost of tool calls within each group; attributes are the arguments of `cost`.
 
     Episodes of a group may be anywhere in a batch, and groups may differ in size. Returned values are "task", the total
     before, "cost", the adjustment, and "cost_fired", whether the episode's group has a nonzero adjustment: its mean is
     the share of groups with a cost, for "gated" the share in which the gate was open.
-
-    Attributes:
-      method: One of `METHODS`.
-      strength: Strength of the cost.
-      minimum_native_correct: Number of correct samples without a call that opens the gate.
-      correct_threshold: Minimum total reward of a correct sample (0.5 for graded rewards).
-
-    Raises:
-      UserError: the method is unknown, the strength is negative, or the gate would always be open.
     """
 
     method: str
@@ -193,13 +176,13 @@ def cost(
       method: "none" (a free tool), "flat", "otc", "group_relative" (ungated) or "gated".
       strength: alpha of "flat", lambda of "group_relative" and "gated".
       minimum_native_correct: k, the number of correct samples without a call that opens the gate (the paper: 6 of 8).
-      correct_threshold: Minimum task reward of a correct sample.
+      correct_threshold: Minimum task reward of a correct sample (0.5 for graded rewards).
 
     Returns:
       The reward with the cost as its last adjustment. It raises a `UserError` for episodes without `tool_calls`.
 
     Raises:
-      UserError: as `CostOfCalls`.
+      UserError: the method is unknown, the strength is negative, or the gate would always be open.
     """
     costs = CostOfCalls(
         method=method,

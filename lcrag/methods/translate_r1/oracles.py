@@ -124,11 +124,7 @@ class TranslatingOracle:
     calls: int = 1
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the policy's next text.
-
-        Args:
-          question: An atlas question, or an English one in a constructed language.
-          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
+        """Returns the policy's next text; arguments as for `ComprehensionOracle`.
 
         Raises:
           UserError: it cannot read the question's language, and may not have it translated.

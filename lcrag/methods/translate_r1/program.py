@@ -8,7 +8,7 @@ from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe,
 from lcrag.episodes.tags import ANSWER, THINK, TOOL_CALL, answer_in, closing, neutralise, opening
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt
-from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse
+from lcrag.methods.translate_r1.translation_tool import ToolUse
 
 WORDINGS = ("full", "atlas")
 
@@ -42,9 +42,7 @@ def translate_r1(
       UserError: the wording is unknown, or the number of calls negative.
     """
     check_tool("translate_r1", wording, calls)
-    use = ToolUse(
-        ToolRules(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
-    )
+    use = ToolUse(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
     written: list[str] = []
     try:
         yield opened(question, wording, calls)

@@ -31,12 +31,7 @@ _SELECTED: Mapping[str, Callable[[float], bool]] = {
 
 
 def tool_tables(board: Scoreboard, where: str) -> list[Table]:
-    """Returns every table of tool use that a board has numbers for.
-
-    Args:
-      board: The results.
-      where: Data set and decoding, for titles.
-    """
+    """Returns every table of tool use that a board has numbers for; `where` is for their titles."""
     if not has_tool_use(board):
         return []
     tables = [reward_and_rate_table(board, f"Reward and tool rate by domain and tier, {where}")]

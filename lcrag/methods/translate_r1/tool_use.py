@@ -24,11 +24,8 @@ def tool_rates(
 ) -> dict[str, float]:
     """Returns `tools/<tier>/rate` and `tools/<tier>/reward` for every tier of a step, and `tools/<domain>/<tier>/...`.
 
-    A rate is the share of episodes with a tool call. Empty if no program has a tool, or no question a tier.
-
-    Args:
-      records: Finished episodes.
-      rewards: Reward name -> values. "task", the reward before the cost of calls, is used if present, else "total".
+    A rate is the share of episodes with a tool call; a reward is `rewards["task"]`, that before the cost of calls, if
+    there is one. Empty if no program has a tool, or no question a tier.
     """
     earned = rewards.get("task", rewards["total"])
     places: dict[str, list[int]] = collections.defaultdict(list)
@@ -50,9 +47,6 @@ def pareto_shares(points: Mapping[str, Point]) -> dict[str, float]:
 
     Translate-R1, section 6.3 and figure 1. Exact: every utility is a line in alpha, and the upper envelope changes only
     where two lines cross. Equally good policies divide their share; the shares sum to 1.
-
-    Args:
-      points: Policy -> its reward and cost.
     """
     cuts = sorted({0.0, 1.0, *_crossings(points)})
     shares = dict.fromkeys(points, 0.0)
@@ -121,15 +115,10 @@ def asked_repeatedly(board: Scoreboard) -> bool:
 
 
 def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[tuple[float, float]]:
-    """Returns (tool rate, weight) of each question of each of a system's runs (figure 7).
+    """Returns (tool rate, weight) of each question of each of a system's runs, in one domain or all (figure 7).
 
     A question's rate is the share of its samples, the inference runs of one run, with a tool call. The weights sum to
     1, and to the same for each tier.
-
-    Args:
-      board: The results.
-      system: The system.
-      domain: Domain of the questions; empty: all.
     """
     called: dict[tuple[str, ...], list[bool]] = collections.defaultdict(list)
     for trial in board.trials:

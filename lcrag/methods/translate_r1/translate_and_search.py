@@ -12,7 +12,7 @@ from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, SearchAction, closing, neutralise, parse_action
 from lcrag.methods.translate_r1.program import check_tool
 from lcrag.methods.translate_r1.prompts import tool_prompt
-from lcrag.methods.translate_r1.translation_tool import ToolRules, ToolUse
+from lcrag.methods.translate_r1.translation_tool import ToolUse
 
 _SEARCHING = (
     "You answer questions, in any language. Conduct reasoning inside <think> and </think> first every time you get new "
@@ -62,9 +62,7 @@ def translate_and_search(
       UserError: the wording is unknown, or the number of calls negative.
     """
     check_tool("translate_and_search", wording, calls)
-    use = ToolUse(
-        ToolRules(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
-    )
+    use = ToolUse(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
     stops = (closing(SEARCH), closing(ANSWER), *((closing(TOOL_CALL),) if calls else ()))
     turns = SearchTurns(budget, invalid_limit, stops, read=lambda text: use.call_in(text) or parse_action(text))
     with suppress(ContextFull):

@@ -137,15 +137,17 @@ RESPONSE = Style(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ToolRules:
-    """Limits of the tool.
+@dataclasses.dataclass(kw_only=True)
+class ToolUse:
+    """The limits of the tool, and its calls in one episode.
 
     Attributes:
       calls: Calls that are carried out; 0: there is no tool, and calls are ordinary text.
       targets: Codes of the allowed target languages; None: all known ones.
       text_characters: Maximum length of a text to translate.
       response_tokens: Maximum tokens of a response, tags included.
+      made: Number of calls so far, including malformed and refused ones.
+      errors: Cause -> number of calls that got no translation.
 
     Raises:
       UserError: a target is not a known language.
@@ -155,37 +157,23 @@ class ToolRules:
     targets: Collection[str] | None
     text_characters: int
     response_tokens: int
+    made: int = 0
+    errors: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def __post_init__(self):
         for code in self.targets or ():
             language_of(code)
 
-
-@dataclasses.dataclass
-class ToolUse:
-    """The calls of one episode.
-
-    Attributes:
-      rules: Limits of the tool.
-      made: Number of calls so far, including malformed and refused ones.
-      errors: Cause -> number of calls that got no translation.
-    """
-
-    rules: ToolRules
-    made: int = 0
-    errors: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-
     @property
     def over(self) -> bool:
         """Whether a call was refused because none was left."""
-        return self.made > self.rules.calls
+        return self.made > self.calls
 
     def call_in(self, text: str) -> TranslateCall | ToolError | None:
         """Returns the call that ends the policy's text; None without a call or a tool."""
-        rules = self.rules
-        if not rules.calls:
+        if not self.calls:
             return None
-        return call_in(text, targets=rules.targets, text_characters=rules.text_characters)
+        return call_in(text, targets=self.targets, text_characters=self.text_characters)
 
     def respond(self, call: TranslateCall | ToolError) -> Generator[Translate, Translated, Information]:
         """Carries out a call; returns what the environment shows."""
@@ -205,11 +193,7 @@ class ToolUse:
         self.errors[OVER_LIMIT.cause] += 1
 
     def counts(self, written: Sequence[str]) -> dict[str, int]:
-        """Returns the counts of an episode, logged as `episode/<name>`.
-
-        Args:
-          written: The policy's text of each turn.
-        """
+        """Returns the counts of an episode, logged as `episode/<name>`, given the policy's text of each turn."""
         return {
             "tool_calls": self.made,
             "tool_errors": self.errors.total(),
@@ -223,4 +207,4 @@ class ToolUse:
         return self.errors.total() - self.errors[FAILED.cause]
 
     def _shown(self, text: str) -> Information:
-        return Information((f"{neutralise(text)}\n",), RESPONSE, self.rules.response_tokens)
+        return Information((f"{neutralise(text)}\n",), RESPONSE, self.response_tokens)

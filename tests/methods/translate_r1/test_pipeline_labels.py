@@ -6,10 +6,11 @@ import re
 import pytest
 
 from lcrag.data.questions import Question
-from lcrag.methods.translate_r1.pipeline import Judge, PromptedRendering, Stages, Thresholds
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.domains import DOMAINS
 from lcrag.methods.translate_r1.pipeline.parts import LABEL, TEXT, parts_of, portions_of, versions_of
 from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt
+from lcrag.methods.translate_r1.pipeline.stages import Stages, prompted_judge, prompted_rendering
 
 ARTICLE = "The rain came late to the highlands this year, and farmers north of the river lost half of their barley."
 SUMMARY = "Late rain cost farmers in the north half of the barley."
@@ -41,7 +42,7 @@ def attempt(question=None, verdict="SAME", **changed):
         text = re.search(r"<input>\n(.*)\n</input>", request.prompt, re.DOTALL)[1]
         return changed.get(_name(text)) or f"<output>{said[text]}</output>"
 
-    stages = Stages(renderings={"fi": PromptedRendering(ask)}, judge=Judge(ask), thresholds=Thresholds())
+    stages = Stages(renderings={"fi": prompted_rendering(ask)}, judge=prompted_judge(ask), thresholds=Thresholds())
     return asyncio.run(stages.attempt(question or asked_for(), "fi")), requests
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lcrag.episodes import Completion
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import CompleterModel, ModelRequest, RequestCache
+from lcrag.methods.translate_r1.pipeline.models import CompleterModel, ModelRequest, RequestCache
 from lcrag.methods.translate_r1.pipeline.quotas import each_of
 
 

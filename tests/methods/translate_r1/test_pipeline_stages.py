@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline import ExactRendering, Judge, PromptedRendering, Stages, Thresholds
-from lcrag.methods.translate_r1.pipeline.checks import defect, natural_language_share, unfit_source
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds, defect, natural_language_share, unfit_source
 from lcrag.methods.translate_r1.pipeline.domains import domain_of
-from lcrag.methods.translate_r1.pipeline.stages import ANSWERS_TRIED, UsableAnswers
+from lcrag.methods.translate_r1.pipeline.stages import (
+    ANSWERS_TRIED,
+    Stages,
+    UsableAnswers,
+    exact_rendering,
+    prompted_judge,
+    prompted_rendering,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def staged(translations, verdicts=("SAME",), asked=None):
     """The attempt of one source, whose translator and judge say these texts in turn."""
     said = {"translator": iter(translations), "judge": iter(verdicts)}
     script = Script(lambda ask: next(said[ask.role]))
-    stages = Stages(renderings={"fi": PromptedRendering(script)}, judge=Judge(script), thresholds=USUAL)
+    stages = Stages(renderings={"fi": prompted_rendering(script)}, judge=prompted_judge(script), thresholds=USUAL)
     return asyncio.run(stages.attempt(asked or question(), "fi")), script.asked
 
 
@@ -131,7 +137,7 @@ def test_each_stage_removes_its_kind(translations, verdicts, stage, cause, reque
 def test_short_texts_may_lose_more_on_the_way():
     close = Thresholds(round_trip=0.95, round_trip_texts=0.6)
     script = Script(lambda ask: FINNISH if "to Finnish" in ask.prompt else BACK if ask.role == "translator" else "SAME")
-    stages = Stages(renderings={"fi": PromptedRendering(script)}, judge=Judge(script), thresholds=close)
+    stages = Stages(renderings={"fi": prompted_rendering(script)}, judge=prompted_judge(script), thresholds=close)
     assert asyncio.run(stages.attempt(question(), "fi")).cause == "low chrF"
     assert asyncio.run(stages.attempt(question(domain="translation"), "fi")).passed
     assert {ask.max_tokens for ask in script.asked if ask.role == "translator"} == {2048, 512}
@@ -149,7 +155,7 @@ def test_an_exact_translator_needs_no_model():
     def mirrored(texts, source, target):
         return [text[::-1] for text in texts]
 
-    stages = Stages(renderings={"qki": ExactRendering(mirrored)}, judge=Judge(Script(None)), thresholds=USUAL)
+    stages = Stages(renderings={"qki": exact_rendering(mirrored)}, judge=prompted_judge(Script(None)), thresholds=USUAL)
     attempt = asyncio.run(stages.attempt(question(), "qki"))
     assert attempt.passed and attempt.translation == {"question": PROBLEM[::-1]} and attempt.similarity == 1.0
 

@@ -138,7 +138,7 @@ def test_mistakes_that_show_in_the_first_step():
         cost(answer_only())(episodes([0, 0], [0, 1], ["4", "4"]))
     silent = episodes([0, 0], [0, 1], ["4", "4"])
     for extra in ((), [{}, {}]):
-        with pytest.raises(UserError, match="cost needs to know tool_calls"):
+        with pytest.raises(UserError, match="cost needs tool_calls"):
             cost(answer_only(), "flat")(Episodes(**{**vars(silent), "extra": extra}))
     with pytest.raises(UserError, match="no cost of calls"):
         cost_adjusted_rewards(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool), "steep")

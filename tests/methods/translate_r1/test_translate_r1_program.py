@@ -2,6 +2,7 @@
 
 import json
 
+import program_scripts
 import pytest
 from episode_scripts import runner
 from hypothesis import given, settings
@@ -39,19 +40,10 @@ def call(**changes):
 
 
 def drive(texts, answer="Which is 3?", question=QUESTION, **arguments):
-    """Plays the policy's texts; returns the outcome, the requests, and what was shown behind the prompt."""
-    program, requests, texts, sent = translate_r1(question, **arguments), [], iter(texts), None
-    while True:
-        try:
-            request = program.send(sent)
-        except StopIteration as stop:
-            assert next(texts, None) is None, "the program ended early"
-            shown = [each.text for each in requests if isinstance(each, Observe)][1:]
-            return stop.value, requests, [text.fit(TOKENIZER, 10_000) for text in shown]
-        requests.append(request)
-        sent = next(texts) if isinstance(request, Generate) else None
-        if isinstance(request, Translate):
-            sent = answer
+    """Returns the outcome, the requests, and what was shown after the prompt."""
+    outcome, requests = program_scripts.drive(translate_r1(question, **arguments), texts, translated=answer)
+    shown = [each.text for each in requests if isinstance(each, Observe)][1:]
+    return outcome, requests, [text.fit(TOKENIZER, 10_000) for text in shown]
 
 
 def response(text):

@@ -2,6 +2,7 @@
 
 import json
 
+import program_scripts
 import pytest
 from episode_scripts import hit, runner
 
@@ -17,19 +18,8 @@ SEARCH, ANSWER = "<think>now</think><search> Peru currency code</search>", "<ans
 
 
 def drive(texts, question=QUESTION, **arguments):
-    program, requests, texts, sent = translate_and_search(question, COLLECTIONS, **arguments), [], iter(texts), None
-    while True:
-        try:
-            request = program.send(sent)
-        except StopIteration as stop:
-            assert next(texts, None) is None, "the program ended early"
-            return stop.value, requests
-        requests.append(request)
-        sent = next(texts) if isinstance(request, Generate) else None
-        if isinstance(request, Translate):
-            sent = "Peru currency?"
-        elif isinstance(request, Retrieve):
-            sent = [[[hit(query, "en")]] for query in request.queries]
+    program = translate_and_search(question, COLLECTIONS, **arguments)
+    return program_scripts.drive(program, texts, found=[[[hit("Peru", "en")]]], translated="Peru currency?")
 
 
 def test_translate_then_search_then_answer():

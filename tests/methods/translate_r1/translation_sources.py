@@ -1,7 +1,7 @@
 """Questions to translate, for the tests of the translation pipeline."""
 
 from lcrag.data.questions import Question
-from lcrag.methods.translate_r1.pipeline import Thresholds
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 
 USUAL = Thresholds()
 PROBLEM = "Anna has 3 apples and buys 5 more in the old town. How many apples does she have now?"

@@ -129,7 +129,7 @@ _AROUND = " \t\r\n.!*_`'\""
 def verdict_in(answer: str) -> Verdict:
     """Returns the verdict (stage 5) in a judge's answer: the content of its last tags, or all of it without tags.
 
-    Case and surrounding punctuation do not matter; anything other than the one word is "neither".
+    Case and surrounding punctuation do not matter.
     """
     tagged = _TAGGED_VERDICT.findall(answer)
     match (tagged[-1] if tagged else answer).strip(_AROUND).upper():

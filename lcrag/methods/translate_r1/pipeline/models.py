@@ -48,22 +48,13 @@ class ModelRequest:
 
 @runtime_checkable
 class Model(Protocol):
-    """Answers many requests concurrently.
-
-    Attributes:
-      name: Identifies the model, wherever it is served.
-      in_flight: Maximum concurrent requests.
-    """
+    """A model that answers up to `in_flight` requests concurrently; `name` identifies it wherever it is served."""
 
     name: str
     in_flight: int
 
     async def answer(self, request: ModelRequest) -> str:
-        """Returns the whole answer.
-
-        Raises:
-          UserError: the model is unavailable or refuses; this ends the run.
-        """
+        """Returns the whole answer; a `UserError` (unavailable, or refused) ends the run."""
 
 
 class RequestCache:
@@ -101,11 +92,7 @@ class RequestCache:
         await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
 
     async def __call__(self, request: ModelRequest) -> str:
-        """Returns the answer to a request; equal requests are sent once.
-
-        Raises:
-          UserError: the model is unavailable or refuses, or no model has the role.
-        """
+        """Returns the answer to a request; equal requests are sent once."""
         if request.role not in self._models:
             raise UserError(
                 f"there is no {request.role} to ask: bind translations.{request.role} = @{request.role}/EndpointModel()"
@@ -151,9 +138,6 @@ class EndpointModel:
       in_flight: Maximum concurrent requests.
       attempts: Attempts per answer while the endpoint is unavailable.
       seconds: Timeout of one request.
-
-    Raises:
-      UserError: the client is not installed, or `in_flight` is below 1.
     """
 
     def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
@@ -164,11 +148,6 @@ class EndpointModel:
         self._threads = ThreadPoolExecutor(in_flight, thread_name_prefix="endpoint")
 
     async def answer(self, request: ModelRequest) -> str:
-        """Returns the answer.
-
-        Raises:
-          UserError: the endpoint stays unavailable or refuses, or returns no text.
-        """
         chosen = request.sampling
         settings = {"temperature": chosen.temperature, "max_tokens": chosen.max_tokens, "seed": chosen.seed}
         say = functools.partial(self._endpoint.say, user_message(request.prompt), **settings)
@@ -182,9 +161,6 @@ class CompleterModel:
       completer: Completes a batch of prompts.
       name: Name of the model, under which answers are stored.
       in_flight: Maximum requests in a batch.
-
-    Raises:
-      UserError: `in_flight` is below 1.
     """
 
     def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
@@ -196,11 +172,6 @@ class CompleterModel:
         self._working = asyncio.Lock()
 
     async def answer(self, request: ModelRequest) -> str:
-        """Returns the answer.
-
-        Raises:
-          UserError: the prompt leaves no room for an answer.
-        """
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         await asyncio.sleep(0)  # lets other tasks add their requests to the batch

@@ -23,13 +23,7 @@ _OPTION = re.compile(r"^[ \t]*(?P<mark>\(?(?P<key>[A-Z])[.):])[ \t]*", re.MULTIL
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """A multiple-choice question, split into its parts.
-
-    Attributes:
-      stem: The question itself.
-      texts: Letter -> option, in order from A.
-      marks: Letter -> how it was written, such as `A.` or `(A)`.
-    """
+    """A multiple-choice question: its stem, and by letter the options and their marks, such as `A.` or `(A)`."""
 
     stem: str
     texts: Mapping[str, str]
@@ -61,13 +55,7 @@ def join_options(stem: str, texts: Mapping[str, str], marks: Mapping[str, str]) 
 
 @dataclasses.dataclass(frozen=True)
 class Portion:
-    """Parts that are translated and checked together.
-
-    Attributes:
-      name: `LABEL` or `TEXT`; empty if all parts go together.
-      kind: Kind of the texts.
-      parts: The parts.
-    """
+    """Parts that are translated and checked together; `name` is `LABEL` or `TEXT`, empty if all parts go together."""
 
     name: str
     kind: TextKind
@@ -107,10 +95,9 @@ def written(parts: Mapping[str, str]) -> str:
 
 
 def parts_in(answer: str, like: Mapping[str, str]) -> Parts | None:
-    """Reads the parts in a model's answer, between its last `<output>` and `</output>`.
+    """Reads the parts in a model's answer, between its last `<output>` and `</output>`, under the keys of `like`.
 
-    Returns:
-      The parts, under the keys of `like`; None if there are no tags, or a part is missing, empty or unexpected.
+    None if there are no tags, or a part is missing, empty or unexpected.
     """
     tagged = _TAGGED.findall(answer)
     if not tagged:
@@ -124,13 +111,8 @@ def parts_in(answer: str, like: Mapping[str, str]) -> Parts | None:
 def versions_of(question: Question, domain: Domain, parts: Mapping[str, str], language: str) -> list[Question]:
     """Builds the questions of a translation: one, or in the domain `translation` one for each direction.
 
-    `extra["original"]` keeps the original text, `extra["translated_from"]` its language.
-
-    Args:
-      question: The source.
-      domain: Its domain.
-      parts: The translation, with the keys of `parts_of`.
-      language: Language of the translation.
+    `parts` has the keys of `parts_of`. `extra["original"]` keeps the original text, `extra["translated_from"]` its
+    language.
     """
     if domain is TRANSLATION:
         return _both_directions(question, parts[_TEXT], language)

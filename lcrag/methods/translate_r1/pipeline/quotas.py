@@ -21,13 +21,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationQuota:
-    """Number of questions wanted of a domain, all from one pool of sources.
-
-    Attributes:
-      domain: The domain.
-      languages: A source fills a place by passing in all of these languages.
-      places: Number of questions wanted.
-    """
+    """The number of questions wanted of a domain; a source fills a place by passing in all `languages`."""
 
     domain: Domain
     languages: tuple[str, ...]
@@ -140,13 +134,7 @@ def _places(languages: Sequence[str], places: int | Mapping[str, int]) -> dict[s
 
 @dataclasses.dataclass(frozen=True)
 class Tried(Generic[Result]):
-    """An attempt to fill a place of a quota.
-
-    Attributes:
-      place: Number of the place, from 0.
-      attempt: Number of the attempt for this place, from 1.
-      result: Its result.
-    """
+    """An attempt to fill a place (from 0) of a quota, the number of the attempt for this place (from 1), its result."""
 
     place: int
     attempt: int
@@ -162,7 +150,7 @@ async def fill(
     *,
     width: int,
 ) -> list[Tried[Result]]:
-    """Fills places from a pool whose items are used once each, in order.
+    """Fills places from a pool whose items are used once each, in order; returns all attempts, round by round.
 
     In every round each empty place gets the next item. What is tried therefore depends on the pool and the results
     alone, not on their order of arrival.
@@ -174,9 +162,6 @@ async def fill(
       attempt: Tries an item.
       passed: Whether a result fills its place.
       width: Maximum concurrent attempts.
-
-    Returns:
-      All attempts, round by round in the order of their places.
     """
     left, empty, tried = iter(pool), list(range(places)), []
     for number in range(1, attempts + 1):
@@ -193,8 +178,7 @@ async def fill(
 async def each_of(items: Sequence[Item], do: Callable[[Item], Awaitable[Result]], *, width: int) -> list[Result]:
     """Applies `do` to every item, at most `width` at a time; returns the results in order.
 
-    Raises:
-      Exception: the first that an item raises; no further item is started.
+    Raises the first exception of an item; no further item is started.
     """
     results: dict[int, Result] = {}
     numbered = iter(enumerate(items))
@@ -215,12 +199,7 @@ async def each_of(items: Sequence[Item], do: Callable[[Item], Awaitable[Result]]
 
 @dataclasses.dataclass(frozen=True)
 class Version:
-    """A source in one language.
-
-    Attributes:
-      attempt: The result of its translation.
-      questions: The questions made of it, none if a stage removed it. A version of the data set is taken as it is.
-    """
+    """A source in one language, and the questions made of it: none if a stage removed it."""
 
     attempt: Attempt
     questions: tuple[Question, ...]
@@ -252,9 +231,6 @@ async def fill_quotas(
       attempts: Maximum attempts per place.
       width: Maximum concurrent attempts of a quota.
       seen: Called after every attempt with whether it filled its place.
-
-    Raises:
-      UserError: a model is unavailable or never gives a usable answer.
     """
 
     async def filled(quota: TranslationQuota) -> list[Tried[Versions]]:

@@ -31,6 +31,8 @@ _JUDGE_TOKENS = 2048  # reasoning models need most of them
 Ask: TypeAlias = Callable[[ModelRequest], Awaitable[str]]
 # (parts, their kind, code of their language, code of the target language) -> the translated parts, None on failure
 Render: TypeAlias = Callable[[Mapping[str, str], TextKind, str, str], Awaitable[Parts | None]]
+# (original, back-translation, domain) -> the verdict
+Judge: TypeAlias = Callable[[Mapping[str, str], Mapping[str, str], Domain], Awaitable[Verdict]]
 
 
 class UsableAnswers:
@@ -57,81 +59,51 @@ class UsableAnswers:
             )
 
 
-class PromptedRendering:
-    """Translates by prompting the model with the role `translator` (stages 2 and 4).
+def prompted_rendering(ask: Ask) -> Render:
+    """Translates by prompting the model with the role `translator` (stages 2 and 4)."""
+    usable = UsableAnswers("the translator writes no translation between <output> and </output>")
 
-    Args:
-      ask: Sends a request to a model.
-    """
-
-    def __init__(self, ask: Ask):
-        self._ask = ask
-        self._usable = UsableAnswers("the translator writes no translation between <output> and </output>")
-
-    async def __call__(self, parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
-        """Returns the translated parts, None if the answer does not hold them all.
-
-        Raises:
-          UserError: the model is unavailable, or never gives a usable answer.
-        """
+    async def render(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
         prompt = translation_prompt(parts, kind, source, target)
-        answer = await self._ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
+        answer = await ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
         found = parts_in(answer, parts)
-        self._usable.count(answer, usable=found is not None)
+        usable.count(answer, usable=found is not None)
         return found
 
+    return render
 
-class ExactRendering:
-    """Translates with an exact translator, such as the look-up of constructed languages, on another thread.
 
-    Args:
-      translator: Translates texts.
-    """
+def exact_rendering(translator: Translator) -> Render:
+    """Translates with an exact translator, such as the look-up of constructed languages, on another thread."""
 
-    def __init__(self, translator: Translator):
-        self._translator = translator
-
-    async def __call__(self, parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
-        """Returns the translated parts, None if the translator fails for one of them.
-
-        Raises:
-          UserError: the translator does not know a language.
-        """
-        texts = await asyncio.to_thread(self._translator, list(parts.values()), source, target)
+    async def render(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
+        texts = await asyncio.to_thread(translator, list(parts.values()), source, target)
         rendered = {key: text for key, text in zip(parts, texts, strict=True) if isinstance(text, str) and text.strip()}
         return rendered if rendered.keys() == parts.keys() else None
 
+    return render
 
-class Judge:
-    """Compares an original with its back-translation (stage 5).
 
-    Args:
-      ask: Sends a request to the model with the role `judge`.
+def prompted_judge(ask: Ask) -> Judge:
+    """Asks the model with the role `judge` for the verdict (stage 5); an answer that is none is sampled thrice again.
+
+    A back-translation that equals the original is SAME without a request.
     """
+    usable = UsableAnswers("the judge says neither SAME nor DIFFERENT")
 
-    def __init__(self, ask: Ask):
-        self._ask = ask
-        self._usable = UsableAnswers("the judge says neither SAME nor DIFFERENT")
-
-    async def __call__(self, original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> Verdict:
-        """Returns the verdict; an answer that is neither is asked for again, three times at most.
-
-        A back-translation that equals the original is SAME without a request.
-
-        Raises:
-          UserError: the model is unavailable, or never gives a verdict.
-        """
+    async def judge(original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> Verdict:
         if original == back:
             return "SAME"
         prompt = judge_prompt(original, back, domain)
         for number in range(1 + JUDGE_RETRIES):
-            request = ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number)
-            answer = await self._ask(request)
+            answer = await ask(ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number))
             verdict = verdict_in(answer)
-            self._usable.count(answer, usable=verdict != "neither")
+            usable.count(answer, usable=verdict != "neither")
             if verdict != "neither":
                 return verdict
         return "neither"
+
+    return judge
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
