@@ -16,7 +16,7 @@ ITEM = "default"  # Orbax's folder for what is saved without a name
 
 
 def abstract_state(state: PyTree) -> PyTree:
-    """Describe a state (shapes, dtypes, shardings) so that a checkpoint can be restored in its place."""
+    """Return shapes, dtypes and shardings of a state, onto which a checkpoint can be restored."""
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), state)
 
 

@@ -1,6 +1,6 @@
 """PPO's critic: settings, the rewards of tokens, and the advantages and returns of a rollout.
 
-Everything is over the policy's own tokens, as they lie in a `Batch`: what the environment wrote is no step of the
+Everything is over the policy's own tokens, as they lie in a `Batch`: environment tokens are not steps of the
 decision process, and no value is predicted or learned there.
 """
 

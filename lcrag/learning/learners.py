@@ -133,7 +133,7 @@ class Learner:
     """Learns from rollouts: holds a policy's train state, and its critic's if there is one.
 
     Args:
-      policy: Where to start; its parameters are given away.
+      policy: Where to start; its parameters are donated.
       objective: Policy-gradient loss.
       optimizer: The policy's.
       layout: Shapes of training rows.
@@ -162,7 +162,7 @@ class Learner:
         self._reference = None
         if needs_reference(objective, critic):
             self._reference = params
-            # The update gives its state's memory away, and the reference's parameters are still needed.
+            # The update donates its state, and the reference still needs these parameters.
             shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
             copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
             params = copy(params)
@@ -228,7 +228,7 @@ class SupervisedLearner:
     """Learns from demonstrations: holds a policy's train state, and computes losses of rows that it does not learn.
 
     Args:
-      policy: Where to start; its parameters are given away.
+      policy: Where to start; its parameters are donated.
       objective: Supervised loss.
       optimizer: Its `steps` count updates.
       layout: Shapes of training rows.

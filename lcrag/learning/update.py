@@ -95,7 +95,7 @@ def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
 def initial_state(
     params: PyTree, optimizer: Optimizer, mesh: Mesh | None = None, param_shardings: PyTree = None
 ) -> TrainState:
-    """Begin training from `params`, which the state owns from now on: the first update gives their memory away.
+    """Begin training from `params`, which the state owns from now on: the first update donates them.
 
     Every leaf is placed as the update returns it (without a mesh: on the first device), to compile the update once.
     """
@@ -271,7 +271,7 @@ class Update:
     mesh: Mesh | None
 
     def __call__(self, state: TrainState, batch: Batch, frozen: PyTree = None) -> tuple[TrainState, Metrics]:
-        """Learn from a batch on the host; `state` is given away."""
+        """Learn from a batch on the host; `state` is donated."""
         return self.jitted(state, place_batch(batch, self.mesh), frozen)
 
     def lower(self, state: TrainState, batch: Batch, frozen: PyTree = None) -> jax.stages.Lowered:

@@ -50,7 +50,7 @@ def test_the_last_few_are_kept(tmp_path):
             checkpoints.restore(abstract_state(state), step=1)
 
 
-def test_the_lowest_validation_loss_is_kept_beside_the_last_few(tmp_path):
+def test_the_lowest_validation_loss_is_kept_in_addition_to_the_last_few(tmp_path):
     state = new_state()
     with Checkpoints(tmp_path, keep=2) as checkpoints:
         assert checkpoints.best_step() is None

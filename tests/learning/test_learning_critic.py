@@ -135,7 +135,7 @@ def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
 
 def test_hand_numbers_of_the_value_clip():
     # From 0 to 1 with a clip of 0.5: towards a return of 2 the clipped error (1.5) counts, and nothing is gained;
-    # away from a return of -1 the plain error (2) does.
+    # further from a return of -1 the unclipped error (2) counts.
     values, returns = jnp.array([[1.0, 1.0]]), jnp.array([[2.0, -1.0]])
     arguments = jnp.zeros((1, 2)), returns, jnp.ones((1, 2), bool)
     (loss, metrics), gradient = jax.value_and_grad(ValueRegression(0.5).loss, has_aux=True)(values, *arguments)

@@ -47,7 +47,7 @@ def adapted(base_dtype="float32"):
 
 
 def copied(tree):
-    """For states that an update may give away."""
+    """Returns a copy that an update may donate."""
     return jax.tree.map(lambda leaf: leaf + 0, tree)
 
 

@@ -34,7 +34,7 @@ def test_a_search_that_fails_once_changes_nothing(tiny, tmp_path, monkeypatch):
     assert json_lines(tmp_path / "fickle" / "metrics.jsonl")[0]["episode/retrieval_failures"] == 0
 
 
-def test_a_search_that_keeps_failing_is_counted_marked_and_told(tiny, tmp_path, monkeypatch, capsys):
+def test_a_search_that_keeps_failing_is_counted_marked_and_shown(tiny, tmp_path, monkeypatch, capsys):
     search = Collections.search
 
     def without_finnish(self, queries, languages, k):

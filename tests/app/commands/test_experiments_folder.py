@@ -91,7 +91,7 @@ def test_the_report_is_written_again(finished, tiny, tmp_path):
     assert "Held-out questions" not in (output / "report.md").read_text()
 
 
-def test_evaluations_stand_beside_each_other(finished, tiny, tmp_path, capsys):
+def test_several_evaluations_share_a_folder(finished, tiny, tmp_path, capsys):
     output = shutil.copytree(finished, tmp_path / "run")
     assert run("evaluate", tiny, "Evaluation.temperatures={'greedy': 0.0}", output=output) == 0
     before = contents(output)

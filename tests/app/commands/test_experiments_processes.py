@@ -74,7 +74,7 @@ def together(folder, program, *words, processes=2):
 
 @pytest.mark.slow
 def test_two_processes_write_once_stop_together_and_continue(tiny, tmp_path):
-    """The second one alone is told to stop, in the third step, which both finish and save."""
+    """The second one alone gets the signal, in the third step, which both finish and save."""
     rows, output = write(tmp_path / "rows.jsonl", demonstrations()), tmp_path / "run"
     status, errors = together(tmp_path, FINE_TUNING, tiny, output, rows, 3)
     assert status == [143, 143], errors

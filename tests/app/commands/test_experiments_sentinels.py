@@ -1,4 +1,4 @@
-"""Sentinels: what they log, when they stop a run, what they leave behind, and how the run goes on."""
+"""Sentinels: what they log, when they stop a run, what they write, and how the run goes on."""
 
 import math
 

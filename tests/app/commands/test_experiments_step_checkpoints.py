@@ -73,7 +73,7 @@ def test_nothing_is_saved_twice_nor_before_a_step_is_finished(checkpoints, first
     assert checkpoints.noted == ["complete"]
 
 
-def test_a_signal_behind_the_last_step_is_not_lost(checkpoints):
+def test_a_signal_after_the_last_step_is_not_lost(checkpoints):
     with pytest.raises(Stopped), steps(checkpoints) as saved:
         saved.finish(0, save=True)
         signal.raise_signal(signal.SIGTERM)
@@ -104,7 +104,7 @@ def agreements(monkeypatch):
     return said
 
 
-def test_a_signal_that_comes_while_processes_agree_is_told_behind_the_next_step(checkpoints, agreements):
+def test_a_signal_that_comes_while_processes_agree_is_known_after_the_next_step(checkpoints, agreements):
     with pytest.raises(Stopped), steps(checkpoints) as saved:
         saved.finish(0, save=False)
         saved.finish(1, save=False)

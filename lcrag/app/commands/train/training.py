@@ -107,7 +107,7 @@ def train(
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between written episodes.
       most_skipped_in_a_row: Non-finite updates in a row after which the run stops with a dump.
-      sentinels: Limits that stop a run which collapses; what they watch is logged always.
+      sentinels: Limits that stop a collapsing run; the watched metrics are always logged.
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
