@@ -40,11 +40,6 @@ Edit: TypeAlias = Callable[[int, Found], Found]
 USUAL_RETRIES = Retries()
 
 
-def unedited(number: int, found: Found) -> Found:
-    """Returns what was found."""
-    return found
-
-
 def play(
     programs: Sequence[tuple[Question, Program]],
     writer: TextWriter,
@@ -53,7 +48,7 @@ def play(
     *,
     context: int,
     answer_room: int = 16,
-    edit: Edit = unedited,
+    edit: Edit = lambda number, found: found,
     retries: Retries = USUAL_RETRIES,
     concurrency: int = 1,
     translator: Translator | None = None,

@@ -9,7 +9,7 @@ Public: the requests that a program yields and the `Outcome` that it returns; pa
 from lcrag.episodes.context_text import Chat
 from lcrag.episodes.host_services import Completer, Retries, Search, Translated, Translator
 from lcrag.episodes.observation import STYLES, Information, information
-from lcrag.episodes.prompts import PROMPTS, RETHINK, opening_prompt
+from lcrag.episodes.prompts import RETHINK
 from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, episode_json
 from lcrag.episodes.requests import (
     Complete,
@@ -25,8 +25,8 @@ from lcrag.episodes.requests import (
     Translate,
     TranslationFailure,
 )
-from lcrag.episodes.routing import Route, all_at_once, available_first, english_only, local_first, native_only
-from lcrag.episodes.runner import RolloutStatistics, Runner, completion_of
+from lcrag.episodes.routing import all_at_once, available_first, english_only, local_first, native_only
+from lcrag.episodes.runner import Runner, completion_of
 from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action
 
 __all__ = [
@@ -39,9 +39,7 @@ __all__ = [
     "STYLES",
     "Information",
     "information",
-    "PROMPTS",
     "RETHINK",
-    "opening_prompt",
     "EpisodeRecord",
     "SideCompletion",
     "Turn",
@@ -58,13 +56,11 @@ __all__ = [
     "Retrieve",
     "Translate",
     "TranslationFailure",
-    "Route",
     "all_at_once",
     "available_first",
     "english_only",
     "local_first",
     "native_only",
-    "RolloutStatistics",
     "Runner",
     "completion_of",
     "Answer",
