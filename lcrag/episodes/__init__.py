@@ -1,9 +1,15 @@
 """Episodes: methods written as programs, and the runner that drives many of them over the sampler's slots.
 
-Public: the requests that a program yields and the `Outcome` that it returns; parsing of what the policy wrote
-(`parse_action`, `answer_in`, `neutralise`); prompts and routes that programs share; what shows passages to the policy
-(`information`); the services that a runner calls (`Translator`, `Completer`); and `Runner`, which turns programs into
-`EpisodeRecord`s.
+Public:
+  Observe, Generate, Retrieve, Translate, Complete: The requests that a program yields. Their answers: Completion,
+    RetrievalFailure, TranslationFailure; ContextFull is raised where a context has no room.
+  Program, Request, Outcome: A program's type, its requests' type, and its result.
+  Runner, Retries: Runs programs; how it retries failing searches.
+  Search, Translator, Translated, Completer, completion_of: The services that a runner calls, and their answers.
+  EpisodeRecord, Turn, SideCompletion, episode_json: What an episode leaves.
+  parse_action, SearchAction, Answer, Invalid, answer_in, neutralise: Parsing the policy's text, and neutralising tags.
+  Chat, Information, information, STYLES, RETHINK: How prompts, passages and corrections are shown to the policy.
+  local_first, available_first, native_only, english_only, all_at_once: Which collections a search goes to.
 """
 
 from lcrag.episodes.context_text import Chat
