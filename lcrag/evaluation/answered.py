@@ -10,42 +10,23 @@ from jaxtyping import Bool
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answered:
-    """One question with the answer of one episode.
+    """One question with the answer of one episode."""
 
-    Attributes:
-      question_id: The same in every language version of the question.
-      dataset: Name of the data set.
-      language: ISO 639-1 code of the language the answer should be in.
-      answer: The answer; None if the episode gave none.
-      golds: Gold answers and their aliases in `language`.
-      searches: Number of queries the episode searched for.
-      retrieval_rounds: Number of times it waited for search results.
-      subsets: Names of the reported parts of the data set that contain the question, e.g. "native_missing", "copyable",
-        "two_hops".
-      sampled_tokens: Number of sampled tokens, including completions outside the dialogue; None if unknown.
-      answer_retrieved: Whether a retrieved passage contains a gold answer, False without a search; None if unknown.
-      plan: Canonical text of the policy's plan; None without a plan.
-      domain: The question's domain; empty for data sets with one way of answering.
-      tier: The tier of its language; empty for data sets without tiers.
-      reward: Reward of the answer in [0, 1], excluding tool costs; None if not scored.
-      tool_calls: Number of calls of the translation tool; None if the program has no tool.
-    """
-
-    question_id: str
+    question_id: str  # the same in every language version of the question
     dataset: str
-    language: str
-    answer: str | None
-    golds: tuple[str, ...]
-    searches: int = 0
-    retrieval_rounds: int = 0
-    subsets: tuple[str, ...] = ()
-    sampled_tokens: int | None = None
-    answer_retrieved: bool | None = None
-    plan: str | None = None
-    domain: str = ""
-    tier: str = ""
-    reward: float | None = None
-    tool_calls: int | None = None
+    language: str  # ISO 639-1 code of the language the answer should be in
+    answer: str | None  # None if the episode gave none
+    golds: tuple[str, ...]  # gold answers and their aliases in `language`
+    searches: int = 0  # number of queries the episode searched for
+    retrieval_rounds: int = 0  # number of times it waited for search results
+    subsets: tuple[str, ...] = ()  # reported parts of the data set with the question: "native_missing", "two_hops", ...
+    sampled_tokens: int | None = None  # including completions outside the dialogue; None if unknown
+    answer_retrieved: bool | None = None  # whether a retrieved passage contains a gold answer; None if unknown
+    plan: str | None = None  # canonical text of the policy's plan; None without a plan
+    domain: str = ""  # empty for data sets with one way of answering
+    tier: str = ""  # tier of its language; empty for data sets without tiers
+    reward: float | None = None  # in [0, 1], excluding tool costs; None if not scored
+    tool_calls: int | None = None  # calls of the translation tool; None if the program has no tool
 
     @property
     def cluster(self) -> str:

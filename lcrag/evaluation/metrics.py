@@ -48,7 +48,7 @@ def question_metrics(
 
     Args:
       answered: Answered questions.
-      languages: The languages of the run, among which the answer's language is identified.
+      languages: The languages of the run, among which an answer's is identified.
 
     Returns:
       `c3_recall`, `c3_recall_bergen`, `flexible_exact_match` and `exact_match` (0 without an answer). The metrics of
@@ -95,10 +95,7 @@ def failures_without_passage(
 def score_per_log_token(exact_match: float, f1: float, tokens: float) -> float:
     """Returns ((EM + F1) / 2) / ln(tokens), GlobalRAG's equation 16 (the natural logarithm is the published code's).
 
-    Args:
-      exact_match: Mean exact match, in [0, 1].
-      f1: Mean word F1, in [0, 1].
-      tokens: Mean number of sampled tokens per question; NaN is returned for one or fewer.
+    Exact match and word F1 are means in [0, 1]; NaN for one sampled token per question or fewer.
     """
     return (exact_match + f1) / 2 / math.log(tokens) if tokens > 1 else math.nan
 
@@ -119,10 +116,7 @@ def evaluate(
 
     Args:
       answered: Answered questions, of one or several data sets.
-      method: Name of the method, e.g. "LcRL".
-      model: Name of the policy, e.g. "atlas-tiny".
-      split: e.g. "held_out"; a subset's rows have the split "held_out/native_missing".
-      seed: The seed of this inference run, or another label that identifies it.
+      method, model, split, seed: Labels of the rows; a subset's rows have the split "held_out/native_missing".
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages of the run.
     """
@@ -166,12 +160,7 @@ def compare(
 ) -> dict[tuple[Place, str], PairedDifference]:
     """Returns after minus before for every (place, metric) with at least two questions scored on both sides.
 
-    Args:
-      before: Answers of the first system.
-      after: Answers of the second system to the same questions, in any order.
-      split: Name of the split.
-      seen_languages: Languages of the training data.
-      languages: All languages of the run.
+    The answers may be in any order; the other arguments are those of `evaluate`.
 
     Raises:
       ValueError: the two systems did not answer the same questions.

@@ -20,15 +20,10 @@ UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Marking:
-    """Significant differences to mark.
+    """Significant differences to mark."""
 
-    Attributes:
-      against: The method that all others are tested against; None: no marks.
-      threshold: Largest marked p-value, exclusive.
-    """
-
-    against: str | None = None
-    threshold: float = 0.01
+    against: str | None = None  # the method that all others are tested against; None: no marks
+    threshold: float = 0.01  # largest marked p-value, exclusive
 
     @property
     def note(self) -> str:

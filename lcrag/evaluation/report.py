@@ -29,9 +29,9 @@ def write_report(
       title: Title of the report.
       summary: What was done, in a sentence or two.
       command: The command that reproduces it.
-      versions: Commit, package versions, devices: whatever else a reader needs to repeat it.
+      versions: Commit, package versions, devices.
       tables: The results.
-      reading: What the numbers show and do not show, in plain words.
+      reading: What the numbers show and do not show.
       curves: The training log to draw; None or empty: no figure.
 
     Raises:

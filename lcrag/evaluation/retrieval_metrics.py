@@ -71,10 +71,7 @@ def retrieval_rows(
       found: Retrieved passage ids of each query, best first, at least as many as the largest cut.
       judged: Passage id -> grade (0: not relevant), for each query.
       languages: Language of each query.
-      method: Name of the method in the rows.
-      model: Name of the encoder.
-      dataset: Name of the judgements' data set.
-      split: Its split.
+      method, model, dataset, split: Labels of the rows; the model is the encoder.
       cuts: Depths of recall and reciprocal rank; nDCG is at 10.
 
     Raises:

@@ -18,31 +18,18 @@ NullableError = Annotated[float, pydantic.BeforeValidator(lambda error: math.nan
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One metric value and its labels.
+    """One metric value and its labels."""
 
-    Attributes:
-      method: Name of the method, e.g. "LcRL".
-      model: Name of the policy.
-      dataset: Name of the data set.
-      split: Its split; a subset of one is "held_out/native_missing".
-      language: An ISO 639-1 code, "all", "seen" or "zero_shot".
-      metric: Name of the metric.
-      value: The mean.
-      count: Number of questions that were averaged.
-      seed: The seed of the inference run, or the seeds that were averaged, "0,1,2".
-      standard_error: Standard error of the value; NaN (null in JSON) if unknown.
-    """
-
-    method: str
+    method: str  # e.g. "LcRL"
     model: str
     dataset: str
-    split: str
-    language: str
+    split: str  # its split; a subset of one is "held_out/native_missing"
+    language: str  # an ISO 639-1 code, "all", "seen" or "zero_shot"
     metric: str
     value: float
-    count: int
-    seed: int | str
-    standard_error: NullableError = math.nan
+    count: int  # number of questions that were averaged
+    seed: int | str  # of the inference run, or those that were averaged, "0,1,2"
+    standard_error: NullableError = math.nan  # NaN (null in JSON) if unknown
 
 
 class _File(pydantic.BaseModel, strict=True):

@@ -32,8 +32,7 @@ def comparison_table(
       title: Title of the table.
       sections: The lines, in groups; places without rows are left out.
       metrics: The columns.
-      before: The method before.
-      after: The method after.
+      before, after: The two methods.
       references: Other methods to show, by the first metric only.
       differences: Paired differences. Where one is missing, the errors of both sides are added as if they were
         independent, which overstates the error of a difference on the same questions.

@@ -20,29 +20,17 @@ Part = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One inference run of one system.
+    """One inference run of one system."""
 
-    Attributes:
-      method: Name of the method, e.g. "LcRL".
-      model: The policy it started from.
-      dataset: The data set.
-      split: Its split.
-      decoding: How answers were decoded, e.g. "sampled".
-      run: Name of the training run or evaluation that it belongs to, shared by its inference runs.
-      seen_languages: Languages it was trained on.
-      answered: Its answers.
-      point: Its position on the axis of a study; None: no study.
-    """
-
-    method: str
-    model: str
+    method: str  # e.g. "LcRL"
+    model: str  # the policy that it started from
     dataset: str
     split: str
-    decoding: str
-    run: str
-    seen_languages: tuple[str, ...]
+    decoding: str  # how answers were decoded, e.g. "sampled"
+    run: str  # name of the training run or evaluation that it belongs to, shared by its inference runs
+    seen_languages: tuple[str, ...]  # languages it was trained on
     answered: tuple[Answered, ...]
-    point: float | str | None = None
+    point: float | str | None = None  # its position on the axis of a study; None: no study
 
     @property
     def system(self) -> System:
@@ -57,19 +45,12 @@ def point_name(point: float | str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SystemScore:
-    """The score of a system.
+    """The score of a system."""
 
-    Attributes:
-      value: Mean over its runs, each the mean over its inference runs.
-      standard_error: Between training runs if there are several, else between inference runs; NaN for a single one.
-      runs: Number of training runs, or evaluations.
-      trials: Number of inference runs.
-    """
-
-    value: float
-    standard_error: float
-    runs: int
-    trials: int
+    value: float  # mean over its runs, each the mean over its inference runs
+    standard_error: float  # between training runs if there are several, else between inference runs; NaN for one
+    runs: int  # number of training runs, or evaluations
+    trials: int  # number of inference runs
 
 
 class Scoreboard:

@@ -29,19 +29,12 @@ _LATEX_ESCAPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One cell.
-
-    Attributes:
-      text: Its content.
-      tone: How a difference is coloured.
-      rank: Whether it is the best or the second best of its column.
-      mark: Sign after the text that the table's note explains.
-    """
+    """One cell."""
 
     text: str
-    tone: Tone = ""
-    rank: Rank = ""
-    mark: str = ""
+    tone: Tone = ""  # how a difference is coloured
+    rank: Rank = ""  # whether it is the best or the second best of its column
+    mark: str = ""  # sign after the text that the table's note explains
 
     @property
     def bold(self) -> bool:
@@ -51,23 +44,14 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A finished table.
-
-    Attributes:
-      title: Its title.
-      header: Names of the columns; the first one names the rows.
-      sections: Groups of rows, separated by a line.
-      note: Explanation below the table.
-      section_titles: Title of each section; empty: no titles.
-      spans: Headings over neighbouring columns, (name, number of columns), from the second column on; LaTeX only.
-    """
+    """A finished table."""
 
     title: str
-    header: tuple[str, ...]
-    sections: tuple[tuple[tuple[Cell, ...], ...], ...]
-    note: str = ""
-    section_titles: tuple[str, ...] = ()
-    spans: tuple[tuple[str, int], ...] = ()
+    header: tuple[str, ...]  # names of the columns; the first one names the rows
+    sections: tuple[tuple[tuple[Cell, ...], ...], ...]  # groups of rows, separated by a line
+    note: str = ""  # explanation below the table
+    section_titles: tuple[str, ...] = ()  # empty: no titles
+    spans: tuple[tuple[str, int], ...] = ()  # (heading, number of columns) from the second column on; LaTeX only
 
     def titled_sections(self) -> list[tuple[str, tuple[tuple[Cell, ...], ...]]]:
         """Returns every section with its title, or with ""."""

@@ -38,31 +38,21 @@ SEED_OFFSET = 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Questions, and how the answers are decoded and scored.
-
-    Attributes:
-      questions: Held-out questions.
-      split: Name of the split in the rows.
-      temperatures: Name of a way of decoding -> its temperature; 0 is greedy.
-      max_tokens: Maximum tokens of a generation; None: as in training.
-      runs: Inference runs of each way that samples, with different random numbers; greedy decoding has one.
-      references: Name of another policy of the same shape to compare with -> its folder.
-      seen_languages: Languages of the training data; the others are zero-shot.
-      languages: All languages, among which an answer's language is identified.
-      reading: What the numbers show and do not show, in plain words; for the report.
-      reward: Scores each answer for the metric `reward`, excluding the cost of tools; None: no such metric.
-    """
+    """Questions, and how the answers are decoded and scored."""
 
     questions: Sequence[Question]
-    split: str = "held_out"
+    split: str = "held_out"  # name of the split in the rows
+    # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
-    max_tokens: int | None = None
-    runs: int = 1
+    max_tokens: int | None = None  # of a generation; None: as in training
+    runs: int = 1  # inference runs with different random numbers; greedy decoding has one
+    # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    seen_languages: Sequence[str] = LCRL_TRAINING
-    languages: Sequence[str] = LCRL_LANGUAGES
+    seen_languages: Sequence[str] = LCRL_TRAINING  # languages of the training data; the others are zero-shot
+    languages: Sequence[str] = LCRL_LANGUAGES  # all languages, among which an answer's is identified
+    # What the numbers show and do not show, for the report.
     reading: str = "One run on one machine; compare methods only over several seeds."
-    reward: Reward | None = None
+    reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
 
     def __post_init__(self):
         check_counts("Evaluation", runs=self.runs, max_tokens=1 if self.max_tokens is None else self.max_tokens)
@@ -147,8 +137,8 @@ class Evaluation:
 def _seconds_rows(rows: Sequence[Row], seconds: float) -> list[Row]:
     """The wall time per question of an inference run, for each of its data sets: their episodes run concurrently."""
     whole = [row for row in rows if row.language == "all" and row.metric == "answered" and "/" not in row.split]
-    timed = {"metric": "seconds_per_question", "value": seconds, "standard_error": math.nan}
-    return [dataclasses.replace(row, **timed) for row in whole]
+    metric = "seconds_per_question"
+    return [dataclasses.replace(row, metric=metric, value=seconds, standard_error=math.nan) for row in whole]
 
 
 def _answered(record: EpisodeRecord, searches: Sequence[LoggedSearch], reward: float | None) -> Answered:

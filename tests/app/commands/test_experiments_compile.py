@@ -258,32 +258,21 @@ def read(*names):
     configure(read_configuration(names, ()))
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("qwen2_5_3b", 3_085_938_688),
-        ("qwen3_4b", 4_022_468_096),
-        ("qwen3_8b", 8_190_735_360),
-        ("llama3_2_3b", 3_212_749_824),
-        ("llama3_1_8b", 8_030_261_248),
-    ],
-)
-def test_models_have_as_many_parameters_as_published(name, count):
+MODELS = {"qwen2_5_3b": 3_085_938_688, "qwen3_4b": 4_022_468_096, "qwen3_8b": 8_190_735_360,
+          "llama3_2_3b": 3_212_749_824, "llama3_1_8b": 8_030_261_248}  # fmt: skip
+PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), ("h200", "qwen2_5_3b", 1),
+             ("h100_8", "qwen3_8b", 8)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_have_as_many_parameters_as_published(name):
     read(f"model/{name}.gin")
     config = gin.get_configurable("DecoderConfig")()
-    assert parameter_count(config) == count
+    assert parameter_count(config) == MODELS[name]
     assert (config.rope_scaling is not None) == name.startswith("llama")
 
 
-@pytest.mark.parametrize(
-    ("platform", "model", "devices"),
-    [
-        ("tpu_v5e_16", "qwen2_5_3b", 16),
-        ("tpu_v5p_64", "qwen3_8b", 64),
-        ("h200", "qwen2_5_3b", 1),
-        ("h100_8", "qwen3_8b", 8),
-    ],
-)
+@pytest.mark.parametrize(("platform", "model", "devices"), PLATFORMS)
 def test_platforms_divide_their_work(platform, model, devices):
     read("compile.gin", f"model/{model}.gin", f"platform/{platform}.gin")
     sizes = gin.get_bindings("mesh")

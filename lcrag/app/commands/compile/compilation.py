@@ -39,20 +39,12 @@ REDUCE_SCATTER = re.compile(r"all-reduce-scatter")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes on one device.
+    """Bytes on one device."""
 
-    Attributes:
-      arguments: Arguments (and, where donated, the results in their place).
-      outputs: Results that are not donated arguments.
-      temporaries: The block allocated while it runs, including gaps between buffers.
-      live_peak: Largest total of arguments, results and temporaries at any time, without such gaps.
-      code: The program itself.
-    """
-
-    arguments: float
-    outputs: float
-    temporaries: float
-    live_peak: float
+    arguments: float  # arguments (and, where donated, the results in their place)
+    outputs: float  # results that are not donated arguments
+    temporaries: float  # the block allocated while it runs, including gaps between buffers
+    live_peak: float  # largest total of arguments, results and temporaries at any time, without such gaps
     code: float
 
     @property
@@ -63,39 +55,23 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All collectives of one kind in a program.
+    """All collectives of one kind in a program."""
 
-    Attributes:
-      kind: One of KINDS.
-      places: Number of occurrences in the program's text.
-      executions: Number of executions in one pass over loops of unknown length.
-      bytes: Bytes moved by these executions: the whole (gathered, reduced or to be scattered) arrays as one device sees
-        them.
-    """
-
-    kind: str
-    places: int
-    executions: int
-    bytes: float
+    kind: str  # one of KINDS
+    places: int  # occurrences in the program's text
+    executions: int  # in one pass over loops of unknown length
+    bytes: float  # moved by the executions: whole (gathered, reduced or to be scattered) arrays as one device sees them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """One compiled program.
+    """One compiled program."""
 
-    Attributes:
-      program: "update", "critic", "append" or "decode".
-      seconds: Compile time; short if a persistent cache held it.
-      memory: None if the compiler found no way to fit it.
-      collectives: By kind.
-      refused_bytes: Memory that the compiler needed when it gave up, as far as reported; 0 if it did not give up.
-    """
-
-    program: str
-    seconds: float
-    memory: Memory | None = None
+    program: str  # "update", "critic", "append" or "decode"
+    seconds: float  # compile time; short if a persistent cache held it
+    memory: Memory | None = None  # None if the compiler found no way to fit it
     collectives: tuple[Collective, ...] = ()
-    refused_bytes: float = 0.0
+    refused_bytes: float = 0.0  # reported need of a program that the compiler could not fit; else 0
 
 
 def compiled(program: str, lowered: Lowered) -> Compilation:
@@ -130,16 +106,13 @@ def refused_bytes(message: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of HLO: the result's name and type, the operation, and `rest`, its operands and attributes.
+    """One line of HLO."""
 
-    `root` is not None if its result is that of its computation.
-    """
-
-    root: str | None
-    name: str
-    type: str
+    root: str | None  # not None if its result is that of its computation
+    name: str  # of the result
+    type: str  # shape and dtype of the result, or a tuple of them
     operation: str
-    rest: str
+    rest: str  # operands and attributes
 
 
 def collectives_of(text: str) -> tuple[Collective, ...]:

@@ -24,19 +24,12 @@ from lcrag.policy.accelerators import GIB
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One program on one target.
+    """One program on one target."""
 
-    Attributes:
-      compilation: Result of the compiler.
-      cost: Work by formula.
-      beside: Bytes on each device of resident arrays that are not arguments of the program.
-      memory: Bytes of each device; None if unknown.
-    """
-
-    compilation: Compilation
-    cost: Cost
-    beside: float
-    memory: float | None
+    compilation: Compilation  # result of the compiler
+    cost: Cost  # work by formula
+    beside: float  # bytes on each device of resident arrays that are not arguments of the program
+    memory: float | None  # bytes of each device; None if unknown
 
     @property
     def needed(self) -> float:
@@ -79,10 +72,7 @@ def compile_programs(
       decoder: The policy's shape, from `DecoderConfig` or `shape_of`.
       computation: Its platform settings.
       mesh: Creates a mesh of given devices.
-      objective: Objective of the update.
-      optimizer: Optimizer of the update.
-      layout: Shapes of training rows.
-      critic: Critic of PPO; None: no critic.
+      objective, optimizer, layout, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4" or "h100:8"; empty: the devices present.
       memory_gib: Memory of one device; None: as the compiler, the driver or the data sheet gives it.
 

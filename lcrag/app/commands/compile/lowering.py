@@ -48,25 +48,15 @@ EOS_IDS = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompilePlan:
-    """A training run without weights; its arrays are abstract, with the shardings of a run.
-
-    Attributes:
-      config: The decoder.
-      mesh: Devices, present or not.
-      objective: Objective of the update.
-      optimizer: Optimizer of the update.
-      layout: Shapes of training rows.
-      sampler: Shapes of sampling.
-      critic: Critic of PPO; None: no critic.
-    """
+    """A training run without weights; its arrays are abstract, with the shardings of a run."""
 
     config: DecoderConfig
-    mesh: Mesh
+    mesh: Mesh  # devices, present or not
     objective: PolicyGradient
     optimizer: Optimizer
-    layout: Layout
-    sampler: SamplerConfig
-    critic: Critic | None = None
+    layout: Layout  # shapes of training rows
+    sampler: SamplerConfig  # shapes of sampling
+    critic: Critic | None = None  # critic of PPO; None: no critic
 
     @property
     def programs(self) -> list[str]:
@@ -208,19 +198,12 @@ def _placed(tree: Any, shardings: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Work of one device in one unit of a program, if it is shared evenly.
+    """Work of one device in one unit of a program, if it is shared evenly."""
 
-    Attributes:
-      unit: "micro-batch", "chunk" or "token of every slot".
-      flops: Operations of the mathematics.
-      recomputed_flops: Operations repeated to save memory.
-      bytes: Parameters and cache that must be read and written; 0 where operations dominate.
-    """
-
-    unit: str
+    unit: str  # "micro-batch", "chunk" or "token of every slot"
     flops: float
-    recomputed_flops: float = 0.0
-    bytes: float = 0.0
+    recomputed_flops: float = 0.0  # operations repeated to save memory
+    bytes: float = 0.0  # parameters and cache that must be read and written; 0 where operations dominate
 
     def least_seconds(self, accelerator: Accelerator) -> float:
         """Returns the roofline bound: the longer of computing and moving the bytes at their peak rates."""

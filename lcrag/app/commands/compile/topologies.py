@@ -32,19 +32,12 @@ LIBTPU_ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Devices to compile for.
+    """Devices to compile for."""
 
-    Attributes:
-      name: Their description in reports.
-      devices: Devices of the mesh.
-      accelerator: Data sheet of one of them; None if unknown (CPUs).
-      estimate: Whether the compiler differs from that of the real devices.
-    """
-
-    name: str
-    devices: Sequence[Any]
-    accelerator: Accelerator | None
-    estimate: bool = False
+    name: str  # their description in reports
+    devices: Sequence[Any]  # devices of the mesh
+    accelerator: Accelerator | None  # data sheet of one of them; None if unknown (CPUs)
+    estimate: bool = False  # whether the compiler differs from that of the real devices
 
 
 def target_of(topology: str) -> Target:

@@ -31,19 +31,12 @@ INCIDENTAL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The source of one label's answers in a folder.
-
-    Attributes:
-      folder: The folder.
-      label: Name of the policy in the folder.
-      name: The method's name.
-      config: The configuration file of its answers.
-    """
+    """The source of one label's answers in a folder."""
 
     folder: pathlib.Path
-    label: str
+    label: str  # name of the policy in the folder
     name: str
-    config: pathlib.Path
+    config: pathlib.Path  # the configuration file of its answers
 
     @property
     def values(self) -> Mapping[str, Any]:

@@ -21,25 +21,15 @@ REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyReport:
-    """The content of a report of several runs.
-
-    Attributes:
-      title: Its title.
-      boards: (data set, split, decoding) -> its scoreboard.
-      logs: Method -> the training log of each of its runs.
-      metrics: Metrics of the tables; the first two also by language.
-      marking: Significant differences to mark.
-      axis: The binding that a study varies; empty: no study.
-      runs: A line about each run: its folder and provenance.
-    """
+    """The content of a report of several runs."""
 
     title: str
-    boards: Mapping[tuple[str, str, str], Scoreboard]
-    logs: Mapping[str, Sequence[Mapping[str, Curve]]]
-    metrics: Sequence[str]
-    marking: Marking
-    axis: str
-    runs: Sequence[str]
+    boards: Mapping[tuple[str, str, str], Scoreboard]  # (data set, split, decoding) -> its scoreboard
+    logs: Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the log of each of its runs
+    metrics: Sequence[str]  # metrics of the tables; the first two also by language
+    marking: Marking  # significant differences to mark
+    axis: str  # the binding that a study varies; empty: no study
+    runs: Sequence[str]  # a line about each run: its folder and provenance
 
     def by_decoding(self) -> dict[str, list[Scoreboard]]:
         """Decoding -> its scoreboards."""
