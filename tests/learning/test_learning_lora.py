@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from learning_standin import trajectories
 
-from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, make_update, pack
-from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.learning.update import make_gradients
 from lcrag.policy import (
     Lora,
@@ -119,22 +117,6 @@ def test_nothing_is_computed_for_the_frozen_base():
     memory = lowered.compile().memory_analysis()
     assert memory.output_size_in_bytes < 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(adapters))
     assert memory.temp_size_in_bytes < sum(leaf.nbytes for leaf in jax.tree.leaves(base)) + 8 * 32 * 4096 * 4
-
-
-def test_checkpoints_hold_the_adapters_and_name_their_base(tmp_path):
-    config, state, base, _ = trained()
-    name = parameter_fingerprint(base)
-    with Checkpoints(tmp_path, base=name) as checkpoints:
-        checkpoints.save(1, state)
-    base_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(base))
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < base_bytes
-    with Checkpoints(tmp_path, base=name) as checkpoints:
-        restored = checkpoints.restore(abstract_state(state))
-    jax.tree.map(np.testing.assert_array_equal, restored, state)
-    for other in ("another", None):
-        with Checkpoints(tmp_path, base=other) as checkpoints:
-            with pytest.raises(UserError, match=f"frozen weights are {name} there and {other} here"):
-                checkpoints.restore(abstract_state(state))
 
 
 def test_a_fingerprint_is_of_every_bit_on_any_mesh():

@@ -11,7 +11,7 @@ from learning_standin import batch_of_step, hidden, new_params, unembed
 
 from lcrag.errors import UserError
 from lcrag.learning import PolicyGradient, Supervised, make_score, policy_gradient_loss
-from lcrag.learning.losses import kl_k1, kl_k2, kl_k3, loss_normaliser, token_mean
+from lcrag.learning.losses import kl_k1, kl_k2, kl_k3, loss_normaliser
 from lcrag.learning.update import make_gradients
 
 AGGREGATIONS, RATIOS = ("sequence_mean", "token_mean", "constant"), ("token", "sequence")
@@ -98,24 +98,6 @@ def test_the_importance_correction_equals_trl():
     np.testing.assert_allclose(metrics["sampling_training_gap"], np.abs(now - sampling)[mask].max(), rtol=1e-5)
 
 
-def test_hand_numbers_of_the_importance_correction():
-    # Twice and four times as probable in training as in sampling, at a cap of 3: on policy the gradient is -w A.
-    now, sampling = jnp.log(jnp.array([[0.5], [0.8]])), jnp.log(jnp.array([[0.25], [0.2]]))
-    others = sampling, jnp.array([1.0, -1.0]), jnp.ones((2, 1), bool)
-    value, gradient = jax.value_and_grad(lambda x: PolicyGradient(importance_cap=3.0).loss(x, *others)[0])(now)
-    np.testing.assert_allclose(value, (-2 + 3) / 2, rtol=1e-6)
-    np.testing.assert_allclose(gradient, [[-1], [1.5]], rtol=1e-6)
-
-
-def test_a_cap_changes_nothing_where_sampling_and_training_agree():
-    now, _, advantages, mask, _ = random_case()
-    plain, capped = (
-        jax.value_and_grad(lambda x, cap=cap: PolicyGradient(importance_cap=cap).loss(x, now, advantages, mask)[0])(now)
-        for cap in (None, 2.0)
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), capped, plain)
-
-
 def test_on_the_only_update_the_old_policy_need_not_be_scored():
     batch, objective = batch_of_step(0, rows=2), PolicyGradient(importance_cap=1.1)
     gradients = jax.jit(make_gradients(hidden, unembed, objective))
@@ -187,14 +169,6 @@ def test_parts_add_up_to_the_whole(aggregation):
     whole, _ = policy_gradient_loss(*arrays, aggregation=aggregation)
     parts = [objective.loss(*(a[p] for a in arrays), normaliser=total)[0] for p in np.split(np.arange(6), [1, 4])]
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-5)
-
-
-def test_supervised_is_cross_entropy_of_the_targets():
-    logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
-    mask = np.array([[False, True, True], [False, False, True]])
-    log_probabilities = np.asarray(torch.log_softmax(logits, -1).gather(-1, targets[..., None])[..., 0])
-    expected = torch.nn.functional.cross_entropy(logits[torch.tensor(mask)], targets[torch.tensor(mask)])
-    np.testing.assert_allclose(token_mean(-np.where(mask, log_probabilities, np.nan), mask), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -47,24 +47,6 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     equal(gradients(new_params(), packed), gradients(new_params(), alone), rtol=1e-5, atol=1e-6)
 
 
-def test_loss_equals_a_loop_over_episodes():
-    episodes, params = trajectories(count=5), new_params()
-
-    def episode_loss(params, episode):
-        """One episode by itself, without padding."""
-        tokens, chosen = episode.tokens[None], np.flatnonzero(episode.by_policy)
-        states = hidden(params, tokens, np.arange(len(tokens[0]))[None], np.ones_like(tokens))
-        found, _ = unembed(params, states[0, chosen - 1], episode.tokens[chosen], 0.7)
-        weights = jnp.exp(found - episode.log_probabilities[chosen])
-        kept = jnp.minimum(weights * episode.advantage, jnp.clip(weights, 0.8, 1.2) * episode.advantage)
-        return -jnp.mean(kept) / sum(e.by_policy.any() for e in episodes)
-
-    expected = jax.jit(jax.value_and_grad(lambda p: sum(episode_loss(p, e) for e in episodes if e.by_policy.any())))
-    gradients = jax.jit(make_gradients(hidden, unembed, PolicyGradient(), temperature=0.7))
-    gradient, loss, _ = gradients(params, pack(episodes, Layout(rows=2, row_lengths=(16,))))
-    equal((loss, gradient), expected(params), rtol=1e-5, atol=1e-6)
-
-
 def test_scores_close_the_gap_and_serve_as_reference():
     batch = batch_of_step(0, rows=2)
     score = make_score(hidden, unembed, temperature=1.2)

@@ -26,7 +26,7 @@ from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 
-MAY_CHANGE = ("sft.steps", "sft.patience", "adamw.steps", "remote_collections.url")
+MAY_CHANGE = ("sft.steps", "sft.patience", "adamw.steps", "sft/adamw.steps", "remote_collections.url")
 SAME_HASHES = ("rows", "validation_rows")
 
 

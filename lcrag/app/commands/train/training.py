@@ -39,19 +39,10 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.sampling import Sampler
 
 MAY_CHANGE = (
-    "train.steps",
-    "adamw.steps",
-    "train.checkpoint_every",
-    "train.episodes_every",
-    "remote_collections.url",
-    "EndpointCompleter.url",
-    "EndpointTranslator.url",
-    "RemoteTranslator.url",
-    "train.sentinels",
-    "Sentinels.least",
-    "Sentinels.most",
-    "Sentinels.patience",
-    "Sentinels.shown",
+    *("train.steps", "train.checkpoint_every", "train.episodes_every", "train.sentinels"),
+    *("adamw.steps", "critic/adamw.steps"),
+    *(f"{part}.url" for part in ("remote_collections", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")),
+    *(f"Sentinels.{part}" for part in ("least", "most", "patience", "shown")),
 )
 
 
