@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from lcrag.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-# Fields that would change the mathematics, and the only value for which it is the one computed here.
+# Fields that change the computation, and the only supported value of each.
 _FIXED: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -28,7 +28,7 @@ _FIXED: dict[str, Any] = {
 class BertConfig:
     """Sizes of a BERT encoder (Devlin et al. 2019, arXiv:1810.04805).
 
-    The names, and the defaults of what a `config.json` may leave out, are those of `transformers`.
+    Names and defaults of optional fields are those of `transformers`.
     """
 
     model_type: ClassVar[str] = "bert"
@@ -60,19 +60,22 @@ class BertConfig:
 
     @property
     def padding_id(self) -> int:
-        """The id that the tokenizer pads with."""
+        """Id of the padding token."""
         return 0
 
     @property
     def longest_tokens(self) -> int:
-        """How many tokens a text may have."""
+        """Largest number of tokens of a text."""
         return self.max_position_embeddings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XlmRobertaConfig(BertConfig):
-    """Sizes of an XLM-R encoder (Conneau et al. 2020, arXiv:1911.02116): a BERT whose position ids start behind
-    that of padding, `pad_token_id`, so that the first `pad_token_id + 1` rows of its table belong to no token."""
+    """Sizes of an XLM-R encoder (Conneau et al. 2020, arXiv:1911.02116).
+
+    It is a BERT whose position ids start after that of padding: the first `pad_token_id + 1` rows of the position table
+    belong to no token.
+    """
 
     model_type: ClassVar[str] = "xlm-roberta"
     architecture: ClassVar[str] = "XLMRobertaModel"
@@ -95,7 +98,7 @@ def read_config(path: pathlib.Path) -> BertConfig:
     """Reads a Hugging Face `config.json`.
 
     Raises:
-      UserError: it is of another architecture, lacks a size, or asks for what is not computed here.
+      UserError: The architecture or a setting is not supported, or a size is missing.
     """
     try:
         values = json.loads(path.read_text())
@@ -110,7 +113,7 @@ def read_config(path: pathlib.Path) -> BertConfig:
 
 
 def _checked(values: dict[str, Any]) -> str:
-    """The model type, once nothing is left that would change the mathematics."""
+    """Returns the model type of a supported configuration."""
     model_type = values.get("model_type")
     if model_type not in _CONFIGS:
         raise UserError(f"an encoder of type {model_type!r} is not supported: there are {', '.join(_CONFIGS)}")
@@ -130,12 +133,12 @@ def _typed(field: dataclasses.Field, values: dict[str, Any]) -> Any:
 
 
 def write_config(path: pathlib.Path, config: BertConfig, dtype: str) -> None:
-    """Writes a `config.json` that `transformers` reads; `dtype` is that of the weights beside it."""
+    """Writes a `config.json` that `transformers` reads; `dtype` is that of the stored weights."""
     kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
     path.write_text(json.dumps(kind | dataclasses.asdict(config), indent=2) + "\n")
 
 
-# Layers of a small model are unrolled inside the scan: on CPUs that is quicker, and compiles as fast.
+# Layers of a small model are unrolled in the scan: faster on CPUs, at the same compile time.
 _UNROLLED_LAYERS = 4
 _ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
@@ -152,8 +155,11 @@ def _attention(
     mask: Bool[Array, "batch time"],
     heads: int,
 ) -> Float[Array, "rows width"]:
-    """Softmax attention inside each row of the mask, heads before time: XLA's CPU backend is 2.4 times as quick with
-    this order as with that of `jax.nn.dot_product_attention` (forward and backward, 512 x 24 x 4 heads)."""
+    """Softmax attention within each row of the mask, with heads before time.
+
+    XLA's CPU backend is 2.4 times as fast with this layout as with that of `jax.nn.dot_product_attention` (forward and
+    backward, 512 x 24 x 4 heads).
+    """
     split = (*mask.shape, heads, -1)
     query, key, value = (side.reshape(split).swapaxes(1, 2) for side in (query, key, value))
     scores = query @ key.swapaxes(2, 3) / math.sqrt(query.shape[-1])
@@ -164,7 +170,7 @@ def _attention(
 class _Layer(nn.Module):
     """Self-attention and feed-forward, each followed by a residual sum and a layer norm.
 
-    Batch and time are one axis: XLA's CPU backend multiplies matrices twice as quickly as it does stacks of them.
+    Batch and time are one axis: XLA's CPU backend multiplies matrices twice as fast as stacks of matrices.
     """
 
     config: BertConfig
@@ -182,8 +188,10 @@ class _Layer(nn.Module):
 
 
 def position_ids(config: BertConfig, tokens: Int[Array, "batch time"]) -> Int[Array, "#batch time"]:
-    """Rows of the position table. BERT counts from 0; XLM-R counts the tokens that are not padding, from
-    `pad_token_id + 1`, and gives a padding token that of padding."""
+    """Returns rows of the position table.
+
+    BERT counts from 0. XLM-R counts tokens other than padding from `pad_token_id + 1`; padding has its own row.
+    """
     if not isinstance(config, XlmRobertaConfig):
         return jnp.arange(tokens.shape[1])[None]
     real = tokens != config.pad_token_id
@@ -191,7 +199,7 @@ def position_ids(config: BertConfig, tokens: Int[Array, "batch time"]) -> Int[Ar
 
 
 class Bert(nn.Module):
-    """Token ids to hidden states. A masked position is attended by none; token types are all 0."""
+    """Maps token ids to hidden states. No position attends to a masked one; all token types are 0."""
 
     config: BertConfig
 
@@ -221,5 +229,5 @@ class Bert(nn.Module):
 
 
 def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:
-    """Random float32 parameters; layers are stacked on a leading axis."""
+    """Returns random float32 parameters; layers are stacked on a leading axis."""
     return Bert(config).init(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]

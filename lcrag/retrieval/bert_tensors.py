@@ -1,4 +1,4 @@
-"""The parameters of an encoder's body under the names of the Hugging Face hub; BERT and XLM-R share them."""
+"""Parameters of an encoder's body under their Hugging Face names, which BERT and XLM-R share."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from lcrag.policy.tensor_folder import TensorFolder
+from lcrag.policy.model_files import TensorFolder
 from lcrag.retrieval.bert import BertConfig, initialise
 
 _EMBEDDINGS = {
@@ -24,9 +24,9 @@ _LAYER_PARTS = {
     "output.dense": "output",
     "output.LayerNorm": "output_norm",
 }
-# A checkpoint with a head, a masked language model's say, has the body's names behind one of these.
+# Prefixes of the body's names in checkpoints with a head, such as a masked language model's.
 _PREFIXES = ("", "bert.", "roberta.")
-# What such a checkpoint stores beside the body: the pooler, buffers and heads, none of which an encoder uses.
+# Tensors of such checkpoints that an encoder does not use: the pooler, buffers and heads.
 _UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids)|(cls|lm_head|classifier)\..*"
 
 
@@ -48,7 +48,7 @@ def _names(config: BertConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
 
 
 def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Parameters under their Hugging Face names; dense kernels are transposed to [out, in]."""
+    """Returns the parameters under their Hugging Face names; dense kernels are transposed to [out, in]."""
     flat = traverse_util.flatten_dict(jax.device_get(params))
     tensors = {}
     for name, (path, layer) in _names(config).items():
@@ -58,10 +58,10 @@ def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarr
 
 
 def read_tensors(config: BertConfig, folder: TensorFolder) -> dict[str, Any]:
-    """The inverse of `to_tensors`, from a model folder and as float32, one tensor at a time.
+    """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
 
     Raises:
-      UserError: a tensor is missing, has another shape or dtype than it must, or belongs to another model.
+      UserError: A tensor is missing, has a wrong shape or dtype, or belongs to another model.
     """
     abstract = traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
     stored = _stored_names(_names(config), folder.tensors)
@@ -80,7 +80,7 @@ def _shape(leaf: jax.ShapeDtypeStruct, path: tuple[str, ...]) -> tuple[int, ...]
 
 
 def _stored_names(names: Iterable[str], present: Iterable[str]) -> dict[str, str]:
-    """The name under which a checkpoint has each tensor: behind a prefix perhaps, and in TensorFlow's old names."""
+    """Returns the stored name of each tensor, which may have a prefix or be one of TensorFlow's old names."""
     present = set(present)
     prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in present), "")
 

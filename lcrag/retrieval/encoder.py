@@ -21,7 +21,7 @@ from lcrag.retrieval.bert_tensors import to_tensors
 from lcrag.retrieval.encoder_settings import EncoderSettings
 
 ROWS_AXIS = "rows"
-# Batches are padded to one of these row counts and one of the token counts: finitely many programs are compiled.
+# Batches are padded to one of these row counts and one of the token counts, so the number of compiled shapes is finite.
 ROW_BUCKETS = (4, 16, 64, 256)
 SHORTEST_BUCKET_TOKENS = 16
 # Attention scores of one head in one batch on one device: 256 rows of 256 tokens, 64 of 512, one of 4,096 and more.
@@ -29,16 +29,16 @@ LARGEST_SCORES = 1 << 24
 
 
 def rows_mesh() -> Mesh:
-    """All devices of this host in a row."""
+    """Returns the mesh of all devices of this host."""
     return Mesh(np.asarray(jax.local_devices()), (ROWS_AXIS,))
 
 
 def batches(lengths: Sequence[int], longest_tokens: int, devices: int) -> Iterator[tuple[list[int], tuple[int, int]]]:
-    """Indices of texts of like length, so that little padding is computed, and the shape [rows, tokens] to pad to.
+    """Yields batches of texts of similar length: their indices, and the shape [rows, tokens] to pad them to.
 
     Args:
       lengths: Tokens of each text.
-      longest_tokens: The largest of them that there can be.
+      longest_tokens: Largest possible length.
       devices: The number of rows is a multiple of it.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
@@ -55,7 +55,7 @@ def batches(lengths: Sequence[int], longest_tokens: int, devices: int) -> Iterat
 
 
 def token_bucket(tokens: int, longest_tokens: int) -> int:
-    """The least power of two from 16 on that is enough, at most the longest text."""
+    """Returns the smallest sufficient power of two, at least 16 and at most the longest text."""
     bucket = SHORTEST_BUCKET_TOKENS
     while bucket < tokens:
         bucket *= 2
@@ -63,7 +63,7 @@ def token_bucket(tokens: int, longest_tokens: int) -> int:
 
 
 def row_buckets(tokens: int, devices: int) -> list[int]:
-    """Ascending row counts for texts of so many tokens: whole rows a device, few enough for its memory."""
+    """Returns ascending row counts for texts of a length: whole rows per device, within its memory."""
     per_device = max(1, LARGEST_SCORES // tokens**2)
     rounded = sorted({-(-rows // devices) * devices for rows in ROW_BUCKETS})
     return [rows for rows in rounded if rows <= per_device * devices] or [per_device * devices]
@@ -72,7 +72,7 @@ def row_buckets(tokens: int, devices: int) -> list[int]:
 def pad_rows(
     rows: Sequence[Sequence[int]], shape: tuple[int, int]
 ) -> tuple[Int[np.ndarray, "batch time"], Int[np.ndarray, " batch"]]:
-    """Right-padded tokens and lengths; rows beyond the given ones have one padding token (a mean needs one)."""
+    """Returns right-padded tokens and lengths; additional rows have one padding token (a mean needs one)."""
     tokens, lengths = np.zeros(shape, np.int32), np.ones(shape[0], np.int32)
     for index, row in enumerate(rows):
         tokens[index, : len(row)] = row
@@ -87,7 +87,7 @@ def embed(
     tokens: Int[Array, "batch time"],
     lengths: Int[Array, " batch"],
 ) -> Float[Array, "batch width"]:
-    """Unit vectors of token rows; what stands at or after a row's length is padding and has no effect."""
+    """Returns unit vectors of token rows; tokens from a row's length on are padding and have no effect."""
     mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
     hidden = Bert(config).apply({"params": params}, tokens, mask)
     if pooling == "cls":
@@ -106,8 +106,10 @@ def _compiled_embed(
     tokens: Int[Array, "batch time"],
     lengths: Int[Array, " batch"],
 ) -> Float[Array, "batch width"]:
-    """`embed` with the rows spread over the mesh. No device waits for another, so that no order of launches, a policy
-    being sampled on the same devices, can block them."""
+    """Applies `embed` with rows distributed over the mesh.
+
+    No device waits for another, so a policy sampled on the same devices cannot block it in any launch order.
+    """
     rows = PartitionSpec(ROWS_AXIS)
     share = functools.partial(embed, config, pooling)
     return jax.shard_map(share, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=rows)(
@@ -116,13 +118,13 @@ def _compiled_embed(
 
 
 class Encoder:
-    """A dual encoder whose two sides share their weights and differ in the prefix. Threads may share one.
+    """A dual encoder whose sides share their weights and differ in the prefix; thread-safe.
 
     Attributes:
       config: Sizes of the body.
       settings: Pooling, prefixes, longest text.
-      params: Parameters of the body (a pytree of arrays), whole on every device of this host.
-      tokenizer: A `tokenizers.Tokenizer`; special tokens are those of its own post-processor.
+      params: Parameters of the body (a pytree of arrays), replicated on every device of this host.
+      tokenizer: A `tokenizers.Tokenizer`; its post-processor adds the special tokens.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Encoder:
         self.config, self.settings = config, settings
         self._mesh = rows_mesh()
         self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
-        # A copy, because truncation is a state of the tokenizer and the caller's must not change.
+        # A copy: truncation is a state of the tokenizer, and the caller's must not change.
         self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(settings.max_tokens)
@@ -144,9 +146,9 @@ class Encoder:
         return self.config.hidden_size
 
     def encode(self, texts: Sequence[str], kind: str = "query") -> Float[np.ndarray, "texts width"]:
-        """Float32 vectors of unit length, one a text, in the order given.
+        """Returns float32 vectors of unit length, one per text and in order.
 
-        A text's vector does not depend on what else is in the call.
+        A vector does not depend on the other texts of the call.
 
         Raises:
           UserError: `kind` is neither "query" nor "passage".
@@ -154,16 +156,16 @@ class Encoder:
         rows = self.tokenize(texts, kind)
         out = np.empty((len(rows), self.dimension), np.float32)
         lengths = [len(row) for row in rows]
-        with self._lock:  # one thread at a time compiles and computes; the others would only share its cores
+        with self._lock:  # concurrent threads would only share the same cores
             for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size):
                 out[chunk] = self._embed_rows([rows[index] for index in chunk], shape)
         return out
 
     def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:
-        """Token ids of the prefixed texts, cut to `max_tokens`; at least one id each."""
+        """Returns token ids of the prefixed texts, truncated to `max_tokens`; at least one id each."""
         prefixes = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
         if kind not in prefixes:
-            raise UserError(f"kind {kind!r} is unknown to the encoder: say 'query' or 'passage'")
+            raise UserError(f"kind {kind!r} is unknown to the encoder: choose 'query' or 'passage'")
         encodings = self.tokenizer.encode_batch_fast([prefixes[kind] + text for text in texts])
         return [encoding.ids or [0] for encoding in encodings]
 
@@ -174,8 +176,7 @@ class Encoder:
         return jax.device_get(vectors)[: len(rows)]
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that name the weights, the settings and the tokenizer: two encoders with the same
-        fingerprint give the same vectors."""
+        """Returns 16 hexadecimal digits of a hash of weights, settings and tokenizer: equal ones give equal vectors."""
         if self._fingerprint is None:
             digest = hashlib.sha256()
             for part in (dataclasses.asdict(self.config), dataclasses.asdict(self.settings)):
@@ -190,7 +191,7 @@ class Encoder:
 def initialise_encoder(
     config: BertConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer, seed: int = 0
 ) -> Encoder:
-    """An untrained encoder."""
+    """Returns an untrained encoder."""
     return Encoder(config, settings, initialise(config, jax.random.key(seed)), tokenizer)
 
 
@@ -202,7 +203,9 @@ def _check(config: BertConfig, settings: EncoderSettings, tokenizer: tokenizers.
         )
     special = tokenizer.num_special_tokens_to_add(False)
     if settings.max_tokens <= special:
-        raise UserError(f"max_tokens {settings.max_tokens} leaves no room beside the tokenizer's {special} own tokens")
+        raise UserError(
+            f"max_tokens {settings.max_tokens} leaves no room for text after the tokenizer's {special} special tokens"
+        )
     if tokenizer.get_vocab_size() > config.vocab_size:
         raise UserError(
             f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the encoder {config.vocab_size} embeddings"

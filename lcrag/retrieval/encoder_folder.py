@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import normalizers
 
 from lcrag.errors import UserError
-from lcrag.policy.tensor_folder import SINGLE_FILE, TensorFolder
+from lcrag.policy.model_files import SINGLE_FILE, TensorFolder
 from lcrag.retrieval.bert import read_config, write_config
 from lcrag.retrieval.bert_tensors import read_tensors, to_tensors
 from lcrag.retrieval.encoder import Encoder

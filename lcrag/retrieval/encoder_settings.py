@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from lcrag.errors import UserError
-from lcrag.policy.json_files import read_json_object, read_optional_json
+from lcrag.policy.model_files import read_json_object, read_optional_json
 from lcrag.retrieval.bert import BertConfig
 
 Pooling = Literal["mean", "cls"]
@@ -21,13 +21,13 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """How texts become vectors.
+    """Settings that turn texts into vectors.
 
     Attributes:
       pooling: "mean" over the tokens (E5: Wang et al. 2022, arXiv:2212.03533) or "cls", the first token (BGE).
-      query_prefix: Put in front of a query before tokenization.
-      passage_prefix: Put in front of a passage.
-      max_tokens: Longer texts are cut on the right.
+      query_prefix: Prepended to a query before tokenization.
+      passage_prefix: Prepended to a passage.
+      max_tokens: Longer texts are truncated on the right.
     """
 
     pooling: Pooling = "mean"
@@ -46,7 +46,7 @@ MODULES_FILE = "modules.json"
 POOLING_FILE = "1_Pooling/config.json"
 BODY_FILE = "sentence_bert_config.json"
 _SUPPORTED = ("Transformer", "Pooling", "Normalize")
-# The flags that older versions of the library write -> the mode that newer ones name.
+# Flags of older versions of the library -> modes of newer ones.
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -59,12 +59,12 @@ _FLAGS = {
 
 @dataclasses.dataclass(frozen=True)
 class EncoderModules:
-    """Where the parts of an encoder lie.
+    """Places of an encoder's parts.
 
     Attributes:
-      listed: Whether the folder lists its modules, and so is of the making of `sentence-transformers`.
+      listed: Whether the folder lists its modules, as `sentence-transformers` does.
       body: Folder of the body's `config.json`, weights and tokenizer.
-      pooling: The pooling's `config.json`, None if there is none.
+      pooling: The pooling's `config.json`, or None.
     """
 
     listed: bool
@@ -73,26 +73,26 @@ class EncoderModules:
 
     @property
     def body_settings(self) -> pathlib.Path:
-        """What `sentence-transformers` says of the body; its older versions wrote XLM-R's name into the file's."""
+        """File of `sentence-transformers` on the body; older versions have XLM-R in its name."""
         older = self.body / "sentence_xlm-roberta_config.json"
         return older if older.is_file() else self.body / BODY_FILE
 
     @property
     def lower_cases(self) -> bool:
-        """Whether a text is to be in lower case before it is tokenized."""
+        """Whether texts are lower-cased before tokenization."""
         return read_optional_json(self.body_settings).get("do_lower_case") is True
 
     @property
     def leaves_out_prompts(self) -> bool:
-        """Whether the prefix's tokens do not take part in the pooling."""
+        """Whether pooling excludes the tokens of the prefix."""
         return self.pooling is not None and read_json_object(self.pooling).get("include_prompt") is False
 
 
 def read_modules(folder: pathlib.Path) -> EncoderModules:
-    """Reads `modules.json`; without it the body is the folder itself, and the pooling where it is by custom.
+    """Reads `modules.json`; without it the body is the folder itself, and pooling falls back to `1_Pooling/`.
 
     Raises:
-      UserError: a module is listed that is not supported, or the list cannot be read.
+      UserError: A listed module is not supported, or the list cannot be read.
     """
     if not (folder / MODULES_FILE).is_file():
         customary = folder / POOLING_FILE
@@ -114,10 +114,10 @@ def _listed_paths(path: pathlib.Path) -> dict[str, str]:
 
 
 def read_pooling(path: pathlib.Path) -> str:
-    """The pooling that a pooling module's `config.json` asks for.
+    """Returns the pooling of a pooling module's `config.json`.
 
     Raises:
-      UserError: it is none that is supported, or several that would be concatenated.
+      UserError: It is not supported, or there are several to concatenate.
     """
     modes = _modes(read_json_object(path))
     if len(modes) != 1 or modes[0] not in POOLINGS:
@@ -126,7 +126,7 @@ def read_pooling(path: pathlib.Path) -> str:
 
 
 def _modes(values: dict[str, Any]) -> list[str]:
-    """The modes that are concatenated; the library takes the mean where none is named."""
+    """Returns the modes that are concatenated; the library defaults to the mean."""
     named = values.get("pooling_mode")
     if named is None:
         return [mode for flag, mode in _FLAGS.items() if values.get(flag)] or ["mean"]
@@ -138,13 +138,13 @@ _INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages t
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """How a family of encoders is used.
+    """Pooling and prefixes of a family of encoders, from its authors' model cards.
 
     Attributes:
-      family: What its name is recognised by.
+      family: Name of the family.
       pooling: "mean" or "cls".
-      query_prefix: Put in front of a query.
-      passage_prefix: Put in front of a passage.
+      query_prefix: Prepended to a query.
+      passage_prefix: Prepended to a passage.
     """
 
     family: str
@@ -153,7 +153,7 @@ class Convention:
     passage_prefix: str = ""
 
 
-# Regular expressions on a model's name in lower case, in the order in which they are tried.
+# Regular expressions on a model's lower-case name, in order of precedence.
 _CONVENTIONS: tuple[tuple[str, Convention], ...] = (
     # Multilingual E5 (Wang et al. 2024, arXiv:2402.05672), the instruction of its card for web search.
     (r"\be5\b.*instruct", Convention("e5-instruct", "mean", _INSTRUCTION)),
@@ -168,7 +168,7 @@ _CONVENTIONS: tuple[tuple[str, Convention], ...] = (
 
 
 def convention_of(folder: pathlib.Path, body: pathlib.Path) -> Convention | None:
-    """The convention of the model in `folder`, by the folder's name or the name in its body's `config.json`."""
+    """Returns the convention of a model by its folder's name or the name in its body's `config.json`."""
     for name in _names_of(folder.absolute(), body):
         for pattern, convention in _CONVENTIONS:
             if re.search(pattern, name.lower().replace("_", "-")):
@@ -186,9 +186,9 @@ def _names_of(folder: pathlib.Path, body: pathlib.Path) -> list[str]:
 
 PROMPTS_FILE = "config_sentence_transformers.json"
 TOKENIZER_FILE = "tokenizer_config.json"
-# The names that a query's and a passage's prompt have in PROMPTS_FILE, the first that is there being taken.
+# Names of the prompts of queries and passages in PROMPTS_FILE, in order of precedence.
 _PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
-# A tokenizer without a longest text says 1e30.
+# A tokenizer without a limit has 1e30.
 _NO_LIMIT_TOKENS = 1 << 24
 
 Value = TypeVar("Value")
@@ -196,7 +196,7 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True)
 class Choice(Generic[Value]):
-    """A value, who said so, and whether that was no more than a guess."""
+    """Value, source, and whether it was inferred."""
 
     value: Value
     source: str
@@ -208,7 +208,7 @@ class Choice(Generic[Value]):
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What was chosen for the encoder of a folder, setting by setting."""
+    """The chosen settings of an encoder's folder, each with its source."""
 
     pooling: Choice[str]
     query_prefix: Choice[str]
@@ -217,7 +217,7 @@ class Choices:
 
     @property
     def guessed(self) -> bool:
-        """Whether something is said by neither the caller nor a file."""
+        """Whether a setting comes from neither the caller nor a file."""
         return any(choice.guessed for choice in vars(self).values())
 
     @property
@@ -229,29 +229,29 @@ class Choices:
 
 
 def choose(folder: pathlib.Path, config: BertConfig, modules: EncoderModules, given: Mapping[str, Any]) -> Choices:
-    """Decides each setting that the caller left open.
+    """Chooses each setting that the caller left open.
 
     Args:
       folder: The encoder's folder.
-      config: Its body.
-      modules: Its parts.
-      given: What the caller said, by the names of `EncoderSettings`; None leaves a setting open.
+      config: Sizes of its body.
+      modules: Places of its parts.
+      given: The caller's settings, by the names of `EncoderSettings`; None leaves one open.
 
     Raises:
-      UserError: a file asks for what is not supported, or cannot be read.
+      UserError: A file cannot be read, or a setting in it is not supported.
     """
     convention = convention_of(folder, modules.body)
     prompts = _prompts(folder)
-    said = {name: Choice(value, "given") for name, value in given.items() if value is not None}
+    stated = {name: Choice(value, "given") for name, value in given.items() if value is not None}
 
     def prefix(kind: str) -> Choice[str]:
         return _stated_prefix(prompts, kind) or _guessed_prefix(kind, convention, modules)
 
     choices = Choices(
-        pooling=said.get("pooling") or _pooling(modules, convention),
-        query_prefix=said.get("query_prefix") or prefix("query"),
-        passage_prefix=said.get("passage_prefix") or prefix("passage"),
-        max_tokens=said.get("max_tokens") or _max_tokens(modules, config),
+        pooling=stated.get("pooling") or _pooling(modules, convention),
+        query_prefix=stated.get("query_prefix") or prefix("query"),
+        passage_prefix=stated.get("passage_prefix") or prefix("passage"),
+        max_tokens=stated.get("max_tokens") or _max_tokens(modules, config),
     )
     if modules.leaves_out_prompts and (choices.query_prefix.value or choices.passage_prefix.value):
         raise UserError(
@@ -273,7 +273,7 @@ def _prompts(folder: pathlib.Path) -> dict[str, Any]:
     prompts = read_optional_json(folder / PROMPTS_FILE).get("prompts") or {}
     if not isinstance(prompts, dict):
         raise UserError(f"{folder / PROMPTS_FILE}: prompts is {prompts!r}, not a table from names to texts")
-    # What the library writes for a model of which nobody ever named a prompt: it says nothing.
+    # The library's default for a model without prompts.
     return {} if prompts == {"query": "", "document": ""} else prompts
 
 
@@ -294,7 +294,7 @@ def _guessed_prefix(kind: str, convention: Convention | None, modules: EncoderMo
 
 
 def _max_tokens(modules: EncoderModules, config: BertConfig) -> Choice[int]:
-    """The longest text that is asked for, as far as the body has positions for it."""
+    """Returns the longest text by the folder's files, limited by the positions of the body."""
     positions = Choice(config.longest_tokens, "the positions of the body")
     for path, name in ((modules.body_settings, "max_seq_length"), (modules.body / TOKENIZER_FILE, "model_max_length")):
         value = read_optional_json(path).get(name)
