@@ -39,6 +39,19 @@ class Episodes:
     known: Sequence[dict[str, Any]] = ()
     step: int = 0
 
+    def reported(self, name: str, by: str) -> list[Any]:
+        """Returns an entry of each episode's `extra`, which the program `by` reports.
+
+        Raises:
+          UserError: an episode does not have it.
+        """
+        if len(self.extra) != len(self.answers) or not all(name in extra for extra in self.extra):
+            raise UserError(
+                f"the reward needs {name} of each episode, which the program does not report: bind Method.program ="
+                f" @{by}()"
+            )
+        return [extra[name] for extra in self.extra]
+
 
 Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
 Adjustment: TypeAlias = Callable[[Episodes, Values], tuple[Values, dict[str, Values]]]

@@ -24,14 +24,11 @@ def search_r1(
     """Search-R1 (Jin et al., 2025, algorithm 1) as LcRL compares with it: every search goes to the English collection.
 
     Args:
-      question: What is asked.
-      collections: Not used.
+      question, collections, passages, observation_tokens: See `lcrag.methods.baselines`.
       budget: Valid searches allowed.
-      passages: Passages of each search.
       invalid_limit: Invalid actions allowed; they do not count as searches.
       prompt: Name of the opening prompt.
       style: Name of the passage style.
-      observation_tokens: At most this many tokens for what one search shows.
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):

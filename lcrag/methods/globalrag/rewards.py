@@ -122,7 +122,7 @@ def embedded_similarity(encoder: Encode, pairs: Sequence[PlanPair]) -> Similarit
 
 
 def _plan_pairs(episodes: Episodes) -> list[PlanPair]:
-    plans, answers = _extra(episodes, "plan"), _extra(episodes, "sub_answers")
+    plans, answers = (episodes.reported(name, "globalrag") for name in ("plan", "sub_answers"))
     golden = [_golden(repr(name), known) for name, known in zip(episodes.questions, episodes.known, strict=True)]
     return [
         PlanPair(plan_of(plan) if plan else None, sub_answers, golds)
@@ -149,17 +149,7 @@ def _golden(name: str, known: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
 
 
 def _well_formed(episodes: Episodes) -> Values:
-    return np.array(_extra(episodes, "well_formed"), np.float64)
-
-
-def _extra(episodes: Episodes, name: str) -> list[Any]:
-    """Returns one entry of the program's `extra` for each episode."""
-    if not all(name in extra for extra in episodes.extra):
-        raise UserError(
-            f"globalrag_reward needs {name} of each episode, which the program does not report: bind Method.program ="
-            " @globalrag()"
-        )
-    return [extra[name] for extra in episodes.extra]
+    return np.array(episodes.reported("well_formed", "globalrag"), np.float64)
 
 
 def _once_a_batch(compute: Callable[[Episodes], dict[str, Values]]) -> Callable[[Episodes], dict[str, Values]]:

@@ -1,7 +1,7 @@
 """R-Search's rewards for the answer, the evidence and the format (section 3.2.2, equations 3 to 6)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -80,29 +80,19 @@ def r_search_reward(
     first = answer_term(answer)
 
     def form(episodes: Episodes) -> Values:
-        answers = np.array(_entries(episodes, "well_formed_answer"), bool)
+        answers = np.array(episodes.reported("well_formed_answer", "r_search"), bool)
         if reader is None:
             return gamma_answer * answers
-        searched = np.array(_entries(episodes, "valid_searches"), int) > 0
-        evidence = np.array([each is not None for each in _entries(episodes, "evidence")], bool)
+        searched = np.array(episodes.reported("valid_searches", "r_search"), int) > 0
+        evidence = np.array([each is not None for each in episodes.reported("evidence", "r_search")], bool)
         return format_rewards(searched, answers, evidence, gamma_evidence, gamma_answer)
 
     def evidence(episodes: Episodes) -> Values:
         assert reader is not None
-        evidences = _entries(episodes, "evidence")
+        evidences = episodes.reported("evidence", "r_search")
         return evidence_rewards(reader, ANSWER_TERMS[answer], episodes.questions, evidences, episodes.golds)
 
     last = Term("format", form)
     if reader is None:
         return TermSum(terms=(first, last))
     return TermSum(terms=(first, Term("evidence", evidence), last), models={"reader": reader})
-
-
-def _entries(episodes: Episodes, name: str) -> list[Any]:
-    """Returns an entry of each outcome's `extra`."""
-    if not all(name in extra for extra in episodes.extra):
-        raise UserError(
-            f"r_search_reward needs {name} of each episode, which only R-Search's program gives: bind"
-            " Method.program = @r_search()"
-        )
-    return [extra[name] for extra in episodes.extra]

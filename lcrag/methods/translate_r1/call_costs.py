@@ -198,12 +198,7 @@ def cost(
 
 
 def _calls(episodes: Episodes) -> Int[np.ndarray, " episodes"]:
-    if len(episodes.extra) != len(episodes.answers) or not all("tool_calls" in extra for extra in episodes.extra):
-        raise UserError(
-            "cost needs tool_calls of each episode, which the program does not report: bind Method.program ="
-            " @translate_r1"
-        )
-    return np.array([extra["tool_calls"] for extra in episodes.extra], int)
+    return np.array(episodes.reported("tool_calls", "translate_r1"), int)
 
 
 def _places(
