@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import lcrag.app.composition.commands  # noqa: F401  registers what configurations name
 from lcrag import main
 from lcrag.app.cli.arguments import split_arguments
+from lcrag.app.commands.study import STUDIES, settings_of
+from lcrag.app.composition.bindings import check_bindings
 from lcrag.app.composition.gin_files import read_bindings, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,21 +38,26 @@ def test_commands_exist(command, capsys):
     if program == "bash":
         assert (ROOT / words[0]).is_file()
     elif program == "lcrag":
-        arguments = split_arguments(words, main.special_options(), main.special_switches())
-        if arguments.show_help:
-            assert main.run(words) == 0
-            return
-        accepted = main.COMMANDS[arguments.command]
-        assert accepted.words or not arguments.words
-        statements = [statement for name in arguments.gin_files for statement in read_file(name)]
-        assert (
-            [*statements, *read_bindings(arguments.bindings)]
-            or accepted.gin_file
-            or accepted.of_run
-            or not accepted.configured
-        )
+        check_command(words)
     else:
         assert program in ("git", "pip", "tensorboard", "cd", "curl"), f"the test does not know {program}"
+
+
+def check_command(words):
+    """Checks the words after `lcrag` as far as it can be done without running them."""
+    arguments = split_arguments(words, main.special_options(), main.special_switches())
+    if arguments.show_help:
+        assert main.run(words) == 0
+        return
+    command = main.COMMANDS[arguments.command]
+    assert command.words or not arguments.words
+    assert {*dict(arguments.others), *arguments.switches} <= {*command.options, *command.switches}
+    if arguments.command == "study":
+        chosen = STUDIES[arguments.words[0]]
+        assert chosen.points(settings_of(chosen, arguments)[0])
+    elif command.configured and not command.of_run:
+        files = arguments.gin_files or (command.gin_file,)
+        check_bindings([each for name in files for each in read_file(name)] + list(read_bindings(arguments.bindings)))
 
 
 @pytest.mark.parametrize("code", [code for note, language, code in BLOCKS if language == "python" and not note])

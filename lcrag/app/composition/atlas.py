@@ -94,9 +94,5 @@ def comprehension_questions(
 
 @gin.configurable
 def comprehension_translator(world: Callable[[], World] = atlas_world) -> atlas.ComprehensionTranslator:
-    """The exact translator of the comprehension questions.
-
-    Args:
-      world: Builds the atlas.
-    """
+    """Returns the exact translator of the comprehension questions."""
     return atlas.ComprehensionTranslator(atlas.ComprehensionTasks(world()))

@@ -39,7 +39,7 @@ def kept_collections(
     languages: Sequence[str],
     passages: Callable[[str], Iterable[Passage]],
 ) -> Collections:
-    """The collections in a folder, those that are not there yet built first."""
+    """Opens the collections in a folder, and builds those that are missing first."""
     for language in languages:
         if not (root / language).exists():
             build_collection(passages(language), encoder, root, language=language)
@@ -47,7 +47,7 @@ def kept_collections(
 
 
 def cache_folder() -> pathlib.Path:
-    """Where what can be rebuilt is kept between runs."""
+    """Returns where collections that can be rebuilt are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "lcrag" / "collections"
 
@@ -148,13 +148,7 @@ def remote_collections(
     languages: Sequence[str] | None = None,
     patience: Patience = USUAL_PATIENCE,
 ) -> RemoteCollections:
-    """The collections that `lcrag serve` serves at an address.
-
-    Args:
-      url: `http://HOST:PORT`.
-      languages: Those to use; None: all.
-      patience: How long the service is waited for.
-    """
+    """Returns the collections that `lcrag serve` serves at `http://HOST:PORT`; without `languages`, all of them."""
     return RemoteCollections(LcragService(url, languages, patience))
 
 
@@ -163,12 +157,7 @@ def search_r1_collections(
     urls: Mapping[str, str],
     patience: Patience = USUAL_PATIENCE,
 ) -> RemoteCollections:
-    """A Search-R1-style server for each language.
-
-    Args:
-      urls: Language -> address.
-      patience: How long each is waited for.
-    """
+    """Returns the collections of Search-R1-style servers, one address for each language."""
     return RemoteCollections(SearchR1Servers(urls, patience))
 
 
@@ -178,24 +167,13 @@ def web_collections(
     languages: Sequence[str],
     patience: Patience = USUAL_PATIENCE,
 ) -> RemoteCollections:
-    """The web, as a search engine finds it, in the place of every language's collection.
-
-    Args:
-      engine: `@serp_api()` or `@google_custom_search()`.
-      languages: In which results are wanted.
-      patience: How long the engine is waited for.
-    """
+    """Returns a search engine of the web, `@serp_api()` or `@google_custom_search()`, for every language."""
     return RemoteCollections(WebSearch(engine, languages, patience))
 
 
 @gin.configurable
 def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url: str = SerpApi.url) -> SerpApi:
-    """SerpAPI.
-
-    Args:
-      key_variable: Environment variable that holds the key.
-      engine: Which search engine SerpAPI asks.
-      url: Its address.
+    """Returns SerpAPI, with the key in an environment variable.
 
     Raises:
       UserError: there is no key.
@@ -207,12 +185,7 @@ def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url:
 def google_custom_search(
     key_variable: str = "GOOGLE_API_KEY", engine_variable: str = "GOOGLE_CSE_ID", url: str = GoogleCustomSearch.url
 ) -> GoogleCustomSearch:
-    """Google's Custom Search JSON API.
-
-    Args:
-      key_variable: Environment variable that holds the key.
-      engine_variable: Environment variable that holds the search engine's id.
-      url: Its address.
+    """Returns Google's Custom Search JSON API, with the key and the engine's id in environment variables.
 
     Raises:
       UserError: there is no key, or no search engine.

@@ -146,7 +146,7 @@ def make_sampler(policy: Policy) -> Sampler:
 def make_runner(sampler: Sampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
     """Returns the configured runner over a sampler and collections.
 
-    Each of several processes has its own runner and runs all programs, so that all of them must take the same decisions.
+    Each of several processes has its own runner and runs all programs, so all must take the same decisions.
 
     Raises:
       UserError: decisions would depend on how long searches take in one of the processes.

@@ -22,7 +22,7 @@ configured_bad_rows = gin.external_configurable(BadRows, module="lcrag.data")
 
 @contextlib.contextmanager
 def counted_bad_rows() -> Iterator[BadRows]:
-    """What becomes of bad rows, as configured; at the end, says on standard error how many were left out."""
+    """Yields what becomes of bad rows, as configured; at the end, reports on standard error how many were left out."""
     bad_rows = configured_bad_rows()
     yield bad_rows
     if summary := bad_rows.summary():
@@ -41,19 +41,7 @@ def mkqa_questions(
     seed: int = 0,
     answered_in: Sequence[str] = LCRL_LANGUAGES,
 ) -> list[Question]:
-    """MKQA; see `lcrag.data.mkqa.mkqa_questions`.
-
-    Args:
-      split: train, validation, test, or all.
-      languages: Languages to ask in.
-      folder: Where the file is; None: `$LCRAG_DATA/mkqa`.
-      file: Its name.
-      test: Questions of the test split.
-      validation: Questions of the validation split.
-      train: Questions of the training split.
-      seed: Of the split.
-      answered_in: Languages in which a question must have a short answer, whichever are asked.
-    """
+    """Reads MKQA from `folder`, by default `$LCRAG_DATA/mkqa`; see `lcrag.data.mkqa.mkqa_questions`."""
     path = data_file(dataset_folder(mkqa.DATASET, folder), (file,), mkqa.SOURCE)
     with counted_bad_rows() as bad_rows:
         return mkqa.mkqa_questions(
@@ -78,15 +66,9 @@ def xor_tydi_questions(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """XOR-TyDi QA, each question in its own language only; see `lcrag.data.xor_tydi.xor_tydi_questions`.
+    """Reads XOR-TyDi QA from `folder`, by default `$LCRAG_DATA/xor_tydi`; see `lcrag.data.xor_tydi.xor_tydi_questions`.
 
-    Args:
-      split: train or test.
-      languages: Languages to take.
-      folder: Where the files are; None: `$LCRAG_DATA/xor_tydi`.
-      train: Training questions of a language; None: all.
-      limit: At most so many questions of each language, of either split.
-      seed: Of their choice.
+    `limit` is the most questions of each language, of either split, chosen by `seed`.
     """
     with counted_bad_rows() as bad_rows:
         found = dataset_folder(xor_tydi.DATASET, folder)
@@ -103,15 +85,9 @@ def xquad_questions(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """XQuAD; see `lcrag.data.xquad.xquad_questions`.
+    """Reads XQuAD from `folder`, by default `$LCRAG_DATA/xquad`; see `lcrag.data.xquad.xquad_questions`.
 
-    Args:
-      split: train, test, or all.
-      languages: Languages to ask in.
-      folder: Where the files are; None: `$LCRAG_DATA/xquad`.
-      test_articles: Articles of the test split.
-      limit: At most so many questions, each in all languages.
-      seed: Of the split, and of which questions these are.
+    `limit` is the most questions, each in all languages, chosen by `seed`.
     """
     with counted_bad_rows() as bad_rows:
         found = dataset_folder(xquad.DATASET, folder)
@@ -124,13 +100,7 @@ def xquad_questions(
 def jsonl_questions(
     files: Sequence[str], dataset: str = "jsonl", languages: Sequence[str] | None = None
 ) -> list[Question]:
-    """Questions of one's own; see `lcrag.data.jsonl_questions`.
-
-    Args:
-      files: JSON lines, plain or gzipped.
-      dataset: Name of the data set, in results.
-      languages: Those to keep; None: all.
-    """
+    """Reads questions from JSON lines, plain or gzipped; see `lcrag.data.jsonl_questions`."""
     with counted_bad_rows() as bad_rows:
         return jsonl.jsonl_questions(
             files, dataset=dataset, languages=languages, bad_rows=bad_rows, check_extra=golden_plans
@@ -173,23 +143,16 @@ def english_questions(
 
 @gin.configurable
 def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
-    """The questions of several data sets, one after the other.
-
-    Args:
-      parts: The questions of each.
-    """
+    """Returns the questions of several data sets, one after the other."""
     return [question for part in parts for question in part]
 
 
 @gin.configurable
 def with_own_plans(questions: Sequence[Question]) -> list[Question]:
-    """Questions of which those without a golden plan are their own; see `lcrag.methods.globalrag.golden_plans`.
-
-    Args:
-      questions: Of one hop, or with golden plans.
+    """Adds to questions without a golden plan themselves as their only sub-question; see `with_own_plan`.
 
     Raises:
-      UserError: a golden plan is none.
+      UserError: a golden plan cannot be used.
     """
     try:
         return [with_own_plan(question) for question in questions]
@@ -203,13 +166,7 @@ def mgsm_questions(
     folder: str | None = None,
     tiers: Mapping[str, Sequence[str]] = mgsm.TIERS,
 ) -> list[Question]:
-    """MGSM, which is a test set; see `lcrag.data.mgsm.mgsm_questions`.
-
-    Args:
-      languages: Languages to ask in.
-      folder: Where the files are; None: `$LCRAG_DATA/mgsm`.
-      tiers: Tier -> its languages.
-    """
+    """Reads MGSM, a test set, from `folder`, by default `$LCRAG_DATA/mgsm`; see `lcrag.data.mgsm.mgsm_questions`."""
     found = dataset_folder(mgsm.DATASET, folder)
     with counted_bad_rows() as bad_rows:
         return mgsm.mgsm_questions(found, languages, tiers=tiers, bad_rows=bad_rows)
@@ -224,16 +181,7 @@ def global_mmlu_questions(
     seed: int = 0,
     tiers: Mapping[str, Sequence[str]] = global_mmlu.TIERS,
 ) -> list[Question]:
-    """Global-MMLU; see `lcrag.data.global_mmlu.global_mmlu_questions`.
-
-    Args:
-      split: test or dev.
-      languages: Languages to ask in.
-      folder: Where the languages' folders are; None: `$LCRAG_DATA/global_mmlu`.
-      limit: At most so many questions, the same in all languages.
-      seed: Of their choice.
-      tiers: Tier -> its languages.
-    """
+    """Reads Global-MMLU from `folder`, by default `$LCRAG_DATA/global_mmlu`; see `lcrag.data.global_mmlu`."""
     found = dataset_folder(global_mmlu.DATASET, folder)
     with counted_bad_rows() as bad_rows:
         return global_mmlu.global_mmlu_questions(
@@ -268,14 +216,7 @@ def constructed_questions(
     languages: Sequence[str] = tuple(constructed.CONSTRUCTED),
     tier: str = "synthetic",
 ) -> list[Question]:
-    """English questions in constructed languages; see `lcrag.data.constructed`.
-
-    Args:
-      questions: Questions, of which the English ones are taken.
-      vocabulary: The English words that the languages have words for.
-      languages: Codes of the constructed languages.
-      tier: Their tier.
-    """
+    """Returns the English ones of some questions in constructed languages; see `lcrag.data.constructed`."""
     english = [each for each in questions if each.language == constructed.ENGLISH]
     versions = constructed.constructed_questions(english, languages, vocabulary)
     return tiers.with_tiers(versions, {tier: languages})
@@ -288,13 +229,9 @@ def tiered_questions(
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """Questions that know their tiers, and if there are weights, in proportion to them; see `lcrag.data.tiers`.
+    """Adds tiers to questions, and with weights keeps questions in proportion to them; see `lcrag.data.tiers`.
 
-    Args:
-      questions: Questions of any languages.
-      languages_of_tiers: Tier -> its languages.
-      weights: Tier -> weight of each of its languages in each domain; None: all questions.
-      seed: Of the choice where some are left out.
+    `weights` maps a tier to the weight of each of its languages in each domain.
     """
     found = tiers.with_tiers(questions, languages_of_tiers)
     return found if weights is None else tiers.weighted_by_tier(found, weights, seed=seed)

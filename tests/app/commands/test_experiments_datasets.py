@@ -9,10 +9,13 @@ import pytest
 from experiment_parts import json_lines, run
 from prepared_data import prepared
 
+import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag.app.commands.curate.translations import translations
 from lcrag.app.composition.collections import xquad_collections
+from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.app.composition.datasets import mkqa_questions, xor_tydi_questions, xquad_questions
 from lcrag.data.questions import Question
+from lcrag.errors import UserError
 
 ONE_STEP = ("STEPS=1", "train.evaluation=None")
 BROKEN = '{"id": "9", "language": "fi", "question": "Missä?"}'
@@ -73,19 +76,19 @@ def files(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def test_mkqa_trains_in_coupled_groups(tiny, tmp_path, files):
+def test_mkqa_has_coupled_groups_of_the_training_languages(files):
+    with pytest.raises(UserError, match="there is no mkqa.jsonl.gz in"):
+        mkqa_questions("test")
     shutil.copy(prepared("mkqa_standin/standin_bmlama53_13lang.jsonl.gz"), files / "mkqa" / "mkqa.jsonl.gz")
-    sizes = ("mkqa_questions.test=20", "mkqa_questions.validation=10", "mkqa_questions.train=15")
-    assert run("train", tiny, *sizes, *ONE_STEP, gin_files=("data/mkqa.gin",), output=tmp_path / "run") == 0
-    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert {e["language"] for e in episodes} == {"en", "ar", "fi", "fr", "ja", "it", "ru", "zh"}
-    assert len({e["question_id"] for e in episodes}) == 1 and {e["dataset"] for e in episodes} == {"mkqa"}
     assert len(mkqa_questions("test", test=20, train=15)) == 20 * 13
+    configure(read_configuration(("quickstart.gin", "data/mkqa.gin"), ("mkqa_questions.test = 20",)))
+    with gin.config_scope("train"):
+        questions = gin.get_configurable("mkqa_questions")(train=15)
+    assert {each.language for each in questions} == {"en", "ar", "fi", "fr", "ja", "it", "ru", "zh"}
+    assert len({each.id for each in questions}) == 15
 
 
-def test_mkqa_without_its_file_or_with_too_small_a_one(tiny, tmp_path, files, capsys):
-    assert run("train", tiny, *ONE_STEP, gin_files=("data/mkqa.gin",), output=tmp_path / "run") == 2
-    assert "there is no mkqa.jsonl.gz in" in capsys.readouterr().err
+def test_too_small_a_file_of_mkqa_is_refused(tiny, tmp_path, files, capsys):
     shutil.copy(prepared("mkqa/test_mkqa.jsonl.gz"), files / "mkqa" / "mkqa.jsonl.gz")
     assert run("train", tiny, *ONE_STEP, gin_files=("data/mkqa.gin",), output=tmp_path / "run") == 2
     assert "there are only 3 usable questions of mkqa for the splits test 2000" in capsys.readouterr().err

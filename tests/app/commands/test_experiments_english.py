@@ -6,7 +6,7 @@ import shutil
 
 import gin
 import pytest
-from experiment_parts import SIZES, json_lines, run
+from experiment_parts import SIZES, run
 from prepared_data import prepared
 
 from lcrag.app.composition.collections import english_collections
@@ -17,7 +17,6 @@ from lcrag.data.english.sets import QUESTION_SETS
 from lcrag.errors import UserError
 from lcrag.evaluation import read_rows
 
-ONE_STEP = ("STEPS=1", "train.evaluation=None")
 HOTPOTQA = ("TRAINED_ON='hotpotqa'", "TESTED_ON='hotpotqa'")
 
 
@@ -64,14 +63,6 @@ def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files, capsys):
     question = english_questions("hotpotqa", "test")[0]
     (hits,) = opened.search([question.text], ["en"], k=260)
     assert set(question.extra["supports"]) <= {hit.id for hit in hits}
-
-
-def test_hotpotqa_trains(tiny, tmp_path, files):
-    bindings = (*small(tiny), *ONE_STEP, "Method.samples=4", "Method.coupling='independent'")
-    options = {"gin_files": ("data/english.gin",), "output": tmp_path / "run"}
-    assert run("train", tiny, *bindings, "train/english_questions.limit=3", **options) == 0
-    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert {episode["dataset"] for episode in episodes} == {"hotpotqa"} and len(episodes) == 4
 
 
 def test_a_tool_searches_the_paragraphs(tiny, files):
