@@ -1,14 +1,25 @@
 """Sampling in slots against one plain forward pass, and the invariances that make a run reproducible."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lcrag.errors import UserError
-from lcrag.policy import initialise, logits, make_mesh
+from lcrag.policy import (
+    abstract_parameters,
+    compute_parameters,
+    hidden_states,
+    initialise,
+    logits,
+    make_mesh,
+    unembed,
+)
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
+NARROW = tiny_config(compute_dtype="bfloat16")
+ENTRIES = {0: [5, 6, 7, 8], 1: [9, 10]}
 STOP = ("</search>", "e", "円")
 
 
@@ -55,9 +66,19 @@ def _extend(record, tokens, policy, log_probabilities):
     record["log_probabilities"] += [float(each) for each in log_probabilities]
 
 
-def test_multi_turn_cache_equals_one_full_forward_pass(model):
+@pytest.fixture(scope="module")
+def records(model):
+    return converse(make(model), range(4), int)
+
+
+@pytest.fixture(scope="module")
+def reference(records):
+    return tokens_of(records)
+
+
+def test_multi_turn_cache_equals_one_full_forward_pass(model, records):
     config, params = model
-    for record in converse(make(model), range(4), int).values():
+    for record in records.values():
         tokens = np.array(record["tokens"])[None]
         full = jax.nn.log_softmax(logits(config, params, tokens[:, :-1])[0] / 1.3)
         full = np.take_along_axis(np.asarray(full), tokens[0, 1:, None], axis=1)[:, 0]
@@ -80,18 +101,9 @@ def tokens_of(records: dict[int, dict]) -> dict[int, list[int]]:
     ],
     ids=["permuted", "more slots", "shorter blocks", "other buckets", "late ends of blocks"],
 )
-def test_an_episode_depends_on_nothing_but_itself(model, options, slot_of):
-    reference = tokens_of(converse(make(model), range(4), int))
+def test_an_episode_depends_on_nothing_but_itself(model, reference, options, slot_of):
     assert tokens_of(converse(make(model, **options), range(4), slot_of)) == reference
     assert tokens_of(converse(make(model, **options), [2], lambda episode: 0)) == {2: reference[2]}
-
-
-def test_used_slots_are_as_good_as_new(model):
-    sampler = make(model)
-    converse(sampler, range(4), int, seed=9)
-    sampler.free(range(4))
-    again = converse(sampler, range(4), int)
-    assert again == converse(make(model), range(4), int)
 
 
 @pytest.mark.parametrize("how", ["append", "fork"])
@@ -150,14 +162,62 @@ def test_limits_and_the_end_of_the_context(model):
 
 
 @pytest.mark.parametrize("tensor, gather", [(2, True), (4, False)])  # there are two key-value heads
-def test_a_sharded_sampler_samples_the_same(model, tensor, gather):
+def test_a_sharded_sampler_samples_the_same(model, reference, tensor, gather):
     mesh = make_mesh(fsdp=2, tensor=tensor, devices=jax.devices()[: 2 * tensor])
     sampler = make(model, mesh=mesh, gather_parameters=gather)
-    sharded = tokens_of(converse(sampler, range(4), int, turns=2))
-    assert sharded == tokens_of(converse(make(model), range(4), int, turns=2))
+    assert tokens_of(converse(sampler, range(4), int)) == reference
 
 
 @pytest.mark.parametrize("options", [{"slots": 0}, {"context": 1}, {"block": 0}, {"context": 4096}])
 def test_impossible_sizes_are_refused(model, options):
     with pytest.raises(UserError):
         make(model, **options)
+
+
+def random_parameters(seed: int):
+    """Far from their initial values, so that rounding shows."""
+    draw = np.random.default_rng(seed).normal
+    shapes = abstract_parameters(NARROW)
+    return jax.tree.map(lambda leaf: jnp.asarray(draw(0.0, 0.1, leaf.shape), jnp.float32), shapes)
+
+
+def sampled(sampler: Sampler) -> list:
+    sampler.append(ENTRIES)
+    sampler.begin({slot: SamplingParameters(max_tokens=8, episode=slot) for slot in ENTRIES})
+    done = finished(sampler)
+    sampler.free(ENTRIES)
+    return [(done[slot].tokens.tolist(), done[slot].log_probabilities.tolist()) for slot in ENTRIES]
+
+
+def test_matrices_are_narrow_norms_are_wide_and_results_do_not_change_by_a_bit():
+    params = random_parameters(0)
+    found = compute_parameters(NARROW, params)
+    for path, leaf in jax.tree.leaves_with_path(found):
+        assert leaf.dtype == ("float32" if "scale" in jax.tree_util.keystr(path) else "bfloat16")
+    tokens = jnp.arange(24).reshape(2, 12)
+    logits = jax.jit(lambda each: unembed(NARROW, each, hidden_states(NARROW, each, tokens)))
+    np.testing.assert_array_equal(logits(params), logits(found))
+
+
+@pytest.mark.parametrize("config", [tiny_config(), NARROW], ids=["float32", "bfloat16"])
+def test_parameters_that_serve_as_they_are_are_not_copied(config):
+    params = compute_parameters(config, random_parameters(0))
+    again = compute_parameters(config, params)
+    assert all(one is other for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True))
+
+
+def test_new_masters_replace_the_samplers_copy():
+    """A sampler samples from the masters it was last given, on one device and on several."""
+    first, second = random_parameters(0), random_parameters(1)
+    options = SamplerConfig(slots=2, context=32, block=4, append_tokens=(8,))
+    sampler = Sampler(NARROW, first, tiny_tokenizer(), options)
+    before = sampled(sampler)
+    sampler.set_params(second)
+    after = sampled(sampler)
+    assert before != after
+    assert after == sampled(Sampler(NARROW, second, tiny_tokenizer(), options))
+    sampler.set_params(compute_parameters(NARROW, first))
+    assert sampled(sampler) == before
+    mesh = make_mesh(data=2, fsdp=1, tensor=1, devices=jax.devices()[:2])
+    spread = sampled(Sampler(NARROW, first, tiny_tokenizer(), options, mesh))
+    assert [tokens for tokens, _ in spread] == [tokens for tokens, _ in before]
