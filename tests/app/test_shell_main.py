@@ -9,6 +9,7 @@ import pytest
 
 from lcrag import main
 from lcrag.app.cli.catalogue import experiments
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.gin_files import packaged_folder, packaged_names, read_file
 
 CONFIG = """\
@@ -86,6 +87,18 @@ def test_a_wrong_binding_is_one_line(capsys, binding, parts):
 @pytest.mark.parametrize("binding", ["held_out/PretendedSampler.slots=1", "pretended_train.rate=1", "STEPS=7"])
 def test_a_right_binding_is_taken(binding):
     assert main.run(["train", "--gin_file=base.gin", f"--gin.{binding}"]) == 0
+
+
+def test_an_operative_configuration_is_a_configuration(folder):
+    """Also where a macro refers to a part, which gin then calls in a scope of the macro's name."""
+    macro = ("--gin.SAMPLER=@PretendedSampler()", "--gin.pretended_train.sampler=%SAMPLER")
+    assert main.run(["train", "--gin_file=base.gin", *macro]) == 0
+    written = operative_config()
+    assert "SAMPLER/PretendedSampler.slots = 4" in written
+    (folder / "config.gin").write_text(written)
+    gin.clear_config()
+    assert main.run(["train", "--gin_file=config.gin"]) == 0
+    assert operative_config() == written
 
 
 def test_missing_parameters_are_named(capsys, folder):

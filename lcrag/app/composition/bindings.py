@@ -34,7 +34,8 @@ def check_bindings(bindings: Sequence[Binding]) -> None:
     """
     macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
     parts = [part for binding in bindings for part in _parts(binding.value)]
-    scopes = {scope for part in parts if isinstance(part, Reference) for scope in part.name.split("/")[:-1]}
+    # gin calls what a macro refers to in a scope of the macro's name; operative configurations show it.
+    scopes = {scope for part in parts if isinstance(part, Reference) for scope in part.name.split("/")[:-1]} | {*macros}
     used_macros = {part.name for part in parts if isinstance(part, Macro)}
     for binding in bindings:
         _check_references(binding, macros)
