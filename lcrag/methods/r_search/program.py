@@ -58,7 +58,7 @@ class _Wording:
         return Observe(user_message(question), system=_SEARCHING + _EVIDENCE * evidence + _ANSWERING)
 
     def observation(self, found: Found | RetrievalFailure, tokens: int) -> Framed:
-        """Shows what a search found. It is cut to `tokens` tokens before the tags are added, so that these survive."""
+        """Shows what a search found, cut to `tokens` tokens before the tags are added around it."""
         return Framed(self.before, information(found, self.documents, tokens), self.after)
 
 
