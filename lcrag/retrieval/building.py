@@ -34,20 +34,20 @@ def build_collection(
     language: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CollectionMeta:
-    """Encodes and indexes the passages of one language, into `<folder>/<language>`.
+    """Encodes and indexes the passages of one language in `<folder>/<language>`.
 
-    With no `language`, `folder` is itself the collection and its name the language. A collection
-    that is already there is replaced once the new one is complete, and untouched if that never happens.
+    Without `language`, `folder` itself is the collection and its name the language. An existing collection is replaced
+    once the new one is complete.
 
     Args:
       passages: Streamed once.
-      encoder: Kept in `<folder>/encoder` at the first build; later ones must use the same.
+      encoder: Saved in `<folder>/encoder` by the first build; later builds must use the same.
       folder: The collections' folder.
       language: ISO 639-1 code.
-      progress: Called with the passages encoded so far and their total.
+      progress: Called with (passages encoded, total).
 
     Raises:
-      UserError: there are no passages, or other languages there were built with another encoder.
+      UserError: There are no passages, or the folder has collections of another encoder.
     """
     root, language = _root_and_language(pathlib.Path(folder), language)
     keep_encoder(root, encoder)
@@ -65,20 +65,20 @@ def build_from_shards(
     source: str,
     records: Mapping[str, str] = types.MappingProxyType({}),
 ) -> CollectionMeta:
-    """Puts shards together, in the order of their names, and indexes them, into `<root>/<language>`.
+    """Joins shards in the order of their names and indexes them in `<root>/<language>`.
 
-    A collection that is already there is replaced once the new one is complete. The shards stay.
+    An existing collection is replaced once the new one is complete. The shards stay.
 
     Args:
       shards: All of them finished.
-      encoder: That of the shards.
+      encoder: The encoder of the shards.
       root: The collections' folder.
       language: ISO 639-1 code.
-      source: Names what the shards were made from.
-      records: Files to keep in the collection's folder, name -> text.
+      source: Names the source of the shards.
+      records: Further files of the collection's folder, name -> text.
 
     Raises:
-      UserError: there are no passages.
+      UserError: There are no passages.
     """
     with replacing(root / language) as temporary:
         content = write_passages(shards.passages(), temporary / FILE_NAME)
@@ -98,7 +98,7 @@ def build_from_shards(
 def _finished(
     folder: pathlib.Path, language: str, encoder: Encoder, content: tuple[int, str], source: str = ""
 ) -> CollectionMeta:
-    """Indexes what `folder` holds and writes its `meta.json`; `content` is what `write_passages` returned."""
+    """Indexes the passages in `folder` and writes its `meta.json`; `content` is the result of `write_passages`."""
     count, fingerprint = content
     meta = CollectionMeta(
         language=language,
@@ -117,7 +117,7 @@ def _finished(
 def _root_and_language(folder: pathlib.Path, language: str | None) -> tuple[pathlib.Path, str]:
     root, language = (folder.absolute().parent, folder.absolute().name) if language is None else (folder, language)
     if not is_language_code(language):
-        raise UserError(f"{language!r} is not a language code: say language='en', say, when building in {folder}")
+        raise UserError(f"{language!r} is not a language code: pass one, such as language='en', to build in {folder}")
     return root, language
 
 
@@ -127,10 +127,10 @@ def is_language_code(name: str) -> bool:
 
 
 def keep_encoder(root: pathlib.Path, encoder: Encoder) -> None:
-    """Writes the encoder beside the collections of `root`, unless it is there.
+    """Writes the encoder into the collections' folder `root`, unless it is there.
 
     Raises:
-      UserError: the collections there are another encoder's.
+      UserError: The folder has collections of another encoder.
     """
     folder = root / ENCODER
     if not readable(folder).exists():
@@ -153,10 +153,10 @@ def _write_vectors(folder: pathlib.Path, encoder: Encoder, progress: Callable[[i
 
 
 def rebuild_index(folder: str | pathlib.Path) -> CollectionMeta:
-    """Makes the index of the collection in `folder` again from its stored passages and vectors.
+    """Rebuilds the index of a collection from its stored passages and vectors.
 
     Raises:
-      UserError: those are damaged too.
+      UserError: They are damaged too.
     """
     source, meta = readable(folder), read_meta(folder)
     kept = {name: meta.files[name] for name in (FILE_NAME, VECTORS)}

@@ -64,7 +64,7 @@ class Collection:
     index: Index
 
     def hits(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
-        """For each query vector its best passages, best first."""
+        """Returns the best passages of each query vector, best first."""
         return [
             [self._hit(row, score) for row, score in zip(rows, scores, strict=True) if row >= 0]
             for rows, scores in zip(*(found.tolist() for found in self.index.search(queries, k)), strict=True)
@@ -79,7 +79,7 @@ def open_collection(folder: str | pathlib.Path, encoder: Encoder) -> Collection:
     """Checks and opens one language's collection.
 
     Raises:
-      UserError: a file is missing or damaged, or the vectors are another encoder's.
+      UserError: A file is missing or damaged, or the vectors belong to another encoder.
     """
     folder = readable(folder)
     meta = read_meta(folder)
@@ -103,7 +103,7 @@ def _mend(folder: pathlib.Path, damaged: str) -> str:
 
 
 class Collections:
-    """Several languages' collections behind one batched search. Threads may share one."""
+    """The collections of several languages with one batched search; thread-safe."""
 
     def __init__(self, encoder: Encoder, collections: dict[str, Collection]):
         self.encoder, self._collections = encoder, collections
@@ -131,7 +131,7 @@ class Collections:
         return self._collections[language]
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each pair (queries[i], languages[i]) its best `k` passages, best first; fewer in a smaller collection.
+        """Returns at most `k` best passages of each pair (queries[i], languages[i]), best first.
 
         Distinct queries are encoded in one batch, and each language's index answers one batch.
 
@@ -157,11 +157,11 @@ def load_collections(folder: str | pathlib.Path, encoder: Encoder | None = None)
     """Opens every language's collection in `folder` (or the one collection that `folder` itself is).
 
     Args:
-      folder: What `build_collection` wrote.
-      encoder: None: the one kept in the folder.
+      folder: Written by `build_collection`.
+      encoder: Embeds queries; None: the encoder in the folder.
 
     Raises:
-      UserError: there is none, or one of them is damaged or belongs to another encoder.
+      UserError: There is no collection, or one is damaged or belongs to another encoder.
     """
     folder = pathlib.Path(folder).absolute()
     if (readable(folder) / META).exists():
@@ -177,7 +177,7 @@ def load_collections(folder: str | pathlib.Path, encoder: Encoder | None = None)
 
 
 def _languages_in(root: pathlib.Path) -> list[str]:
-    """Languages with a folder, or with one whose replacement was killed half-way."""
+    """Returns the languages with a folder, including those whose replacement was killed half-way."""
     if not root.is_dir():
         return []
     names = {path.name.removeprefix(".").removesuffix(".previous") for path in root.iterdir() if path.is_dir()}

@@ -22,7 +22,7 @@ class Pair:
     Attributes:
       query: Text of the query side.
       passage: Text of the passage side.
-      group: Pairs of the same group are never each other's negatives (they state the same fact, say).
+      group: Pairs of the same group, such as those of one fact, are never each other's negatives.
     """
 
     query: str
@@ -32,12 +32,12 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig:
-    """How an encoder is trained.
+    """Settings of contrastive training.
 
     Attributes:
       steps: Updates.
-      batch: Pairs an update.
-      tokens: Texts are cut to this length in training, and padded to it: one program is compiled.
+      batch: Pairs per update.
+      tokens: Texts are truncated and padded to this length, so one shape is compiled.
       learning_rate: Peak; linear warm-up over the first 5 % of the steps, then a cosine to zero.
       temperature: Similarities are divided by it.
       weight_decay: AdamW's, on matrices only.
@@ -57,9 +57,9 @@ def info_nce(
     groups: Int[Array, " batch"],
     temperature: float,
 ) -> Float[Array, ""]:
-    """Mean over the batch of the cross-entropy of each query's passage among all passages, and the reverse, halved.
+    """Computes the mean of both directions of InfoNCE: each query's passage among all passages, and the reverse.
 
-    Passages of the same group as the query, its own apart, are left out of the denominator.
+    Other passages of the query's group are excluded from the denominator.
     """
     scores = queries @ passages.T / temperature
     same_group = (groups[:, None] == groups[None, :]) & ~jnp.eye(len(groups), dtype=bool)
@@ -76,16 +76,16 @@ def train_encoder(
     config: ContrastiveConfig,
     progress: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
 ) -> Encoder:
-    """A new encoder, trained from `encoder` on the first steps x batch pairs.
+    """Returns a new encoder, trained from `encoder` on the first steps x batch pairs.
 
     Args:
-      encoder: The start; it is not changed.
-      pairs: In the order they are to be seen.
+      encoder: The starting point, left unchanged.
+      pairs: In training order.
       config: Schedule and sizes.
       progress: Called after each update with its number (from 1) and `{"loss": ...}`.
 
     Raises:
-      UserError: there are fewer than steps x batch pairs.
+      UserError: There are fewer than steps x batch pairs.
     """
     optimizer = _optimizer(config)
     update = _make_update(encoder, config, optimizer)
@@ -107,7 +107,7 @@ def train_encoder(
 def _optimizer(config: ContrastiveConfig) -> optax.GradientTransformation:
     warm_up = max(1, config.steps // 20)
     schedule = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, warm_up, max(config.steps, warm_up + 1))
-    # Stacked layers have their vectors (biases, norms) as matrices: a name tells them apart, a rank does not.
+    # In stacked layers biases and norms are matrices too, so weight decay is chosen by name, not by rank.
     decayed = lambda params: jax.tree_util.tree_map_with_path(  # noqa: E731
         lambda path, _: path[-1].key in ("kernel", "embedding"), params
     )

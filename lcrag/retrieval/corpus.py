@@ -1,4 +1,4 @@
-"""A corpus: passages in one memory-mapped Arrow file, read a row at a time."""
+"""A corpus: passages in one memory-mapped Arrow file."""
 
 import functools
 import hashlib
@@ -12,7 +12,7 @@ from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
 
 FILE_NAME = "passages.arrow"
-# Every record batch but the last has this many rows, so that a row's batch is a division away.
+# Rows of every record batch except the last, so a division finds a row's batch.
 ROWS_PER_BATCH = 4096
 _SCHEMA = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text")])
 
@@ -21,10 +21,10 @@ def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int
     """Streams passages into an Arrow IPC file.
 
     Returns:
-      Their count, and a fingerprint of their content (16 hexadecimal digits).
+      Their number, and a fingerprint of their content (16 hexadecimal digits).
 
     Raises:
-      UserError: a passage holds text that is not valid Unicode, or there is none at all.
+      UserError: A passage is not valid Unicode, or there are no passages.
     """
     count, digest = 0, hashlib.sha256()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
@@ -55,10 +55,10 @@ def _is_unicode(passage: Passage) -> bool:
 
 
 class Corpus(Sequence[Passage]):
-    """The passages of a collection folder, in the order they were written; memory-mapped, so that opening is free.
+    """The passages of a collection's folder in the order written, memory-mapped.
 
     Raises:
-      UserError: the folder holds no readable `passages.arrow`.
+      UserError: The folder has no readable `passages.arrow`.
     """
 
     def __init__(self, folder: str | pathlib.Path):
@@ -79,7 +79,7 @@ class Corpus(Sequence[Passage]):
         return self._count
 
     def __getitem__(self, row):
-        """The passage of a row, or the list of those of a slice."""
+        """Returns the passage of a row, or the list of passages of a slice."""
         if isinstance(row, slice):
             return [self[index] for index in range(*row.indices(len(self)))]
         row = range(len(self))[row]

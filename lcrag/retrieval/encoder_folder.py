@@ -42,10 +42,10 @@ _MODULES = [
 
 
 def save_encoder(folder: str | pathlib.Path, encoder: Encoder, dtype: StoredDtype = "float32") -> None:
-    """Writes the encoder; `folder` is replaced as a whole, or, on an error, left as it was.
+    """Writes an encoder; `folder` is replaced atomically, or left unchanged on an error.
 
-    `dtype` is that of the stored weights; an encoder read back from float16 or bfloat16 has rounded weights
-    and thus another fingerprint.
+    `dtype` is that of the stored weights; an encoder read back from float16 or bfloat16 has rounded weights and thus
+    another fingerprint.
     """
     with replacing(folder) as temporary:
         write_encoder_files(temporary, encoder, dtype)
@@ -57,16 +57,16 @@ def write_encoder_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> N
     stored = _DTYPES[dtype]
     tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
     safetensors.numpy.save_file(tensors, folder / SINGLE_FILE, metadata={"format": "pt"})
-    (folder / SINGLE_FILE).chmod(0o644)  # the library makes it readable to its owner only
+    (folder / SINGLE_FILE).chmod(0o644)  # the library restricts it to its owner
     write_config(folder / "config.json", encoder.config, dtype)
     _write(folder / _TOKENIZER, json.loads(encoder.tokenizer.to_str()))
-    # Without it transformers takes BERT's WordPiece tokenizer for granted.
+    # Otherwise transformers assumes BERT's WordPiece tokenizer.
     padding = encoder.tokenizer.id_to_token(encoder.config.padding_id)
     tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": padding}
     _write(folder / TOKENIZER_FILE, tokenizer | {"model_max_length": settings.max_tokens})
     _write(folder / MODULES_FILE, _MODULES)
     _write(folder / BODY_FILE, {"max_seq_length": settings.max_tokens, "do_lower_case": False})
-    # "document" is what sentence-transformers looks up first, and takes for empty if it is not there.
+    # sentence-transformers looks up "document" first, and assumes an empty prompt without it.
     prompts = {"query": settings.query_prefix} | dict.fromkeys(("passage", "document"), settings.passage_prefix)
     _write(folder / PROMPTS_FILE, {"prompts": prompts})
     pooling = {
@@ -84,22 +84,22 @@ def load_encoder(
     passage_prefix: str | None = None,
     max_tokens: int | None = None,
 ) -> Encoder:
-    """Reads an encoder that `save_encoder`, `sentence-transformers` or `transformers` wrote.
+    """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
 
-    The body is chosen by `config.json`. What is not given here is taken from the files of `sentence-transformers`
+    `config.json` determines the body. Settings that are not given come from the files of `sentence-transformers`
     (`modules.json`, `1_Pooling/config.json`, `config_sentence_transformers.json`, `sentence_bert_config.json`), else
-    from what the authors of E5, BGE and Contriever say of models of such a name. What was chosen, and by whom, is
-    logged in one line: a warning if neither the caller nor a file decided all of it.
+    from the model cards of E5, BGE and Contriever, by the model's name. One line logs the settings and their sources: a
+    warning if a setting comes from neither the caller nor a file.
 
     Args:
       folder: The encoder's folder.
       pooling: "mean" or "cls".
-      query_prefix: Put in front of a query; "" for none.
-      passage_prefix: Put in front of a passage; "" for none.
-      max_tokens: Longer texts are cut on the right.
+      query_prefix: Prepended to a query; may be empty.
+      passage_prefix: Prepended to a passage; may be empty.
+      max_tokens: Longer texts are truncated on the right.
 
     Raises:
-      UserError: a file is missing, damaged, does not fit the others, or asks for what is not supported.
+      UserError: A file is missing, damaged, inconsistent with the others, or not supported.
     """
     folder = readable(folder)
     if not folder.is_dir():

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 from lcrag.errors import UserError
 
-# Larger files are checked by their size alone: reading them would take longer than using them.
+# Larger files are checked by their size alone: reading them would take too long.
 LARGEST_CHECKED_BYTES = 1 << 30
 
 
 def readable(folder: str | pathlib.Path) -> pathlib.Path:
-    """Where the content of `folder` lies: in `folder`, or, if a replacement was killed between its two renames,
-    in the version that was there before."""
+    """Returns the folder with the content: `folder`, or its previous version if a replacement was killed half-way."""
     folder = pathlib.Path(folder)
     previous = _previous(folder)
     return previous if not folder.exists() and previous.exists() else folder
@@ -24,13 +23,13 @@ def readable(folder: str | pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives an empty temporary folder that becomes `folder` when the block ends without an error.
+    """Yields an empty temporary folder that replaces `folder` when the block ends without an error.
 
-    A process killed at any moment leaves the earlier content readable (see `readable`); its
-    abandoned temporary folder is cleared by the next writer.
+    A process killed at any moment leaves the earlier content readable (see `readable`); the next writer clears its
+    temporary folder.
 
     Raises:
-      UserError: another process is writing the same folder.
+      UserError: Another process is writing the same folder.
     """
     folder = pathlib.Path(folder).absolute()
     building = folder.with_name(f".{folder.name}.building")
@@ -46,7 +45,7 @@ def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def file_checks(folder: pathlib.Path) -> dict[str, dict[str, int]]:
-    """Size in bytes and CRC-32 of every file under `folder`, by relative path."""
+    """Returns the size in bytes and the CRC-32 of every file under `folder`, by relative path."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "crc32": _crc32(path)} for path in paths
@@ -54,7 +53,7 @@ def file_checks(folder: pathlib.Path) -> dict[str, dict[str, int]]:
 
 
 def first_damaged(folder: pathlib.Path, checks: dict[str, dict[str, int]]) -> str | None:
-    """The first file that is missing or not what `file_checks` saw, None if all are sound."""
+    """Returns the first file that is missing or differs from `file_checks`, or None."""
     for name, check in checks.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != check["bytes"]:
@@ -70,10 +69,10 @@ def _previous(folder: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def exclusive(building: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
-    """Holds a lock on `building` that the operating system drops with the process: a killed writer blocks nobody.
+    """Holds a lock on `building`, which the operating system releases when the process ends.
 
     Raises:
-      UserError: another process holds it; `folder` is what it is said to be writing.
+      UserError: Another process holds it; the message names `folder`.
     """
     descriptor = os.open(building, os.O_RDONLY)
     try:

@@ -1,6 +1,6 @@
-"""ScaNN indexes (Guo et al. 2020, arXiv:1908.10396): exact for small collections, approximate and measured beyond.
+"""ScaNN indexes (Guo et al. 2020, arXiv:1908.10396): exact for small collections, otherwise approximate and measured.
 
-The vectors lie once in `vectors.npy`; an approximate index adds a folder `index` that refers to them.
+The vectors are stored once, in `vectors.npy`; an approximate index adds a folder `index` that refers to them.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 
 VECTORS = "vectors.npy"
 INDEX = "index"
-# Up to this many vectors brute force is as quick as a tree, and exact.
+# Up to this many vectors, exact search is as fast as a tree.
 LARGEST_EXACT = 20_000
 RECALL_AT = 10
 WANTED_RECALL = 0.95
@@ -33,13 +33,13 @@ _BATCH_FOR_THREADS = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexFacts:
-    """What is recorded of an index.
+    """Recorded properties of an index.
 
     Attributes:
       kind: "exact" or "tree".
-      leaves_to_search: How many leaves of the tree a query visits; 0 if there is no tree.
-      recall: Measured recall@10 against exact search, passages of the collection being the
-        queries and not counted among their own neighbours; 1.0 for an exact index.
+      leaves_to_search: Leaves of the tree that a query visits; 0 without a tree.
+      recall: Measured recall@10 against exact search, with passages of the collection as queries (excluded from their
+        own neighbours); 1.0 for an exact index.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class IndexFacts:
 
 
 class Index:
-    """A ScaNN searcher over `count` unit vectors. Threads may share one."""
+    """A ScaNN searcher over `count` unit vectors; thread-safe."""
 
     def __init__(self, searcher: Any, count: int, leaves_to_search: int = 0):
         self._searcher, self.count, self._leaves = searcher, count, leaves_to_search
@@ -56,7 +56,7 @@ class Index:
     def search(
         self, queries: Float[np.ndarray, "queries width"], k: int
     ) -> tuple[Int[np.ndarray, "queries found"], Float[np.ndarray, "queries found"]]:
-        """Rows and inner products of the best `min(k, count)` vectors, best first.
+        """Returns rows and inner products of the best `min(k, count)` vectors, best first.
 
         Where an approximate search finds fewer, the row is -1 and the score -inf.
         """
@@ -74,7 +74,7 @@ class Index:
 
 
 def write_index(folder: pathlib.Path) -> IndexFacts:
-    """Builds the index of the vectors in `folder`, and beside them its files, if it has any; returns what to record."""
+    """Builds the index of the vectors in `folder` and writes its files there; returns its properties."""
     vectors = np.load(folder / VECTORS, mmap_mode="r")
     if len(vectors) <= LARGEST_EXACT:
         return IndexFacts(kind="exact", leaves_to_search=0, recall=1.0)
@@ -89,7 +89,7 @@ def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
     """Opens the index of `folder`.
 
     Raises:
-      ValueError, RuntimeError, OSError: its files are damaged.
+      ValueError, RuntimeError, OSError: Its files are damaged.
     """
     if facts.kind == "exact":
         vectors = np.load(folder / VECTORS)
@@ -103,7 +103,7 @@ def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
 def exact_search(
     vectors: Float[np.ndarray, "vectors width"], queries: Float[np.ndarray, "queries width"], k: int
 ) -> Int[np.ndarray, "queries k"]:
-    """Rows of the `k` largest inner products, best first, by plain matrix products a block of vectors at a time."""
+    """Returns rows of the `k` largest inner products, best first, by matrix products over blocks of vectors."""
     best_scores = np.empty((len(queries), 0), np.float32)
     best_rows = np.empty((len(queries), 0), np.int64)
     for start in range(0, len(vectors), 1 << 16):
@@ -124,7 +124,7 @@ def _build_tree(vectors: np.ndarray, leaves: int) -> Any:
 
 
 def _tuned(searcher: Any, vectors: np.ndarray, leaves: int) -> IndexFacts:
-    """Doubles the number of visited leaves until the measured recall suffices."""
+    """Doubles the number of visited leaves until the measured recall is sufficient."""
     chosen = np.random.default_rng(0).choice(len(vectors), min(_MEASURED_QUERIES, len(vectors)), replace=False)
     queries = np.asarray(vectors[np.sort(chosen)])
     exact = exact_search(vectors, queries, RECALL_AT + 1)
@@ -138,7 +138,7 @@ def _tuned(searcher: Any, vectors: np.ndarray, leaves: int) -> IndexFacts:
 
 
 def _recall(rows: np.ndarray, exact: np.ndarray, own: np.ndarray) -> float:
-    """Mean share of the exact neighbours found, the query's own row left out of both."""
+    """Returns the mean share of exact neighbours found, excluding the query's own row."""
     shares = []
     for found, wanted, row in zip(rows, exact, own, strict=True):
         wanted = set(wanted[wanted != row][:RECALL_AT].tolist())
@@ -147,7 +147,7 @@ def _recall(rows: np.ndarray, exact: np.ndarray, own: np.ndarray) -> float:
 
 
 def _serialise(searcher: Any, folder: pathlib.Path) -> None:
-    """Writes the index without its own copy of the vectors: it is pointed at `vectors.npy`."""
+    """Writes the index without a copy of the vectors: it refers to `vectors.npy`."""
     target = folder / INDEX
     target.mkdir()
     searcher.serialize(str(target), relative_path=True)
@@ -185,7 +185,7 @@ def _import_scann() -> types.ModuleType:
 
 @contextlib.contextmanager
 def _native_messages_silenced() -> Iterator[None]:
-    """ScaNN's C++ side logs to file descriptor 2 whatever the log level; while it trains, that goes nowhere."""
+    """Discards file descriptor 2 in the block: ScaNN's C++ code logs there at every log level."""
     sys.stderr.flush()
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

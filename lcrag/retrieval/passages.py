@@ -60,13 +60,11 @@ class NoCollections:
         return {}
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
-        """Nothing, for no query.
+        """Returns no result for no query.
 
         Raises:
-          UserError: something is searched for.
+          UserError: There is a query.
         """
         if queries:
-            raise UserError(
-                "something is searched for, but there are no collections: bind some in place of @NoCollections()"
-            )
+            raise UserError("a program searches, but there are no collections: bind some in place of @NoCollections()")
         return []

@@ -1,4 +1,4 @@
-"""Passages and their vectors in shards, each written whole or not at all, so that a killed build goes on.
+"""Passages and vectors in shards, each written atomically, so a killed build can continue.
 
 <root>/.<language>.shards/plan.json                                      what is being made
                           <shard>/passages.arrow vectors.npy shard.json
@@ -28,12 +28,12 @@ _RECORD = "shard.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardRecord:
-    """What `shard.json` says: it is written last.
+    """Content of `shard.json`, which is written last.
 
     Attributes:
-      passages: How many there are; without any, the shard has no other file.
+      passages: Their number; an empty shard has no other file.
       file_bytes: Sizes of its files.
-      notes: What the writer wants to know of it later.
+      notes: Information of the writer, kept with the shard.
     """
 
     passages: int
@@ -42,13 +42,13 @@ class ShardRecord:
 
 
 class Shards:
-    """The shards of one collection. Several processes may write different shards at once."""
+    """The shards of one collection; several processes can write different shards at once."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
 
     def finished(self) -> dict[str, ShardRecord]:
-        """The shards that are whole, by name, in the order of their names; what was cut off is not among them."""
+        """Returns the complete shards, in the order of their names."""
         found = {path.parent.name: path for path in self.folder.glob(f"[!.]*/{_RECORD}")}
         records = {name: _read_record(found[name]) for name in sorted(found)}
         return {name: record for name, record in records.items() if record is not None}
@@ -57,8 +57,8 @@ class Shards:
         """Embeds passages and writes them as a shard.
 
         Args:
-          name: Shards follow each other in the order of their names.
-          passages: None is allowed.
+          name: Shards are joined in the order of their names.
+          passages: May be empty.
           encoder: Embeds them.
           notes: Kept in the record.
         """
@@ -71,13 +71,13 @@ class Shards:
             (temporary / _RECORD).write_text(json.dumps(dataclasses.asdict(record)) + "\n")
 
     def passages(self) -> Iterator[Passage]:
-        """All passages, shard by shard."""
+        """Yields all passages, shard by shard."""
         for name, record in self.finished().items():
             if record.passages:
                 yield from Corpus(self.folder / name)
 
     def vectors(self) -> Iterator[Float[np.ndarray, "passages width"]]:
-        """The vectors of each shard, in the same order."""
+        """Yields the vectors of each shard, in the same order."""
         for name, record in self.finished().items():
             if record.passages:
                 yield np.load(self.folder / name / VECTORS, mmap_mode="r")
@@ -85,15 +85,15 @@ class Shards:
 
 @contextlib.contextmanager
 def open_shards(root: pathlib.Path, language: str, identity: Mapping[str, Any]) -> Iterator[Shards]:
-    """The shards of a collection being built in `root`: those of an earlier attempt, or none yet.
+    """Opens the shards of a collection being built in `root`, including those of an earlier attempt.
 
     Args:
       root: The collections' folder.
-      language: The collection.
-      identity: All that its content depends on.
+      language: Language of the collection.
+      identity: Everything that its content depends on.
 
     Raises:
-      UserError: another process is at it, or the earlier attempt was at something else and finished a shard of it.
+      UserError: Another process is writing them, or the shards there have another identity.
     """
     folder = _folder(root, language)
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def open_shards(root: pathlib.Path, language: str, identity: Mapping[str, Any]) 
 
 
 def remove_shards(root: pathlib.Path, language: str) -> None:
-    """Deletes the shards of a collection that is complete, if a kill in the last moment left them."""
+    """Deletes the shards of a complete collection, which a killed process may have left."""
     if _folder(root, language).exists():
         shutil.rmtree(_folder(root, language))
 
@@ -122,7 +122,7 @@ def _folder(root: pathlib.Path, language: str) -> pathlib.Path:
 
 
 def _read_record(path: pathlib.Path) -> ShardRecord | None:
-    """None for a shard whose files are not what was written: the machine went down before they were on its disk."""
+    """Returns a shard's record, or None if its files are incomplete, as after a crash of the machine."""
     try:
         record = ShardRecord(**json.loads(path.read_text()))
         sizes = {name: (path.parent / name).stat().st_size for name in record.file_bytes}

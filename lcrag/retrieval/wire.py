@@ -1,8 +1,8 @@
 """The `/retrieve` API in JSON, as Search-R1's retrieval server defined it, with languages added.
 
 Source: Search-R1 (Jin et al. 2025, arXiv:2503.09516). A request is `{"queries", "topk", "return_scores"}`, here with an
-optional `"languages"`, one a query; an answer is `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, or bare
-documents where scores were not asked for. The first line of `contents` is the title in double quotes.
+optional `"languages"`, one per query; an answer is `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, or bare
+documents without `return_scores`. The first line of `contents` is the title in double quotes.
 """
 
 import hashlib
@@ -13,12 +13,12 @@ import pydantic
 
 from lcrag.retrieval.passages import Hit, Passage
 
-# The answer's header that names the content it was found in; see `digest`.
+# Header of answers with the digest of the searched content; see `digest`.
 CONTENT_HEADER = "lcrag-content"
 
 
 class RetrieveRequest(pydantic.BaseModel, strict=True, extra="forbid"):
-    """What `POST /retrieve` takes; a field that does not exist is refused, since it may be a misspelt one."""
+    """Body of `POST /retrieve`; unknown fields are rejected, since they may be misspelt."""
 
     queries: list[str]
     topk: int | None = None
@@ -27,14 +27,14 @@ class RetrieveRequest(pydantic.BaseModel, strict=True, extra="forbid"):
 
 
 class Description(pydantic.BaseModel):
-    """What `GET /collections` answers.
+    """Answer of `GET /collections`.
 
     Attributes:
-      languages: That can be searched.
-      default_language: Searched for a request that names none; None: there must be names.
+      languages: Languages with a collection.
+      default_language: Searched for requests without languages; None: requests must name them.
       hashes: Content hash of the encoder and of each collection.
-      most_queries: In one request.
-      most_passages: For one query.
+      most_queries: Largest number of queries in a request.
+      most_passages: Largest number of passages for a query.
     """
 
     languages: list[str]
@@ -45,7 +45,7 @@ class Description(pydantic.BaseModel):
 
 
 class _Document(pydantic.BaseModel):
-    """A document as servers in use send it: `contents`, or `title` and `text`; some without an id."""
+    """A document as existing servers send it: `contents`, or `title` and `text`, with or without an id."""
 
     id: str | int | None = None
     contents: str | None = None
@@ -70,19 +70,19 @@ class _Answer(pydantic.BaseModel):
 
 
 def first_problem(error: pydantic.ValidationError) -> str:
-    """The first thing that is wrong with a JSON text: where it is, and what. Shows nothing of the text's values."""
+    """Returns place and message of the first validation error, without values of the text."""
     problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, problem["loc"]))
     return f"{where}: {problem['msg']}" if where else problem["msg"]
 
 
 def contents_of(passage: Passage) -> str:
-    """Title and text in one: the title in double quotes, on a line of its own."""
+    """Joins title and text: the title in double quotes on the first line."""
     return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
 
 
 def title_and_text(contents: str) -> tuple[str, str]:
-    """The inverse of `contents_of`; a title may also stand without quotes, and a single line is text."""
+    """Splits contents into title and text; quotes around the title are optional, and a single line is text."""
     head, newline, text = contents.partition("\n")
     if not newline:
         return "", contents
@@ -91,7 +91,7 @@ def title_and_text(contents: str) -> tuple[str, str]:
 
 
 def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str, Any]:
-    """The answer to a request, one list of documents a query."""
+    """Returns the answer to a request: one list of documents per query."""
     return {"result": [[_sent(hit, return_scores) for hit in hits] for hits in results]}
 
 
@@ -101,17 +101,17 @@ def _sent(hit: Hit, return_scores: bool) -> dict[str, Any]:
 
 
 def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
-    """Reads the answer to a request, our service's or another's, at most `k` hits a query.
+    """Reads the answer of any `/retrieve` service, at most `k` hits per query.
 
-    A server that gives no score gets the reciprocal of the rank, one that gives no id a hash of the contents.
+    A missing score is the reciprocal of the rank, a missing id a hash of the contents.
 
     Args:
       answer: JSON.
-      languages: Language asked for by each query.
-      k: Number of passages asked for.
+      languages: Requested language of each query.
+      k: Requested number of passages.
 
     Raises:
-      ValueError: it is no answer to these queries; the message says why.
+      ValueError: It is not an answer to these queries; the message says why.
     """
     try:
         result = _Answer.model_validate_json(answer).result
@@ -142,6 +142,6 @@ def _hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
 
 
 def digest(values: Mapping[str, str]) -> str:
-    """16 hexadecimal digits that tell some named texts from all others."""
+    """Returns 16 hexadecimal digits of a hash of named texts."""
     parts = (f"{len(text)}:{text}" for item in sorted(values.items()) for text in item)
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]

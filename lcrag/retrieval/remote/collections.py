@@ -1,4 +1,4 @@
-"""Collections behind a service: searched like those on this machine."""
+"""Collections of a remote service, searched like local ones."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ class Backend(Protocol):
     """One kind of service.
 
     Attributes:
-      languages: That can be searched.
-      most_passages: For one query; None: as many as wanted.
-      connections: Requests that it may be sent at a time.
+      languages: Languages that can be searched.
+      most_passages: Largest number of passages per query; None: no limit.
+      connections: Largest number of concurrent requests.
     """
 
     languages: tuple[str, ...]
@@ -28,28 +28,28 @@ class Backend(Protocol):
     connections: int
 
     def content_hashes(self) -> dict[str, str]:
-        """By name, what is known of the content that is searched."""
+        """Returns what is known of the searched content, by name."""
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Cuts distinct pairs into requests."""
+        """Splits distinct pairs into requests."""
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request: the hits of each pair, best first, at most `k`.
+        """Sends one request; returns at most `k` hits of each pair, best first.
 
         Raises:
-          UserError: the service is away or misconfigured.
-          ServiceRefusal: it will not answer this request.
+          UserError: The service is unreachable or misconfigured.
+          ServiceRefusal: It refuses this request.
         """
 
 
 class RemoteCollections:
-    """Several languages' collections behind a service. Threads may share one.
+    """The collections of several languages behind a service; thread-safe.
 
-    Each distinct (query, language) pair is asked for once and remembered while there is room.
+    Answers to distinct (query, language) pairs are cached.
 
     Args:
       backend: The service.
-      cached_searches: Most answers that are remembered.
+      cached_searches: Capacity of the cache, in answers.
     """
 
     def __init__(self, backend: Backend, cached_searches: int = 1 << 16):
@@ -64,15 +64,15 @@ class RemoteCollections:
         return tuple(sorted(self._backend.languages))
 
     def content_hashes(self) -> dict[str, str]:
-        """By name, what is known of the content that is searched."""
+        """Returns what is known of the searched content, by name."""
         return self._backend.content_hashes()
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each pair (queries[i], languages[i]) its best passages, best first, at most `k`.
+        """Returns at most `k` best passages of each pair (queries[i], languages[i]), best first.
 
         Raises:
-          UserError: a language has no collection, `k` is out of range, or the service is away or misconfigured.
-          ServiceRefusal: the service will not answer one of the requests; the others' answers are remembered.
+          UserError: A language has no collection, `k` is out of range, or the service is unreachable or misconfigured.
+          ServiceRefusal: The service refuses one of the requests; the answers to the others are cached.
         """
         self._check(languages, k)
         pairs = list(dict.fromkeys(zip(queries, languages, strict=True)))
@@ -103,5 +103,5 @@ class RemoteCollections:
 
 
 def cut(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
-    """Pieces of at most `size` pairs."""
+    """Splits pairs into pieces of at most `size`."""
     return [list(pairs[start : start + size]) for start in range(0, len(pairs), size)]

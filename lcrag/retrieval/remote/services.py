@@ -18,17 +18,17 @@ _FIRST_ATTEMPTS = 3
 
 
 class LcragService:
-    """What `lcrag serve` serves.
+    """A service started by `lcrag serve`.
 
     Args:
       url: Its address, `http://HOST:PORT`.
-      languages: Those to use of its collections; None: all.
-      patience: How long it is waited for.
-      queries: Most in one request; the service's own limit if that is less.
-      connections: Requests at a time; the service puts concurrent ones into one search.
+      languages: Languages to use; None: all of its collections.
+      patience: Timeouts and retries.
+      queries: Largest number of queries per request, within the service's own limit.
+      connections: Concurrent requests; the service batches them into one search.
 
     Raises:
-      UserError: there is no such service, or it lacks a language.
+      UserError: There is no such service, or it lacks a language.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class LcragService:
         self._hashes, self._content = described.hashes, wire.digest(described.hashes)
 
     def content_hashes(self) -> dict[str, str]:
-        """Hashes of the encoder and of the collections that are used, as the service gives them."""
+        """Returns the service's hashes of its encoder and of the collections in use."""
         unused = {f"collection/{language}" for language in set(self._hashes_languages()) - set(self.languages)}
         return {name: value for name, value in self._hashes.items() if name not in unused}
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Requests of many queries, whatever their languages."""
+        """Returns requests of many queries in any languages."""
         return cut(pairs, self._queries)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """One request.
+        """Sends one request.
 
         Raises:
-          UserError: the service is away, or its collections are no longer those it began with.
-          ServiceRefusal: it will not answer this request.
+          UserError: The service is unreachable, or its collections have changed.
+          ServiceRefusal: It refuses this request.
         """
         languages = [language for _, language in pairs]
         payload = {"queries": [query for query, _ in pairs], "languages": languages, "topk": k, "return_scores": True}
@@ -96,10 +96,10 @@ class LcragService:
 
 
 def read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k: int) -> list[list[Hit]]:
-    """The hits of an answer.
+    """Reads the hits of an answer.
 
     Raises:
-      UserError: the service does not speak the `/retrieve` API.
+      UserError: The service does not implement the `/retrieve` API.
     """
     try:
         return wire.hits_of(response.content, languages, k)
@@ -108,16 +108,16 @@ def read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k:
 
 
 class SearchR1Servers:
-    """A Search-R1-style server for each language. They are sent no languages, and nothing is known of their content.
+    """One server with Search-R1's protocol for each language; nothing is known of its content.
 
     Args:
       urls: Language -> address, with or without the path `/retrieve`.
-      patience: How long each is waited for.
-      queries: Most in one request.
-      connections: Requests at a time, all servers together.
+      patience: Timeouts and retries.
+      queries: Largest number of queries per request.
+      connections: Concurrent requests to all servers together.
 
     Raises:
-      UserError: there is no address.
+      UserError: There is no address.
     """
 
     most_passages: int | None = None
@@ -139,21 +139,21 @@ class SearchR1Servers:
         self.languages: tuple[str, ...] = tuple(urls)
 
     def content_hashes(self) -> dict[str, str]:
-        """The addresses: such servers do not say what they hold."""
+        """Returns the addresses: such servers do not describe their content."""
         return {f"collection/{language}": f"unknown, at {url}" for language, url in self._urls.items()}
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Requests of many queries in one language."""
+        """Returns requests of many queries in one language."""
         languages = dict.fromkeys(language for _, language in pairs)
         by_language = [[pair for pair in pairs if pair[1] == language] for language in languages]
         return [request for same in by_language for request in cut(same, self._queries)]
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """One request; all pairs are of one language.
+        """Sends one request, whose pairs have one language.
 
         Raises:
-          UserError: the server is away, or is none.
-          ServiceRefusal: it will not answer this request.
+          UserError: The server is unreachable or not a retrieval server.
+          ServiceRefusal: It refuses this request.
         """
         languages = [language for _, language in pairs]
         url = self._urls[languages[0]]
@@ -163,6 +163,6 @@ class SearchR1Servers:
 
 
 def retrieve_url(url: str) -> str:
-    """An address with the path `/retrieve`, unless it has another already."""
+    """Adds the path `/retrieve` to an address without a path."""
     path = urllib.parse.urlsplit(url).path
     return url if path.strip("/") else f"{url.rstrip('/')}/retrieve"

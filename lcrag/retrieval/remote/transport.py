@@ -1,7 +1,7 @@
-"""One HTTP request, asked again while the service is out for a while.
+"""HTTP requests that are retried while a service is unavailable.
 
-Two ways to fail: a service that is away or misconfigured ends the run with one sentence (`UserError`; the same command
-continues it later), a request that the service will not answer (`ServiceRefusal`) fails alone.
+An unreachable or misconfigured service ends the run with one sentence (`UserError`; the same command continues it
+later). A request that the service refuses (`ServiceRefusal`) fails alone.
 """
 
 import dataclasses
@@ -14,29 +14,29 @@ import tenacity
 
 from lcrag.errors import UserError
 
-# The service may answer later.
+# Retried: the service may answer later.
 _LATER = frozenset({408, 425, 429, 502, 503, 504})
-# Something inside it broke: perhaps in general, perhaps over this request; the runner tries each request alone.
+# An internal error of the service, perhaps caused by this request; the runner then tries each request alone.
 _BROKEN = 500
 _ATTEMPTS_WHEN_BROKEN = 3
-# It never will: the address or the key is wrong.
+# Not retried: the address or the key is wrong.
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
-# Google says so of a wrong key, with status 400.
+# Google's answer to a wrong key, with status 400.
 _WRONG_KEY = "API_KEY_INVALID"
 _SHOWN_CHARACTERS = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long a service is waited for.
+    """Timeouts and retries of requests to a service.
 
     Attributes:
-      connect_seconds: For a connection.
-      answer_seconds: For each part of an answer to arrive.
+      connect_seconds: Timeout of a connection.
+      answer_seconds: Timeout of each part of an answer.
       attempts: Requests in all.
-      first_wait_seconds: Before the second attempt; doubled before each later one, with as much again at random added,
-        so that many clients do not come back together.
-      longest_wait_seconds: No wait is longer, whatever the service asks for.
+      first_wait_seconds: Wait before the second attempt, doubled before each later one; random jitter up to this value
+        is added, so clients do not retry in step.
+      longest_wait_seconds: Upper bound of every wait, including those that the service asks for.
     """
 
     connect_seconds: float = 5.0
@@ -54,15 +54,15 @@ USUAL_PATIENCE = Patience()
 
 
 class ServiceRefusal(RuntimeError):
-    """The service answered, but not this request; others may succeed."""
+    """The service refused this request; others may succeed."""
 
 
-class _OutForNow(Exception):
-    """An attempt failed in a way that may pass.
+class _TemporaryFailure(Exception):
+    """A temporary failure of an attempt.
 
     Attributes:
-      broken: The service broke while it answered, which may be this request's doing.
-      wait_seconds: How long it asks to be left alone, if it says so.
+      broken: Whether the service had an internal error, which this request may have caused.
+      wait_seconds: The wait that the service asks for; 0 if it does not.
     """
 
     def __init__(self, reason: str, *, broken: bool = False, wait_seconds: float = 0.0):
@@ -71,12 +71,12 @@ class _OutForNow(Exception):
 
 
 class HttpService:
-    """Requests to one service. Threads may share one.
+    """A client of one service; thread-safe.
 
     Args:
-      name: What messages call it, its address, without anything secret.
-      patience: How long it is waited for.
-      connections: Most at a time.
+      name: Its name in messages, with the address and without secrets.
+      patience: Timeouts and retries.
+      connections: Largest number of concurrent connections.
     """
 
     def __init__(self, name: str, patience: Patience, connections: int = 8):
@@ -85,20 +85,20 @@ class HttpService:
             timeout=httpx2.Timeout(patience.answer_seconds, connect=patience.connect_seconds),
             limits=httpx2.Limits(max_connections=connections),
         )
-        # its own log would show addresses, and with them the keys of search engines
+        # its log would show the keys of search engines in addresses
         logging.getLogger("httpx2").setLevel(logging.WARNING)
 
     def get(self, url: str, parameters: Mapping[str, Any] | None = None) -> httpx2.Response:
-        """What a GET answers, if it is a success.
+        """Returns the successful answer to a GET request.
 
         Raises:
-          UserError: the service is away for longer than it is waited for, or its address or key is wrong.
-          ServiceRefusal: it will not answer this request.
+          UserError: The service is unreachable after all attempts, or its address or key is wrong.
+          ServiceRefusal: The service refuses this request.
         """
         return self._patiently("GET", url, {"params": dict(parameters or {})})
 
     def post(self, url: str, payload: Any) -> httpx2.Response:
-        """What a POST of a JSON value answers; as `get`."""
+        """Returns the successful answer to a POST request with a JSON value; errors are those of `get`."""
         return self._patiently("POST", url, {"json": payload})
 
     def _patiently(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
@@ -116,11 +116,11 @@ class HttpService:
             return state.attempt_number >= most
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_OutForNow), wait=wait, stop=stop, reraise=True
+            retry=tenacity.retry_if_exception_type(_TemporaryFailure), wait=wait, stop=stop, reraise=True
         )
         try:
             return retrying(self._once, method, url, content)
-        except _OutForNow as error:
+        except _TemporaryFailure as error:
             attempts = retrying.statistics["attempt_number"]
             if error.broken:
                 raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
@@ -134,34 +134,34 @@ class HttpService:
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise UserError(f"{self.name} is no address: write http://HOST:PORT") from error
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise _OutForNow(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+            raise _TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
         if response.is_success:
             return response
         reason = f"status {response.status_code}: {_detail(response)}"
         if response.status_code in _LATER:
-            raise _OutForNow(reason, wait_seconds=_seconds_to_wait(response))
+            raise _TemporaryFailure(reason, wait_seconds=_seconds_to_wait(response))
         if response.status_code >= _BROKEN:
-            raise _OutForNow(reason, broken=True)
+            raise _TemporaryFailure(reason, broken=True)
         if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
             raise UserError(f"{self.name} does not serve this ({reason}): check its address and key")
         raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
 
-def _failure(state: tenacity.RetryCallState) -> _OutForNow:
+def _failure(state: tenacity.RetryCallState) -> _TemporaryFailure:
     assert state.outcome is not None
     error = state.outcome.exception()
-    assert isinstance(error, _OutForNow)
+    assert isinstance(error, _TemporaryFailure)
     return error
 
 
 def _seconds_to_wait(response: httpx2.Response) -> float:
-    """Seconds of `Retry-After`; 0 where there is none, or a date."""
+    """Returns the seconds of `Retry-After`; 0 without the header or with a date."""
     value = response.headers.get("retry-after", "")
     return float(value) if value.isascii() and value.isdigit() else 0.0
 
 
 def _detail(response: httpx2.Response) -> str:
-    """What the service says of its failure: `detail`, `error` or `error.message` of its JSON, or else its text."""
+    """Returns the reason of a failure: `detail`, `error` or `error.message` of the JSON answer, else its text."""
     try:
         said = response.json()
         said = said.get("detail", said.get("error", said)) if isinstance(said, dict) else said

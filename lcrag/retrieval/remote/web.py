@@ -1,6 +1,6 @@
-"""Web search as collections: the result pages of a search engine, one language at a time.
+"""Web search as collections: the results of a search engine in each language.
 
-As in Search-R1's online search, a result's title and snippet are the passage; pages are not opened.
+As in Search-R1's online search, the title and snippet of a result are the passage; pages are not opened.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.remote.collections import Pair, cut
 from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
 
-# Both engines give at most ten results a page, and one page is asked for.
+# Results per page of both engines; one page is requested.
 MOST_RESULTS = 10
-# Codes of languages as both engines write them, where they are not ISO 639-1 (`zh` alone is refused).
+# Language codes of both engines that differ from ISO 639-1 (they reject `zh`).
 _ENGINE_CODES = {"zh": "zh-CN", "he": "iw", "nb": "no"}
 
 
@@ -40,13 +40,13 @@ class WebEngine(Protocol):
     def url(self) -> str: ...
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
-        """What a GET request sends, the key included."""
+        """Returns the parameters of a GET request, including the key."""
 
     def results(self, page: Mapping[str, Any]) -> list[WebResult]:
-        """The results on a page, best first.
+        """Returns the results of a page, best first.
 
         Raises:
-          ServiceRefusal: the page says that the search failed.
+          ServiceRefusal: The page reports a failed search.
         """
 
 
@@ -55,8 +55,8 @@ class SerpApi:
     """SerpAPI (https://serpapi.com/search-api): Google's result page as JSON, its answer box first.
 
     Attributes:
-      key: Of the account.
-      engine: Which search engine SerpAPI asks.
+      key: API key of the account.
+      engine: The search engine that SerpAPI queries.
       url: Its address.
     """
 
@@ -70,7 +70,7 @@ class SerpApi:
         return {"engine": self.engine, "q": query, "num": count, "api_key": self.key} | languages
 
     def results(self, page: Mapping[str, Any]) -> list[WebResult]:
-        # SerpAPI says so of an empty result page, with status 200
+        # an empty result page, with status 200
         if "error" in page and "hasn't returned any results" not in str(page["error"]):
             raise ServiceRefusal(f"SerpAPI failed: {page['error']}")
         box = page.get("answer_box") or {}
@@ -84,8 +84,8 @@ class GoogleCustomSearch:
     """Google's Custom Search JSON API (https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list).
 
     Attributes:
-      key: Of the project.
-      engine_id: Of the Programmable Search Engine (`cx`).
+      key: API key of the project.
+      engine_id: Id of the Programmable Search Engine (`cx`).
       url: Its address.
     """
 
@@ -105,10 +105,10 @@ class WebSearch:
     """A search engine as the collection of every language.
 
     Args:
-      engine: Whom to ask.
-      languages: In which results are wanted; each search names its own.
-      patience: How long it is waited for.
-      connections: Requests at a time, each of one query.
+      engine: The search engine.
+      languages: Languages of results; each search names its own.
+      patience: Timeouts and retries.
+      connections: Concurrent requests, each of one query.
     """
 
     most_passages: int | None = MOST_RESULTS
@@ -124,19 +124,19 @@ class WebSearch:
         self._service = HttpService(f"the search engine at {engine.url}", patience, connections)
 
     def content_hashes(self) -> dict[str, str]:
-        """The engine's address: nobody knows what the web holds."""
+        """Returns the engine's address in place of hashes: the content of the web is unknown."""
         return {f"collection/{language}": f"the web, by {self._engine.url}" for language in self.languages}
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """A request for each query."""
+        """Returns one request per query."""
         return cut(pairs, 1)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """One request for one pair.
+        """Sends one request for one pair.
 
         Raises:
-          UserError: the engine is away, refuses the key, or is no such engine.
-          ServiceRefusal: it will not answer this query.
+          UserError: The engine is unreachable, rejects the key, or does not answer with results.
+          ServiceRefusal: It refuses this query.
         """
         [(query, language)] = pairs
         if not query.strip():
@@ -150,10 +150,10 @@ class WebSearch:
 
 
 def key_from(variable: str) -> str:
-    """A key from the environment: written in a configuration it would be kept beside every result.
+    """Reads a key from the environment, since a configuration is stored with every result.
 
     Raises:
-      UserError: the variable is not set.
+      UserError: The variable is not set.
     """
     key = os.environ.get(variable, "").strip()
     if not key:
@@ -162,16 +162,16 @@ def key_from(variable: str) -> str:
 
 
 def engine_code(language: str) -> str:
-    """A language's code as search engines write it."""
+    """Returns the code that search engines use for a language."""
     return _ENGINE_CODES.get(language, language)
 
 
 def _result(item: Mapping[str, Any]) -> WebResult:
-    """A result of which the engine may leave out anything."""
+    """Returns a result, any field of which may be missing."""
     return WebResult(*(item.get(name) or "" for name in ("link", "title", "snippet")))
 
 
 def _hit(result: WebResult, language: str, rank: int) -> Hit:
-    """Engines give no scores: it is the reciprocal of the rank."""
+    """Returns a hit; engines give no scores, so its score is the reciprocal of the rank."""
     title, text = (" ".join(part.split()) for part in (result.title, result.snippet))
     return Hit(id=result.link, title=title, text=text, score=1.0 / rank, language=language)
