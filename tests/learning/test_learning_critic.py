@@ -153,7 +153,8 @@ def filled(layout):
 def test_packing_and_accumulation_are_only_a_layout():
     gradients = jax.jit(make_gradients(hidden, read_values, ValueRegression(0.5)))
     alone, packed = (filled(Layout(rows=rows, row_lengths=(length,))) for rows, length in ((8, 16), (1, 32)))
-    assert len(alone.tokens) == 1 and len(packed.tokens) > 1
+    assert len(alone.tokens) == 1
+    assert len(packed.tokens) > 1
     found, expected = (gradients(critic_params(), batch) for batch in (packed, alone))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
     assert found[2].keys() == {"loss/value", "value/mean", "value/clipped"}
@@ -162,7 +163,8 @@ def test_packing_and_accumulation_are_only_a_layout():
 def test_two_states_side_by_side():
     policy, value_model = (initial_state(params, optimizer()) for params in (new_params(), critic_params()))
     both = ActorCriticState.of(policy, value_model)
-    assert both.params is policy.params and both.critic is value_model
+    assert both.params is policy.params
+    assert both.critic is value_model
     jax.tree.map(np.testing.assert_array_equal, both.policy, policy)
     assert type(both.policy) is type(policy)
 

@@ -54,9 +54,13 @@ def test_every_policy_token_appears_exactly_once(shapes, rows, row_lengths, seed
 
     micro, of_rows, time = batch.tokens.shape
     filled = (batch.segments > 0).any(axis=(1, 2)).tolist()
-    assert of_rows == rows and time in row_lengths and all(filled[: sum(filled)])
-    assert micro == layout.micro_batches(sum(filled)) and micro < 2 * sum(filled)
-    assert batch.sources.shape[-1] == batch.index.shape[-1] and batch.index.shape[-1] in layout.policy_lengths(time)
+    assert of_rows == rows
+    assert time in row_lengths
+    assert all(filled[: sum(filled)])
+    assert micro == layout.micro_batches(sum(filled))
+    assert micro < 2 * sum(filled)
+    assert batch.sources.shape[-1] == batch.index.shape[-1]
+    assert batch.index.shape[-1] in layout.policy_lengths(time)
     assert np.log2(batch.index.shape[1] / rows) % 2 == 0
 
 
@@ -66,13 +70,16 @@ def test_rows_are_filled_well(lengths):
     rows = first_fit_decreasing(np.array(lengths), 20)
     assert sorted(item for row in rows for item in row) == list(range(len(lengths)))
     fills = [sum(lengths[item] for item in row) for row in rows]
-    assert max(fills) <= 20 and sum(fill <= 10 for fill in fills) <= 1
+    assert max(fills) <= 20
+    assert sum(fill <= 10 for fill in fills) <= 1
 
 
 def test_padding_is_zero():
     batch = pack(trajectories(), Layout(rows=4, row_lengths=(32,)))
-    assert not batch.tokens[batch.segments == 0].any() and not batch.positions[batch.segments == 0].any()
-    assert not batch.index[~batch.mask].any() and not batch.sampling_log_probabilities[~batch.mask].any()
+    assert not batch.tokens[batch.segments == 0].any()
+    assert not batch.positions[batch.segments == 0].any()
+    assert not batch.index[~batch.mask].any()
+    assert not batch.sampling_log_probabilities[~batch.mask].any()
 
 
 def test_user_errors():

@@ -42,8 +42,10 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     gradients = jax.jit(make_gradients(hidden, unembed, objective, temperature=1.3))
     alone = pack(episodes, Layout(rows=8, row_lengths=(16,)))
     packed = pack(episodes, Layout(rows=1, row_lengths=(32,)))
-    assert alone.segments.max() == 1 and len(alone.tokens) == 1
-    assert packed.segments.max() > 1 and len(packed.tokens) > 1
+    assert alone.segments.max() == 1
+    assert len(alone.tokens) == 1
+    assert packed.segments.max() > 1
+    assert len(packed.tokens) > 1
     equal(gradients(new_params(), packed), gradients(new_params(), alone), rtol=1e-5, atol=1e-6)
 
 
@@ -51,12 +53,14 @@ def test_scores_close_the_gap_and_serve_as_reference():
     batch = batch_of_step(0, rows=2)
     score = make_score(hidden, unembed, temperature=1.2)
     recorded = np.asarray(score(new_params(), batch))
-    assert np.all(recorded[~batch.mask] == 0) and np.all(recorded[batch.mask] < 0)
+    assert np.all(recorded[~batch.mask] == 0)
+    assert np.all(recorded[batch.mask] < 0)
     batch = batch.replace(sampling_log_probabilities=recorded, reference_log_probabilities=score(new_params(1), batch))
     with_kl = make_update(hidden, unembed, PolicyGradient(kl_coefficient=0.1), optimizer(), temperature=1.2)
     _, metrics = with_kl(new_state(), batch)
     assert metrics["sampling_training_gap"] < 1e-5
-    assert metrics["loss/kl"] > 0 and metrics["reference_kl"] > 0
+    assert metrics["loss/kl"] > 0
+    assert metrics["reference_kl"] > 0
     np.testing.assert_allclose(metrics["ratio/mean"], 1, atol=1e-5)
     _, own = plain_update()(new_state(), batch)
     assert own["sampling_training_gap"] > 1e-2
@@ -68,9 +72,11 @@ def test_metrics_and_second_update_on_one_rollout():
     batch = batch.replace(sampling_log_probabilities=make_score(hidden, unembed)(state.params, batch))
     state, first = update(state, batch)
     state, second = update(state, batch)
-    assert int(state.step) == 2 and second["loss/policy"] < first["loss/policy"]
+    assert int(state.step) == 2
+    assert second["loss/policy"] < first["loss/policy"]
     np.testing.assert_allclose([first["learning_rate"], second["learning_rate"]], [0.005, 0.01], rtol=1e-6)
-    assert 0 < first["entropy"] < np.log(17) and first["gradient_norm"] > 0
+    assert 0 < first["entropy"] < np.log(17)
+    assert first["gradient_norm"] > 0
     assert first["sampling_training_gap"] < 1e-5 < second["sampling_training_gap"]
 
 
@@ -102,7 +108,9 @@ def test_what_is_not_finite_changes_nothing_and_is_counted(poison):
         assert metrics["update/non_finite_in_a_row"] == metrics["update/skipped"] == times
     jax.tree.map(np.testing.assert_array_equal, (state.params, state.optimizer_state), kept)
     state, metrics = update(state, good)
-    assert metrics["update/non_finite_in_a_row"] == 0 and metrics["update/skipped"] == 2 and int(state.step) == 4
+    assert metrics["update/non_finite_in_a_row"] == 0
+    assert metrics["update/skipped"] == 2
+    assert int(state.step) == 4
     np.testing.assert_allclose(metrics["learning_rate"], 0.01, rtol=1e-6)
 
 
@@ -130,7 +138,8 @@ def test_eight_devices_equal_one():
         equal(metrics_spread, metrics, rtol=6e-6, atol=1e-6)
     equal(spread.params, state.params, rtol=6e-6, atol=1e-6)
     moment = spread.optimizer_state[1][0].mu["layer"]["kernel"]
-    assert moment.sharding.spec == P("fsdp", "tensor") and len(moment.addressable_shards) == 8
+    assert moment.sharding.spec == P("fsdp", "tensor")
+    assert len(moment.addressable_shards) == 8
     same = jax.tree.map(lambda leaf, place: leaf.sharding.is_equivalent_to(place, leaf.ndim), spread, placements)
     assert all(jax.tree.leaves(same))
 

@@ -75,7 +75,8 @@ def test_pivot_coupling(one_step):
     for number in range(4):
         group = episodes[3 * number : 3 * number + 3]
         (native,) = {episode["question_id"].partition("@")[2] for episode in group}
-        assert len({episode["group"] for episode in group}) == 1 and len({e["language"] for e in group}) == 3
+        assert len({episode["group"] for episode in group}) == 1
+        assert len({e["language"] for e in group}) == 3
         assert {"en", native} <= {episode["language"] for episode in group}
         assert len({record.question.answers for record in scored.records[3 * number : 3 * number + 3]}) == 1
         for episode in group:

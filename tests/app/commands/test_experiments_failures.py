@@ -45,14 +45,17 @@ def test_a_search_that_keeps_failing_is_counted_marked_and_shown(tiny, tmp_path,
     monkeypatch.setattr(Collections, "search", without_finnish)
     assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=3", output=tmp_path / "run") == 0
     captured = capsys.readouterr()
-    assert "retrieval failures" in captured.out and "Traceback" not in captured.err
+    assert "retrieval failures" in captured.out
+    assert "Traceback" not in captured.err
     metrics, episodes = json_lines(tmp_path / "run" / "metrics.jsonl"), episodes_of(tmp_path / "run", 3)
     failures = [episode["outcome"]["counts"]["retrieval_failures"] for episode in episodes]
-    assert sum(failures) > 0 and 0 in failures
+    assert sum(failures) > 0
+    assert 0 in failures
     assert sum(record["episode/retrieval_failures"] for record in metrics) * 8 == pytest.approx(sum(failures))
     for episode, count in zip(episodes, failures, strict=True):
         shown = observations(episode)
-        assert sum(FAILED in text for text in shown) == count and len(shown) == episode["outcome"]["counts"]["searches"]
+        assert sum(FAILED in text for text in shown) == count
+        assert len(shown) == episode["outcome"]["counts"]["searches"]
         assert all(text.strip() != "<information>\n</information>" for text in shown)
 
 
@@ -74,7 +77,8 @@ def test_too_many_in_a_row_halt_the_run_with_a_dump(tiny, tmp_path, capsys):
     bindings += ("train.most_skipped_in_a_row=2", "train.checkpoint_every=1")
     assert run("train", tiny, *bindings, output=tmp_path / "run") == 2
     error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: 2 updates in a row were not finite") and error.count("\n") == 1
+    assert error.startswith("lcrag: error: 2 updates in a row were not finite")
+    assert error.count("\n") == 1
     assert "step_2.jsonl" in error
     assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
     assert all(e["rewards"]["total"] is None for e in json_lines(tmp_path / "run" / "episodes" / "step_2.jsonl"))

@@ -49,16 +49,20 @@ def test_what_is_logged(learned):
     names += ("critic/gradient_norm", "critic/learning_rate", "critic/skipped", "reward/kl_penalty", "importance/mean")
     assert all(np.isfinite(record[name]) for record in metrics for name in names)
     assert all(record["sampling_training_gap"] <= 1e-4 and record["update/skipped"] == 0 for record in metrics)
-    assert metrics[0]["reward/kl_penalty"] == pytest.approx(0, abs=1e-6) and metrics[0]["critic/skipped"] == 0
-    assert metrics[0]["loss/value"] > 0 and metrics[-1]["critic/gradient_norm"] > 0
+    assert metrics[0]["reward/kl_penalty"] == pytest.approx(0, abs=1e-6)
+    assert metrics[0]["critic/skipped"] == 0
+    assert metrics[0]["loss/value"] > 0
+    assert metrics[-1]["critic/gradient_norm"] > 0
     assert metrics[0]["return/mean"] == pytest.approx(metrics[0]["advantage/mean"])  # a new critic's values are all 0
 
 
 def test_the_policy_and_its_critic_are_learned_and_kept(learned, tiny):
     first, last = saved_state(learned, 1), saved_state(learned, 3)
-    assert first.keys() == last.keys() and last["['step']"] == last["['critic']['step']"] == 12
+    assert first.keys() == last.keys()
+    assert last["['step']"] == last["['critic']['step']"] == 12
     head = "['critic']['params']['value_head']['kernel']"
-    assert np.abs(first[head]).max() > 0 and np.abs(last[head] - first[head]).max() > 0
+    assert np.abs(first[head]).max() > 0
+    assert np.abs(last[head] - first[head]).max() > 0
     body = "['layers']['mlp']['up']['kernel']"
     assert np.abs(last[f"['critic']['params']{body}"] - last[f"['params']{body}"]).max() > 0
     _, before = load_hugging_face(tiny / "policy")
@@ -126,7 +130,8 @@ def test_abstract_arrays_are_those_of_a_learner(lora):
     assert described[0] == described[1]
     residents = lowering.residents(plan)
     on_a_device = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(learner.state.critic)]
-    assert residents["critic's train state"] == sum(on_a_device) and residents["reference policy"] > 0
+    assert residents["critic's train state"] == sum(on_a_device)
+    assert residents["reference policy"] > 0
     frozen = plan.parameters[1]["unembedding"] if lora else ()  # what the policy freezes and no critic has
     shared = residents["frozen parameters"] - lowering.device_bytes(frozen)
     assert lowering.beside(plan, "critic") == pytest.approx(sum(residents.values()) - sum(on_a_device) - shared)
@@ -155,4 +160,5 @@ def test_compiling_with_and_without_a_critic(tmp_path, capsys):
     gin.clear_config()
     assert main.run([*line, "--gin_file=objective/ppo.gin", f"--output_dir={tmp_path}"]) == 0
     [program] = json.loads((tmp_path / "compile.json").read_text())["programs"]
-    assert program["program"] == "critic" and program["memory"]["arguments"] > 0
+    assert program["program"] == "critic"
+    assert program["memory"]["arguments"] > 0

@@ -80,11 +80,13 @@ def test_two_processes_write_once_stop_together_and_continue(tiny, tmp_path):
     assert status == [143, 143], errors
     assert {path.name for path in (output / "checkpoints").iterdir()} == {"2", "3"}
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
-    assert len(list(output.glob("*tfevents*"))) == 1 and not (output / "report.md").exists()
+    assert len(list(output.glob("*tfevents*"))) == 1
+    assert not (output / "report.md").exists()
     status, errors = together(tmp_path, FINE_TUNING, tiny, output, rows, 0)
     assert status == [0, 0], errors
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2, 3]
-    assert len(list(output.glob("*tfevents*"))) == 2 and (output / "report.md").exists()
+    assert len(list(output.glob("*tfevents*"))) == 2
+    assert (output / "report.md").exists()
     assert (output / "policy" / "model.safetensors").is_file()
 
 
@@ -104,7 +106,8 @@ def test_two_processes_learn_what_one_with_their_devices_learns(tiny, tmp_path):
     for output, processes in ((one, 1), (two, 2)):
         status, errors = together(tmp_path, REINFORCEMENT, tiny, output, processes=processes)
         assert status == [0] * processes, errors
-    assert measured(one) == measured(two) and len(measured(one)) == 2
+    assert measured(one) == measured(two)
+    assert len(measured(one)) == 2
     learned = (
         "policy/model.safetensors",
         "episodes/step_1.jsonl",

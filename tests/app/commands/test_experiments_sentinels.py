@@ -19,7 +19,8 @@ def test_what_is_watched_is_always_logged(tiny, tmp_path):
     assert run("train", tiny, "train.evaluation=None", "STEPS=1", output=tmp_path / "run") == 0
     (record,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert record.keys() >= WATCHED.keys()
-    assert 0 <= record["episode/repetition"] < 1 and 0 <= record["episode/search_rate"] <= 1
+    assert 0 <= record["episode/repetition"] < 1
+    assert 0 <= record["episode/search_rate"] <= 1
     assert record["ratio/tail"] == 0, "one update a rollout is on-policy"
 
 
@@ -27,12 +28,16 @@ def test_a_broken_limit_stops_the_run_with_a_dump(tiny, tmp_path, capsys):
     output = tmp_path / "run"
     assert run("train", tiny, *BINDINGS, *STRICT, output=output) == 2
     error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: a sentinel stopped the run at step 2") and error.count("\n") == 1
-    assert "entropy was below 99 for 3 steps" in error and str(output / "sentinels" / "step_2.txt") in error
+    assert error.startswith("lcrag: error: a sentinel stopped the run at step 2")
+    assert error.count("\n") == 1
+    assert "entropy was below 99 for 3 steps" in error
+    assert str(output / "sentinels" / "step_2.txt") in error
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
     episodes = json_lines(output / "episodes" / "step_2.jsonl")
     dump = (output / "sentinels" / "step_2.txt").read_text()
-    assert f"The 2 worst of {len(episodes)} episodes" in dump and "[policy]" in dump and "golds: " in dump
+    assert f"The 2 worst of {len(episodes)} episodes" in dump
+    assert "[policy]" in dump
+    assert "golds: " in dump
     assert all(name in dump for name in WATCHED)
     shown = [all(turn["text"].strip() in dump for turn in episode["turns"]) for episode in episodes]
     assert sum(shown) >= 2
@@ -73,7 +78,8 @@ def test_only_the_last_steps_in_a_row_count(values):
     expected = len(values) >= 2 and (all(low[-2:]) or all(high[-2:]))
     assert (broken is not None) == expected
     if broken is not None:
-        assert broken.above == (not all(low[-2:])) and len(broken.values) == 2
+        assert broken.above == (not all(low[-2:]))
+        assert len(broken.values) == 2
     assert broken_limit(NO_LIMITS, records) is None
 
 

@@ -78,7 +78,8 @@ def assert_same(folder, other):
     leaves = saved_state(folder, 8)
     assert len(leaves) > 20
     assert_same_bits(leaves, saved_state(other, 8))
-    assert measured(folder) == measured(other) and len(measured(folder)) == 8
+    assert measured(folder) == measured(other)
+    assert len(measured(folder)) == 8
     assert saved_policy(folder) == saved_policy(other)
 
 
@@ -88,7 +89,8 @@ def test_the_loss_falls_and_is_watched(learned):
     assert losses[-1] < losses[0] - 1
     assert [record["step"] for record in metrics if "validation/loss" in record] == [1, 3, 5, 7]
     assert metrics[0]["validation/initial_loss"] > metrics[-1]["validation/loss"]
-    assert metrics[-1]["data/epoch"] == pytest.approx(8 * 6 / 24) and 0 < metrics[0]["packing/filled"] <= 1
+    assert metrics[-1]["data/epoch"] == pytest.approx(8 * 6 / 24)
+    assert 0 < metrics[0]["packing/filled"] <= 1
     assert {"config.gin", "run.json", "report.md", "training.png"} <= {path.name for path in learned.iterdir()}
     assert list(learned.glob("events.out.tfevents.*"))
 
@@ -98,8 +100,10 @@ def test_what_is_learned_is_shown(learned):
     assert len(shown) == 6
     spans = shown[0]["spans"]
     assert [span["learned"] for span in spans] == [False, True, False, True]
-    assert spans[1]["text"].startswith("<search>") and spans[3]["text"].endswith("</answer><eos>")
-    assert spans[0]["text"].startswith("Where is number") and spans[2]["text"].startswith("<information>")
+    assert spans[1]["text"].startswith("<search>")
+    assert spans[3]["text"].endswith("</answer><eos>")
+    assert spans[0]["text"].startswith("Where is number")
+    assert spans[2]["text"].startswith("<information>")
 
 
 def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_path, monkeypatch, capsys):
@@ -183,7 +187,8 @@ def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
     assert sft(tiny, tmp_path / "run", *bindings, steps=2) == 0
     spans = json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]
     assert [span["learned"] for span in spans] == [False, True]
-    assert spans[0]["text"].endswith("</information>\n<answer>") and spans[1]["text"].endswith("</answer><eos>")
+    assert spans[0]["text"].endswith("</information>\n<answer>")
+    assert spans[1]["text"].endswith("</answer><eos>")
     labels = {row["method"] for row in json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]}
     assert labels == {"before, greedy", "after, greedy"}
     hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
@@ -200,7 +205,8 @@ def test_the_oracles_searches(tiny, tmp_path):
     )
     assert sft(tiny, tmp_path / "run", *bindings, files=("lcrl/atlas_sft.gin",), steps=2) == 0
     learned = [span["text"] for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"][1::2]]
-    assert any(text.startswith("<search>") for text in learned) and any("</answer>" in text for text in learned)
+    assert any(text.startswith("<search>") for text in learned)
+    assert any("</answer>" in text for text in learned)
 
 
 def test_rows_of_a_seqio_task(tiny, tmp_path):
@@ -223,7 +229,8 @@ def test_rows_of_a_seqio_task(tiny, tmp_path):
 def test_adapters_alone_are_learned_and_saved_merged(tiny, rows, tmp_path):
     assert sft(tiny, tmp_path / "run", "Lora.rank=2", files=("model/lora.gin",), rows=rows) == 0
     names = saved_state(tmp_path / "run", 8).keys()
-    assert any("lora_a" in name for name in names) and not any("kernel" in name for name in names)
+    assert any("lora_a" in name for name in names)
+    assert not any("kernel" in name for name in names)
     (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, tmp_path / "run"))
     assert config == after_config
     np.testing.assert_array_equal(before["embedding"], after["embedding"])
@@ -238,13 +245,15 @@ def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path, capsys):
     (tmp_path / "policy" / "chat_template.jinja").write_text(template)
     assert sft(tmp_path, tmp_path / "run", rows=rows, steps=1) == 0
     spans = json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]
-    assert spans[0]["text"].startswith("[user] Where is number") and spans[0]["text"].endswith("\n<eos>[policy]")
+    assert spans[0]["text"].startswith("[user] Where is number")
+    assert spans[0]["text"].endswith("\n<eos>[policy]")
 
     prompted = [{**row, "prompt": f"[user] {row['prompt']}<eos>[policy]"} for row in demonstrations(8)]
     path = write(tmp_path / "prompted.jsonl", prompted)
     assert sft(tmp_path, tmp_path / "again", rows=path) == 2
     error = capsys.readouterr().err
-    assert f"{path}, line " in error and "field prompt: it holds the control token <eos>" in error
+    assert f"{path}, line " in error
+    assert "field prompt: it holds the control token <eos>" in error
 
 
 @pytest.fixture

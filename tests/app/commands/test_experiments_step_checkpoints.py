@@ -116,7 +116,8 @@ def test_a_signal_that_comes_while_processes_agree_is_known_after_the_next_step(
 def test_processes_agree_at_the_end_of_the_block_too(checkpoints, agreements):
     with pytest.raises(Stopped), steps(checkpoints) as saved:
         saved.finish(0, save=True)
-    assert agreements == [0, signal.SIGTERM] and checkpoints.noted == [(1, "state 0", None), "complete"]
+    assert agreements == [0, signal.SIGTERM]
+    assert checkpoints.noted == [(1, "state 0", None), "complete"]
 
 
 def test_a_signal_to_another_process_ends_this_one_by_the_same(checkpoints, monkeypatch):
@@ -124,4 +125,5 @@ def test_a_signal_to_another_process_ends_this_one_by_the_same(checkpoints, monk
     monkeypatch.setattr(multihost_utils, "process_allgather", lambda number: np.array([number, signal.SIGTERM]))
     with pytest.raises(Stopped) as stopped, steps(checkpoints) as saved:
         saved.finish(0, save=False)
-    assert stopped.value.number == signal.SIGTERM and checkpoints.noted == [(1, "state 0", None), "complete"]
+    assert stopped.value.number == signal.SIGTERM
+    assert checkpoints.noted == [(1, "state 0", None), "complete"]
