@@ -121,6 +121,7 @@ def test_modules_are_small_and_have_a_subject():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
-                if node.end_lineno - first.lineno >= 60:
-                    problems.append(f"{name}: {node.name} has 60 lines or more")
+                is_command = [each.arg for each in node.args.args[:1]] == ["output_dir"]  # read from top to bottom
+                if node.end_lineno - first.lineno >= (80 if is_command else 60):
+                    problems.append(f"{name}: {node.name} is too long")
     assert not problems

@@ -4,13 +4,14 @@ import shutil
 
 import gin
 import pytest
-from experiment_parts import contents, json_lines, run
+from experiment_parts import contents, json_lines, one_device, run
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
+from lcrag.app.composition.components import policy
 from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.errors import UserError
-from lcrag.retrieval import Collections
+from lcrag.retrieval import Collections, load_collections
 
 
 @pytest.fixture
@@ -111,18 +112,19 @@ def test_a_language_without_a_collection(command, refused, tiny, tmp_path):
         ("encoder/model.safetensors", lambda content: content[:100]),
     ],
 )
-def test_a_corrupt_index(refused, tiny, tmp_path, file, damage):
+def test_a_corrupt_index(tiny, tmp_path, file, damage):
     folder = shutil.copytree(tiny / "collections", tmp_path / "damaged")
     (folder / file).write_bytes(damage((folder / file).read_bytes()))
-    error = refused("train", f"load_collections.folder='{folder}'", output=tmp_path / "run")
-    assert file in error and not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=file):
+        load_collections(folder)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_corrupt_policy(refused, tiny, tmp_path, file):
+def test_a_corrupt_policy(tiny, tmp_path, file):
     folder = shutil.copytree(tiny / "policy", tmp_path / "damaged")
     (folder / file).write_bytes((folder / file).read_bytes()[:100])
-    assert str(folder) in refused("train", f"policy.folder='{folder}'", output=tmp_path / "run")
+    with pytest.raises(UserError, match=str(folder)):
+        policy(str(folder), one_device())
 
 
 @pytest.mark.parametrize(
