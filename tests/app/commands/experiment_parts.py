@@ -111,6 +111,15 @@ def run(*words, **options):
     return main.run(words_of(*words, **options))
 
 
+def assert_mistake(capture, *parts):
+    """Standard error is one line of lcrag's with all the parts."""
+    error = capture.readouterr().err
+    assert error.startswith("lcrag: error: "), error
+    assert error.count("\n") == 1, error
+    for part in parts:
+        assert part in error
+
+
 def json_lines(path):
     """The objects of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -5,7 +5,7 @@ import shutil
 
 import gin
 import pytest
-from experiment_parts import contents, run
+from experiment_parts import assert_mistake, contents, run
 from run_standins import evaluation, training_run
 
 from lcrag import main
@@ -25,13 +25,9 @@ def reported(*folders, output, options=()):
     return (output / "report.md").read_text()
 
 
-def refused(capsys, *folders, output, options=()):
-    """The error of a refused report."""
+def assert_refused(capsys, part, *folders, output, options=()):
     assert report(*folders, output=output, options=options) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ")
-    assert error.count("\n") == 1
-    return error
+    assert_mistake(capsys, part)
 
 
 @pytest.fixture
@@ -98,11 +94,17 @@ def test_a_training_run_and_an_evaluation_of_one_name(tmp_path, capsys):
     config = elsewhere / "answers" / "policy_config.gin"
     own = config.read_text()
     config.write_text(own.replace("@native_collection", "@every_collection"))
-    error = refused(capsys, trained, elsewhere, output=tmp_path / "report")
-    assert "are both called 'LcRL', but Method.collections is" in error
+    assert_refused(
+        capsys, "are both called 'LcRL', but Method.collections is", trained, elsewhere, output=tmp_path / "report"
+    )
     config.write_text(own)
-    error = refused(capsys, trained, elsewhere, output=tmp_path / "report")
-    assert "are the same policy, asked with the same seed and both called 'LcRL'" in error
+    assert_refused(
+        capsys,
+        "are the same policy, asked with the same seed and both called 'LcRL'",
+        trained,
+        elsewhere,
+        output=tmp_path / "report",
+    )
 
 
 def test_folders_are_found_at_any_depth(runs):
@@ -146,7 +148,7 @@ def another_configuration(runs):
 def test_runs_that_cannot_be_compared(damage, options, part, runs, tmp_path, capsys):
     if damage is not None:
         damage(runs)
-    assert part in refused(capsys, runs, output=tmp_path / "report", options=options)
+    assert_refused(capsys, part, runs, output=tmp_path / "report", options=options)
     assert not (tmp_path / "report").exists()
 
 
@@ -156,15 +158,15 @@ def test_retrieval_evaluations_are_no_method(runs, tmp_path, capsys):
     write_rows(runs / "indexes" / "evaluation.json", [Row(method="retrieval", value=0.5, **where)])
     assert report(runs, output=tmp_path / "report") == 0
     capsys.readouterr()
-    assert "no policy was evaluated in" in refused(capsys, runs / "indexes", output=tmp_path / "other")
+    assert_refused(capsys, "no policy was evaluated in", runs / "indexes", output=tmp_path / "other")
 
 
 def test_folders_that_cannot_be_reported(runs, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    assert "there is no folder" in refused(capsys, tmp_path / "nowhere", output=tmp_path / "report")
-    assert "nothing in" in refused(capsys, tmp_path / "empty", output=tmp_path / "report")
-    assert "is a run itself" in refused(capsys, runs, output=runs / "LcRL-0")
-    assert "--output_dir=FOLDER" in refused(capsys, runs, output=None)
+    assert_refused(capsys, "there is no folder", tmp_path / "nowhere", output=tmp_path / "report")
+    assert_refused(capsys, "nothing in", tmp_path / "empty", output=tmp_path / "report")
+    assert_refused(capsys, "is a run itself", runs, output=runs / "LcRL-0")
+    assert_refused(capsys, "--output_dir=FOLDER", runs, output=None)
 
 
 def test_a_real_run(finished, tiny, tmp_path):
@@ -185,5 +187,5 @@ def test_a_real_run(finished, tiny, tmp_path):
 
 def test_a_run_is_not_reported_again_without_its_configuration(finished, capsys):
     before = contents(finished)
-    assert "name the experiment" in refused(capsys, output=finished)
+    assert_refused(capsys, "name the experiment", output=finished)
     assert contents(finished) == before

@@ -10,6 +10,7 @@ import types
 import gin
 import jax
 import pytest
+from experiment_parts import assert_mistake
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
@@ -40,14 +41,6 @@ def compile_tiny(*words, bindings=(), output=None):
     gin.clear_config()
     line = ["compile", *words, "--gin_file=quickstart.gin", *(f"--gin.{each}" for each in (*TINY, *bindings))]
     return main.run(line + ([f"--output_dir={output}"] if output else []))
-
-
-def assert_mistake(capsys, *parts):
-    error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ")
-    assert error.count("\n") == 1
-    for part in parts:
-        assert part in error
 
 
 def reported(output):

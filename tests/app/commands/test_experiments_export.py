@@ -7,7 +7,7 @@ import gin
 import numpy as np
 import pytest
 import transformers
-from experiment_parts import contents, run
+from experiment_parts import assert_mistake, contents, run
 from safetensors.numpy import load_file
 
 from lcrag import main
@@ -72,10 +72,7 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path, stored, comput
 def test_mistakes_are_one_line_and_write_nothing(finished, tmp_path, capsys, words, parts):
     before = contents(finished)
     assert export(*(word.format(run=finished) for word in words), output=tmp_path / "out") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ")
-    assert error.count("\n") == 1
-    assert all(part in error for part in parts), error
+    assert_mistake(capsys, *parts)
     assert not (tmp_path / "out").exists()
     assert contents(finished) == before
 
@@ -84,6 +81,6 @@ def test_nothing_is_overwritten(finished, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes").write_text("mine")
     assert export(finished, output=tmp_path / "out") == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert_mistake(capsys, "is not empty")
     assert export(finished) == 2
-    assert "--output_dir=FOLDER" in capsys.readouterr().err
+    assert_mistake(capsys, "--output_dir=FOLDER")

@@ -5,7 +5,7 @@ import shutil
 import gin
 import jax
 import pytest
-from experiment_parts import run, words_of
+from experiment_parts import assert_mistake, run, words_of
 
 from lcrag import main
 
@@ -41,10 +41,7 @@ def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
 )
 def test_mistakes_are_one_line(words, bindings, part, tiny, capsys):
     assert run("sample", tiny, *bindings, words=words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ")
-    assert error.count("\n") == 1
-    assert part in error
+    assert_mistake(capsys, part)
 
 
 def test_the_collections_of_a_folder(tiny, monkeypatch, capsys):
@@ -54,8 +51,7 @@ def test_the_collections_of_a_folder(tiny, monkeypatch, capsys):
     named = [word for word in words if "collections" not in word]
     gin.clear_config()
     assert main.run(named) == 2
-    error = capsys.readouterr().err
-    assert all(part in error for part in ("no collection in", "lcrag index", "/indexes"))
+    assert_mistake(capsys, "no collection in", "lcrag index", "/indexes")
     gin.clear_config()
     assert main.run([*named, "--gin.load_collections.folder='collections'"]) == 0
 
@@ -65,12 +61,10 @@ def test_a_language_without_a_collection(tiny, tmp_path, capsys):
         shutil.copytree(tiny / "collections" / name, tmp_path / name)
     bindings = (f"load_collections.folder='{tmp_path}'", "sample.language='fi'")
     assert run("sample", tiny, *bindings, words=("Missä?",)) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "questions in fi but collections only in en, fr" in error
+    assert_mistake(capsys, "questions in fi but collections only in en, fr")
 
 
 def test_several_processes_wait_for_their_searches(tiny, capsys, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert run("sample", tiny, "Runner.wait_for_searches=False", words=("Which?",)) == 2
-    assert "2 processes sample together and must not go on at different times" in capsys.readouterr().err
+    assert_mistake(capsys, "2 processes sample together and must not go on at different times")
