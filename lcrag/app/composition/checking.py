@@ -14,38 +14,20 @@ from lcrag.rewards import Reward, TermSum
 
 
 def check_counts(name: str, **counts: int) -> None:
-    """Rejects numbers below 1.
-
-    Args:
-      name: The configurable whose parameters `counts` are.
-
-    Raises:
-      UserError: a number is below 1.
-    """
+    """Raises a UserError if a parameter of the configurable `name` is below 1."""
     for parameter, count in counts.items():
         if count < 1:
             raise UserError(f"{name}.{parameter} is {count}: give it a value of 1 or more")
 
 
 def check_seed(name: str, seed: int) -> None:
-    """Rejects a seed that is not an unsigned 32-bit number.
-
-    Args:
-      name: The configurable whose seed it is.
-
-    Raises:
-      UserError: it is not.
-    """
+    """Raises a UserError if the seed of the configurable `name` is not an unsigned 32-bit number."""
     if not 0 <= seed < 2**32:
         raise UserError(f"{name}.seed is {seed}: give it a value from 0 to {2**32 - 1}")
 
 
 def check_exploration(temperature: float) -> None:
-    """Rejects greedy rollouts.
-
-    Raises:
-      UserError: the temperature is 0 or less.
-    """
+    """Raises a UserError if rollouts would be greedy."""
     if temperature <= 0:
         raise UserError(
             f"Runner.temperature is {temperature}, so the policy would sample greedily: learning needs a"
@@ -54,11 +36,7 @@ def check_exploration(temperature: float) -> None:
 
 
 def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
-    """Rejects dynamic sampling together with a critic, which learns from every group.
-
-    Raises:
-      UserError: both are configured.
-    """
+    """Raises a UserError if groups would be dropped while a critic learns from all of them."""
     if most_rollouts > 1 and critic is not None:
         raise UserError(
             f"train.most_rollouts is {most_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
@@ -116,21 +94,13 @@ def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None
 
 
 def check_rows(layout: Layout, context: int, mesh: Mesh) -> None:
-    """Checks that training rows hold a full context and can be divided among the devices.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Raises a UserError if training rows cannot hold a full context or be divided among the devices."""
     layout.row_length(context)
     check_shares(layout, mesh)
 
 
 def check_shares(layout: Layout, mesh: Mesh) -> None:
-    """Checks that training rows can be divided among the devices.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Raises a UserError if training rows cannot be divided among the devices."""
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
     if layout.rows % shares:
         raise UserError(f"Layout.rows is {layout.rows} for {shares} devices: make it a multiple of {shares}")

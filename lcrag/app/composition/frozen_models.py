@@ -68,10 +68,10 @@ def local_model(
 
 
 class LoadedWhenAsked:
-    """A model that costs no memory where nobody asks it, as in an evaluation without rewards.
+    """A model that is loaded when it is first asked: an evaluation without rewards needs no memory for it.
 
     Args:
-      load: Makes the model, and the fingerprints of what it is made of.
+      load: Returns the model and its fingerprints.
     """
 
     def __init__(self, load: Callable[[], tuple[Completer, Mapping[str, str]]]):
@@ -89,8 +89,9 @@ class LoadedWhenAsked:
         return model(requests)
 
 
+@gin.register("question_encoder")
 class QuestionEncoder:
-    """Embeds sub-questions as queries; its weights are loaded when it is first asked, so that evaluations need none.
+    """Embeds the sub-questions of plans as queries (the paper: E5-base); its weights are loaded when it is first asked.
 
     Args:
       folder: Folder of the encoder, or the name of one that ships with the package.
@@ -113,15 +114,5 @@ class QuestionEncoder:
         return {"encoder": self._encoder.fingerprint()}
 
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        """A vector of unit length for each text."""
+        """Returns a vector of unit length for each text."""
         return self._encoder.encode(texts, kind="query")
-
-
-@gin.configurable
-def question_encoder(folder: str) -> QuestionEncoder:
-    """What compares the sub-questions of plans (the paper: E5-base).
-
-    Args:
-      folder: Folder of the encoder, or the name of one that ships with the package ("atlas/encoder").
-    """
-    return QuestionEncoder(folder)
