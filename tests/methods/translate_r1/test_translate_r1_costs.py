@@ -43,17 +43,6 @@ def test_relative_costs_sum_to_zero_and_touch_correct_samples_only(groups, metho
         assert not np.abs(costs[native < minimum]).max(initial=0.0) > 1e-6
 
 
-@settings(max_examples=30, deadline=None)
-@given(GROUPS, st.randoms(use_true_random=False), st.sampled_from(METHODS))
-def test_the_order_of_samples_does_not_matter(groups, random, method):
-    order = list(range(SIZE))
-    random.shuffle(order)
-    parts = columns(groups)
-    straight = np.asarray(cost_adjusted_rewards(*parts, method))
-    shuffled = np.asarray(cost_adjusted_rewards(*(part[:, order] for part in parts), method))
-    np.testing.assert_allclose(shuffled, straight[:, order], atol=1e-6)
-
-
 def adjusted(calls, correct, method, **options):
     rewards = np.array([correct], float)
     [row] = np.asarray(cost_adjusted_rewards(rewards, np.array([calls]), rewards > 0.5, method, **options))
@@ -116,7 +105,8 @@ def test_a_reward_with_costs_in_any_order_and_groups_of_any_size():
     assert values["total"] == pytest.approx(values["task"] + values["cost"])
     assert values["cost_fired"].tolist() == [1, 0, 1, 0, 1, 1]
     free = cost(answer_only(), "none")(episodes([0, 0], [0, 2], ["4", "4"]))
-    assert free["total"].tolist() == [1, 1] and free["cost"].tolist() == [0, 0]
+    assert free["total"].tolist() == [1, 1]
+    assert free["cost"].tolist() == [0, 0]
     assert cost(answer_only(), "flat")(episodes([], [], []))["total"].shape == (0,)
 
 
@@ -138,7 +128,7 @@ def test_mistakes_that_show_in_the_first_step():
         cost(answer_only())(episodes([0, 0], [0, 1], ["4", "4"]))
     silent = episodes([0, 0], [0, 1], ["4", "4"])
     for extra in ((), [{}, {}]):
-        with pytest.raises(UserError, match="cost needs tool_calls"):
+        with pytest.raises(UserError, match="tool_calls"):
             cost(answer_only(), "flat")(Episodes(**{**vars(silent), "extra": extra}))
     with pytest.raises(UserError, match="no cost of calls"):
         cost_adjusted_rewards(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool), "steep")
