@@ -137,8 +137,8 @@ def test_resident_arrays_are_arguments_or_beside_a_program():
     assert held["train state"] == pytest.approx(3 * held["reference policy"], abs=64)  # two moments; counters
     sampling = lowering.device_bytes(plan.sampling_parameters)
     shared = sampling - held["sampler's own parameters"]
-    assert lowering.beside(plan, "decode") == sum(held.values()) - sampling - held["slots"]
-    assert lowering.beside(plan, "update") == sum(held.values()) - held["train state"]
+    assert lowering.other_bytes(plan, "decode") == sum(held.values()) - sampling - held["slots"]
+    assert lowering.other_bytes(plan, "update") == sum(held.values()) - held["train state"]
     assert 0 < shared < held["sampler's own parameters"]  # the scales of norms, which stay float32
 
 

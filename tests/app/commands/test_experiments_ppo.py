@@ -134,7 +134,7 @@ def test_abstract_arrays_are_those_of_a_learner(lora):
     assert residents["reference policy"] > 0
     frozen = plan.parameters[1]["unembedding"] if lora else ()  # what the policy freezes and no critic has
     shared = residents["frozen parameters"] - lowering.device_bytes(frozen)
-    assert lowering.beside(plan, "critic") == pytest.approx(sum(residents.values()) - sum(on_a_device) - shared)
+    assert lowering.other_bytes(plan, "critic") == pytest.approx(sum(residents.values()) - sum(on_a_device) - shared)
     assert cost_of(plan, "critic").flops < cost_of(plan, "update").flops
 
 

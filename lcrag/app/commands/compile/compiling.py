@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lcrag.app.commands.compile.compilation import Compilation, compiled
-from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, beside, cost_of, residents
+from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, cost_of, other_bytes, residents
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
 from lcrag.app.composition.components import Computation, configured_sampler, resolved_folder
@@ -28,14 +28,14 @@ class Finding:
 
     compilation: Compilation  # result of the compiler
     cost: Cost  # work by formula
-    beside: float  # bytes on each device of resident arrays that are not arguments of the program
+    other_bytes: float  # bytes on each device of resident arrays that are not arguments of the program
     memory: float | None  # bytes of each device; None if unknown
 
     @property
     def needed(self) -> float:
         """Bytes that each device must have."""
         memory = self.compilation.memory
-        return self.beside + (self.compilation.refused_bytes if memory is None else memory.total)
+        return self.other_bytes + (self.compilation.refused_bytes if memory is None else memory.total)
 
     @property
     def fits(self) -> bool | None:
@@ -102,7 +102,7 @@ def compile_programs(
             finding = Finding(
                 compilation=compiled(program, LOWER[program](plan)),
                 cost=cost_of(plan, program),
-                beside=beside(plan, program),
+                other_bytes=other_bytes(plan, program),
                 memory=memory if memory_gib is None else memory_gib * GIB,
             )
             findings.append(finding)
@@ -147,7 +147,7 @@ def _memory_table(findings: Sequence[Finding]) -> Table:
         memory = each.compilation.memory
         parts = (memory.arguments, memory.temporaries, memory.code + memory.outputs) if memory else (None,) * 3
         fits = {True: "yes", False: "[red]no[/red]", None: "unknown"}[each.fits]
-        sizes = map(_size_text, (*parts, each.beside, each.needed, each.memory))
+        sizes = map(_size_text, (*parts, each.other_bytes, each.needed, each.memory))
         table.add_row(each.compilation.program, *sizes, fits, f"{each.compilation.seconds:.0f} s")
     return table
 
@@ -202,7 +202,7 @@ def _finding_json(finding: Finding, target: Target) -> dict[str, Any]:
         "program": compilation.program,
         "compile_seconds": compilation.seconds,
         "memory": dataclasses.asdict(compilation.memory) if compilation.memory else None,
-        "beside_bytes": finding.beside,
+        "beside_bytes": finding.other_bytes,
         "needed_bytes": finding.needed,
         "device_bytes": finding.memory,
         "fits": finding.fits,

@@ -177,7 +177,7 @@ def residents(plan: CompilePlan) -> dict[str, float]:
     }
 
 
-def beside(plan: CompilePlan, program: str) -> float:
+def other_bytes(plan: CompilePlan, program: str) -> float:
     """Returns the bytes on one device of resident arrays that are not arguments of a program."""
     arguments = {
         "update": (plan.train_state, plan.parameters[1]),
