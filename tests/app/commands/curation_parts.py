@@ -1,5 +1,11 @@
-"""What tests of `lcrag curate` search: the atlas's English passages, each found by its own title and label only."""
+"""What tests of `lcrag curate` share: a search of the atlas's English passages, and interrupted teachers."""
 
+import contextlib
+
+import pytest
+from experiment_parts import contents
+
+from lcrag.app.composition.teachers import WritingTeacher
 from lcrag.atlas import build_world
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
@@ -18,3 +24,23 @@ class Atlas(PretendedCollections):
     def hits(self, query, language, k):
         found = FOUND.get(query)
         return [Hit(id=found.id, title=found.title, text=found.text, score=1.0, language="en")] if found else []
+
+
+def results(folder):
+    """All files of a run except `run.json`, which records when and how it was made."""
+    return {path.name: content for path, content in contents(folder).items() if path.name != "run.json"}
+
+
+@contextlib.contextmanager
+def interrupted_after(batches, monkeypatch):
+    """Expects a Ctrl-C after some batches of a `WritingTeacher`."""
+    whole, left = WritingTeacher.play, iter(range(batches))
+
+    def play(self, *arguments, **options):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return whole(self, *arguments, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(WritingTeacher, "play", play)
+        yield

@@ -6,12 +6,12 @@ import shutil
 
 import gin
 import pytest
-from curation_parts import TOKENIZER, WORLD, Atlas
-from experiment_parts import contents, json_lines, run
+from curation_parts import TOKENIZER, WORLD, Atlas, interrupted_after, results
+from experiment_parts import json_lines, run
 
 from lcrag.app.commands.curate.demonstrations import demonstrations
 from lcrag.app.commands.curate.selection import selection
-from lcrag.app.composition.teachers import WritingTeacher, oracle_teacher
+from lcrag.app.composition.teachers import oracle_teacher
 from lcrag.atlas.comparisons import comparison_questions
 from lcrag.curation.playing import play
 from lcrag.errors import UserError
@@ -81,33 +81,36 @@ def selected(demonstrated, tmp_path_factory):
     return output
 
 
-def results(folder):
-    """Everything but the record of when and by which command it was made."""
-    return {path.name: content for path, content in contents(folder).items() if path.name != "run.json"}
-
-
 def test_what_demonstrations_are(demonstrated):
     episodes, rows = json_lines(demonstrated / "episodes.jsonl"), json_lines(demonstrated / "rows.jsonl")
     report = json.loads((demonstrated / "report.json").read_text())
     assert report["questions"] == len(episodes) == len({episode["key"] for episode in episodes}) == 40
-    assert sum(report["verdicts"].values()) == 40 and report["right"] == sum(each["correct"] for each in episodes)
+    assert sum(report["verdicts"].values()) == 40
+    assert report["right"] == sum(each["correct"] for each in episodes)
     kept = [episode for episode in episodes if episode["verdict"] == "kept"]
-    assert 20 < len(kept) < 40 and {row["question_id"] for row in rows} == {each["question_id"] for each in kept}
-    assert report["rows"] == len(rows) == sum(report["kinds"].values()) and set(report["kinds"]) == set(KINDS)
+    assert 20 < len(kept) < 40
+    assert {row["question_id"] for row in rows} == {each["question_id"] for each in kept}
+    assert report["rows"] == len(rows) == sum(report["kinds"].values())
+    assert set(report["kinds"]) == set(KINDS)
     assert all(report["kinds"][kind] > 0 for kind in KINDS[1:])  # the oracle answers nothing unread
-    assert '{"query": [' in rows[-1]["turns"][-2]["text"] and rows[-1]["turns"][-1]["text"].endswith("</answer>")
+    assert '{"query": [' in rows[-1]["turns"][-2]["text"]
+    assert rows[-1]["turns"][-1]["text"].endswith("</answer>")
 
 
 def test_what_a_selection_is(demonstrated, selected):
     first = {row["key"]: row["correct"] for row in json_lines(demonstrated / "episodes.jsonl")}
     rollouts = json_lines(selected / "rollouts.jsonl")
-    assert rollouts and not any(first[row["key"]] for row in rollouts)
+    assert rollouts
+    assert not any(first[row["key"]] for row in rollouts)
     solved = {row["key"] for row in rollouts if row["correct"]}
     tried = {row["key"] for row in rollouts}
-    assert solved and tried - solved and tried == {key for key, right in first.items() if not right}
+    assert solved
+    assert tried - solved
+    assert tried == {key for key, right in first.items() if not right}
     for row in rollouts:  # nothing is sampled again once it was right, and nothing more than three times
         earlier = [other for other in rollouts if other["key"] == row["key"] and other["attempt"] < row["attempt"]]
-        assert row["attempt"] == len(earlier) + 1 <= 3 and not any(other["correct"] for other in earlier)
+        assert row["attempt"] == len(earlier) + 1 <= 3
+        assert not any(other["correct"] for other in earlier)
     questions = [*json_lines(selected / "train.jsonl"), *json_lines(selected / "validation.jsonl")]
     because = [question["extra"]["selected_because"] for question in questions]
     assert because.count("wrong at first") == len(solved)
@@ -125,7 +128,8 @@ def test_what_training_would_have_without_rollouts(demonstrated, selected):
         for name in ("train", "validation", "unfiltered")
     )
     wrong = {key.partition("/")[2] for key, right in first.items() if not right}
-    assert everything.keys() == (train.keys() | wrong) - validation.keys() and everything.keys() > train.keys()
+    assert everything.keys() == (train.keys() | wrong) - validation.keys()
+    assert everything.keys() > train.keys()
     assert {key: everything[key] for key in train} == train
     assert {everything[key]["rollouts_to_right"] for key in everything.keys() - train.keys()} == {0}
 
@@ -137,18 +141,11 @@ def test_rollouts_have_their_temperature_and_numbers_of_their_own(demonstrated, 
 
 
 def test_demonstrations_go_on_after_a_kill(demonstrated, tmp_path, monkeypatch):
-    output, whole, left = tmp_path / "run", WritingTeacher.play, iter(range(1))
-
-    def interrupted(self, *arguments, **options):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return whole(self, *arguments, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(WritingTeacher, "play", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            demonstrate(output)
-    assert len(json_lines(output / "episodes.jsonl")) == 16 and not (output / "rows.jsonl").exists()
+    output = tmp_path / "run"
+    with interrupted_after(1, monkeypatch):
+        demonstrate(output)
+    assert len(json_lines(output / "episodes.jsonl")) == 16
+    assert not (output / "rows.jsonl").exists()
     with (output / "episodes.jsonl").open("a") as file:
         file.write('{"key": "torn')
     demonstrate(output)

@@ -5,8 +5,8 @@ import json
 import shutil
 
 import pytest
-from curation_parts import TOKENIZER, WORLD, Atlas
-from experiment_parts import contents, json_lines, run
+from curation_parts import TOKENIZER, WORLD, Atlas, interrupted_after, results
+from experiment_parts import json_lines, run
 
 from lcrag.app.commands.curate.golden_plans import golden_plans
 from lcrag.app.composition.teachers import WritingTeacher, endpoint_teacher, plan_teacher
@@ -64,21 +64,20 @@ def curated(tmp_path_factory):
     return output
 
 
-def results(folder):
-    """Everything but the record of when and by which command it was made."""
-    return {path.name: content for path, content in contents(folder).items() if path.name != "run.json"}
-
-
 def test_what_golden_plans_are(curated):
     rows, kept = json_lines(curated / "trajectories.jsonl"), json_lines(curated / "questions.jsonl")
     report = json.loads((curated / "report.json").read_text())
-    assert (report["questions"], report["held_out"], report["trajectories"]) == (45, 2, len(rows)) and len(rows) == 43
-    assert sum(report["removed"].values()) + report["kept"] == 43 and report["golden"]["questions"] == len(kept)
+    assert (report["questions"], report["held_out"], report["trajectories"]) == (45, 2, len(rows))
+    assert len(rows) == 43
+    assert sum(report["removed"].values()) + report["kept"] == 43
+    assert report["golden"]["questions"] == len(kept)
     removed = {name for name, count in report["removed"].items() if count}
     assert removed >= {"a bad plan: cyclic", "a bad plan: inconsistent order", "an unresolved sub-question"}
-    assert set(report["golden"]["by_sub_questions"]) == {"1", "2"} and len(kept) > 10
+    assert set(report["golden"]["by_sub_questions"]) == {"1", "2"}
+    assert len(kept) > 10
     page = (curated / "report.md").read_text()
-    assert "| a bad plan: cyclic |" in page and f"| questions with a golden plan | {len(kept)} |" in page
+    assert "| a bad plan: cyclic |" in page
+    assert f"| questions with a golden plan | {len(kept)} |" in page
 
 
 def test_the_questions_are_read_as_they_are(curated):
@@ -104,7 +103,8 @@ def test_several_plans_of_a_question(tmp_path):
         ["way 1?", "way 0?"]
     ] * 3
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["golden"]["by_graphs"] == {"2": 3} and report["trajectories"] == 9
+    assert report["golden"]["by_graphs"] == {"2": 3}
+    assert report["trajectories"] == 9
 
 
 def speak(message):
@@ -144,17 +144,9 @@ def test_more_trajectories_may_follow(tmp_path):
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
 def test_it_goes_on_after_a_kill(batches, curated, tmp_path, monkeypatch):
-    output, whole, left = tmp_path / "run", WritingTeacher.play, iter(range(batches))
-
-    def interrupted(self, *arguments, **options):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return whole(self, *arguments, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(WritingTeacher, "play", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            curate(output)
+    output = tmp_path / "run"
+    with interrupted_after(batches, monkeypatch):
+        curate(output)
     with (output / "trajectories.jsonl").open("a") as file:
         file.write('{"key": "torn')
     curate(output)
@@ -199,7 +191,8 @@ def test_the_command(teacher, tiny, tmp_path):
     options = {"gin_files": ("globalrag/atlas.gin",), "words": ("golden_plans",), "output": tmp_path / "made"}
     assert run("curate", tiny, *sizes, *parts, **options) == 0
     verdicts = [row["verdict"] for row in json_lines(tmp_path / "made" / "trajectories.jsonl")]
-    assert len(verdicts) == 12 and (teacher == "plan_teacher" or set(verdicts) == {"a bad plan: no plan"})
+    assert len(verdicts) == 12
+    assert teacher == "plan_teacher" or set(verdicts) == {"a bad plan: no plan"}
     assert (tmp_path / "made" / "report.md").is_file()
 
 
@@ -214,5 +207,6 @@ def test_training_reads_them(curated, tiny, tmp_path):
     [record] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/structural", "reward/semantic", "reward/sub_goal"} <= record.keys()
     [first, *_] = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert first["dataset"] == "golden_plans" and first["question_id"].startswith("atlas/")
+    assert first["dataset"] == "golden_plans"
+    assert first["question_id"].startswith("atlas/")
     assert "Time of a training step" in (tmp_path / "run" / "report.md").read_text()

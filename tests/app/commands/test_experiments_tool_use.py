@@ -81,15 +81,22 @@ def demonstrated(folder):
     )
 
 
+NO_DOMAIN = "has no domain, and domain_reward scores by it: give extra.domain of its data one of mathematics, "
+
+
 @pytest.mark.parametrize(
-    ("extra", "clue"),
+    ("command", "extra", "clue"),
     [
-        ({}, "has no domain, and domain_reward scores by it: give extra.domain of its data one of mathematics, "),
-        ({"domain": "maths"}, "has the unknown domain 'maths', and domain_reward scores by it: give extra.domain"),
-        ({"domain": "instruction_following"}, "is wrong: Input should be a valid list; mend it"),
+        (
+            "train",
+            {"domain": "maths"},
+            "has the unknown domain 'maths', and domain_reward scores by it",
+        ),
+        ("evaluate", {"domain": "instruction_following"}, "is wrong: Input should be a valid list; mend it"),
+        ("held_out", {}, NO_DOMAIN),
+        ("sft", {}, NO_DOMAIN),
     ],
 )
-@pytest.mark.parametrize("command", ["train", "evaluate", "held_out", "sft"])
 def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
     command, extra, clue, tiny, tmp_path, capfd, nothing_is_sampled
 ):
@@ -113,8 +120,11 @@ def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(
     word = "train" if command == "held_out" else command
     assert run(word, tiny, *bindings, *fine_tuned, gin_files=files, output=tmp_path / "out") == 2
     said = capfd.readouterr().err
-    assert said.startswith("lcrag: error: the ") and "question mine/8 in en ('Name two.') " in said and clue in said
-    assert said.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert said.startswith("lcrag: error: the ")
+    assert "question mine/8 in en ('Name two.') " in said
+    assert clue in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def record(language, tier, calls):
@@ -155,7 +165,8 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     lines = {line[0].text: [cell.text for cell in line[1:]] for section in comparison.sections for line in section}
     reward, _, rate, calls = lines["mathematics/low"]
     assert (reward, rate, calls) == (".000 → 1.00", ".000 → 1.00", ".000 → 2.00")
-    assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines) and policies.header[1] == "reward"
+    assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines)
+    assert policies.header[1] == "reward"
 
 
 def with_a_tool(folder, rate, inferences):
@@ -191,18 +202,12 @@ def test_several_runs_give_one_report(tmp_path, capsys):
     assert report(tmp_path / "runs", tmp_path / "report") == 0
     text = (tmp_path / "report" / "report.md").read_text()
     assert "| mathematics, low | 0.0 ± 0.0 | 0.0 ± 0.0 | 100.0 ± 0.0 | 100.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 |" in text
-    assert "**Pareto share by tier, toy, greedy**" in text and "| Free tool | **33** | **100** |" in text
-    assert "**Questions by tool rate, toy, greedy**" in text and "| Gated | 50.0 | 50.0 | 0.0 |" in text
+    assert "**Pareto share by tier, toy, greedy**" in text
+    assert "| Free tool | **33** | **100** |" in text
+    assert "**Questions by tool rate, toy, greedy**" in text
+    assert "| Gated | 50.0 | 50.0 | 0.0 |" in text
     for name in ("pareto_toy_greedy", "selectivity_toy_greedy", "tool_rates"):
-        assert f"({name}.png)" in text and (tmp_path / "report" / f"{name}.png").read_bytes().startswith(PNG)
+        assert f"({name}.png)" in text
+        assert (tmp_path / "report" / f"{name}.png").read_bytes().startswith(PNG)
     assert "Reward and tool rate by domain and tier" in (tmp_path / "report" / "tables.tex").read_text()
     assert "Pareto share" in capsys.readouterr().out
-
-
-def test_runs_without_a_tool_have_reports_without_it(tmp_path):
-    training_run(tmp_path / "runs" / "LcRL", "LcRL", 0.5)
-    gin.clear_config()
-    assert main.run(["report", str(tmp_path / "runs"), f"--output_dir={tmp_path / 'report'}"]) == 0
-    text = (tmp_path / "report" / "report.md").read_text()
-    assert "Pareto" not in text and "Reward and tool rate" not in text
-    assert json.loads((tmp_path / "runs" / "LcRL" / "evaluation.json").read_text())["rows"]

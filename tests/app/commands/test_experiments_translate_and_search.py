@@ -34,12 +34,14 @@ def test_the_teacher_has_translated_what_it_cannot_read():
     english, table = english_and_kivari()
     asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
     called = TranslatingOracle().next_text(asked, [("environment", asked.text)])
-    assert called.startswith('<tool_call>{"name":"translate"') and asked.text in called
+    assert called.startswith('<tool_call>{"name":"translate"')
+    assert asked.text in called
     turns = [("environment", asked.text), ("policy", called)]
     turns.append(("environment", f"<tool_response>\n{english.text}\n</tool_response>\n"))
     searched = TranslatingOracle().next_text(asked, turns)
     assert searched == TranslatingOracle().next_text(english, [("environment", english.text)])
-    assert searched.startswith("<search> ") and english.extra["entity"] in searched
+    assert searched.startswith("<search> ")
+    assert english.extra["entity"] in searched
     with pytest.raises(UserError, match="cannot read question .* in 'qki' without a translation"):
         TranslatingOracle(calls=0).next_text(asked, [])
 
@@ -50,7 +52,8 @@ def test_a_step(tiny, tmp_path, ablation):
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/c3_recall", "reward/task", "reward/cost", "episode/tool_calls", "episode/searches"} <= set(measured)
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert len(episodes) == 32 and {episode["language"] for episode in episodes} <= {"en", "fr", "fi", "qki"}
+    assert len(episodes) == 32
+    assert {episode["language"] for episode in episodes} <= {"en", "fr", "fi", "qki"}
     assert len({episode["group"] for episode in episodes}) == 4
 
 

@@ -144,11 +144,13 @@ def test_every_stage_removes_and_every_place_is_filled(finished):
     report = json.loads((finished / "report.json").read_text())
     assert report["sources"] == {"mathematics": {"read": 17, "removed": {"too little natural language": 1}}}
     english, finnish, amharic = report["languages"]
-    assert (english["filled"], english["attempts"]) == (5, 5) and english["chrf"] is None
+    assert (english["filled"], english["attempts"]) == (5, 5)
+    assert english["chrf"] is None
     for language in (finnish, amharic):
         assert language["filled"] == language["places"] == 5
         removed = sum(sum(causes.values()) for causes in language["removed"].values())
-        assert language["attempts"] == 5 + removed and 0.8 < language["chrf"] < 1
+        assert language["attempts"] == 5 + removed
+        assert 0.8 < language["chrf"] < 1
     attempts = json_lines(finished / "attempts.jsonl")
     assert all(row["removed_by"] == FAILURES.get(row["id"]) for row in attempts if row["language"] not in ("en",))
     assert (finished / "report.md").read_text().count("| Amharic | 5 | 5 |") == 1
@@ -162,20 +164,14 @@ def test_what_is_written_is_read_as_coupled_questions(finished):
     by_id = collections.defaultdict(dict)
     for question in questions:
         by_id[question.id][question.language] = question
-        assert question.answers == ("8",) and question.domain == "mathematics"
+        assert question.answers == ("8",)
+        assert question.domain == "mathematics"
     several = [versions for versions in by_id.values() if len(versions) == 3]
     assert several  # the order of the sources is the same in every language
     assert any("Montako" in versions["fi"].text for versions in by_id.values() if "fi" in versions)
     made = next(versions["am"] for versions in by_id.values() if "am" in versions)
-    assert made.extra["original"] == turned(made.text) and made.extra["translated_from"] == "en"
-
-
-def test_a_place_is_given_up_after_so_many_sources(source, tmp_path):
-    with served(stand_in_chat(Served(speak=lambda prompt: "I cannot."))) as url:
-        options = ("LANGUAGES=('am',)", "translations.places=1", "translations.attempts=3")
-        assert curate(source, tmp_path / "run", url, *options) == 2
-    [language] = json.loads((tmp_path / "run" / "report.json").read_text())["languages"]
-    assert (language["filled"], language["attempts"]) == (0, 3)
+    assert made.extra["original"] == turned(made.text)
+    assert made.extra["translated_from"] == "en"
 
 
 def test_a_pool_that_is_too_small_is_used_up(source, tmp_path):
@@ -184,7 +180,8 @@ def test_a_pool_that_is_too_small_is_used_up(source, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     [language] = report["languages"]
     assert (language["filled"], language["attempts"]) == (len(SOUND), len(NAMES))
-    assert set(language["removed"]) == set(STAGES[1:]) and all(language["removed"].values())
+    assert set(language["removed"]) == set(STAGES[1:])
+    assert all(language["removed"].values())
     assert language["removed"]["heuristics"] == {
         "repeats itself": 1, "too short": 1, "too long": 1, "a copy of the source": 1
     }  # fmt: skip
@@ -196,7 +193,8 @@ def test_languages_together_share_their_questions(source, tmp_path):
     with served(stand_in_chat(Served())) as url:
         assert curate(source, tmp_path / "run", url, "translations.together=True") == 0
     rows = json_lines(tmp_path / "run" / "questions.jsonl")
-    assert set(collections.Counter(row["id"] for row in rows).values()) == {3} and len(rows) == 15
+    assert set(collections.Counter(row["id"] for row in rows).values()) == {3}
+    assert len(rows) == 15
 
 
 def test_a_killed_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, finished):
@@ -212,7 +210,8 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, finis
         process = subprocess.Popen([sys.executable, "-c", AS_HERE, *line], cwd=ROOT, env=environment)
         assert process.wait(600) == -signal.SIGKILL
         kept = {row["key"] for row in json_lines(output / "requests.jsonl")}
-        assert len(kept) >= killed_at - 2 * in_flight and not (output / "questions.jsonl").exists()
+        assert len(kept) >= killed_at - 2 * in_flight
+        assert not (output / "questions.jsonl").exists()
         with (output / "requests.jsonl").open("a") as file:
             file.write('{"key": "torn')
         assert curate(source, output, url, "EndpointModel.in_flight=8") == 0
@@ -226,7 +225,8 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, finis
     made = results(output)
     assert made["requests"] == expected["requests"]
     assert made["questions.jsonl"] == expected["questions.jsonl"]
-    assert made["attempts.jsonl"] == expected["attempts.jsonl"] and made["report.json"] == expected["report.json"]
+    assert made["attempts.jsonl"] == expected["attempts.jsonl"]
+    assert made["report.json"] == expected["report.json"]
 
 
 def test_a_finished_run_asks_nothing(source, tmp_path, finished):
@@ -241,7 +241,9 @@ def test_an_endpoint_that_goes_down_is_one_line_and_loses_nothing(source, tmp_pa
     with served(stand_in_chat(chat := Served(before=lambda number: 503 if number > 10 else None))) as url:
         assert curate(source, output, url, "EndpointModel.in_flight=3") == 2
     error = capsys.readouterr().err
-    assert error.startswith("lcrag: error: ") and "does not answer" in error and error.count("\n") == 1
+    assert error.startswith("lcrag: error: ")
+    assert "does not answer" in error
+    assert error.count("\n") == 1
     assert len(json_lines(output / "requests.jsonl")) == 10
     assert chat.prompts.total() <= 10 + 3 + 3  # those of the translator and of the judge that were in flight
     with served(stand_in_chat(chat := Served())) as url:
@@ -257,33 +259,9 @@ def test_another_run_is_not_mixed_in(source, finished, capsys):
 
 
 @pytest.mark.parametrize(
-    ("row", "clue"),
-    [
-        ({"answers": []}, "source.jsonl, line 1, field answers"),
-        ({"extra": {"domain": "maths"}}, "is of the domain 'maths': give it one of mathematics"),
-        ({"question": "1 + 1"}, "the source filter removed all 1, the first as too little natural language"),
-        ({"language": "english"}, "source.jsonl, line 1, field language: unknown language 'english'"),
-    ],
-)
-def test_rows_that_cannot_be_used(row, clue, tmp_path, capsys):
-    path = tmp_path / "source.jsonl"
-    good = {
-        "id": 1,
-        "language": "en",
-        "question": problem("Anna"),
-        "answers": ["8"],
-        "extra": {"domain": "mathematics"},
-    }
-    path.write_text(json.dumps(good | row))
-    assert curate(path, tmp_path / "run", "http://127.0.0.1:9") == 2
-    assert clue in capsys.readouterr().err and not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
     ("bindings", "clue"),
     [
         (("translations.attempts=0",), "translations.attempts is 0"),
-        (("EndpointModel.in_flight=0",), "EndpointModel.in_flight is 0"),
         (("translations.translator=None",), "translations.translator has no value, and fi, am need one"),
         (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy is 2"),
         (("translations.places=@tier_places()",), "the language 'fi' is in no tier"),
@@ -291,7 +269,8 @@ def test_rows_that_cannot_be_used(row, clue, tmp_path, capsys):
 )
 def test_settings_that_cannot_be_are_refused(bindings, clue, source, tmp_path, capsys):
     assert curate(source, tmp_path / "run", "http://127.0.0.1:9", *bindings) == 2
-    assert clue in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert clue in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_places_by_tier():
@@ -307,7 +286,8 @@ def test_constructed_languages_need_no_model(source, tmp_path):
     assert main.run([*line, "--gin.translations.places=4"]) == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert [(each["language"], each["filled"]) for each in report["languages"]] == [("en", 4), ("qki", 4), ("qto", 4)]
-    assert report["requests"] == {} and report["languages"][1]["chrf"] == 1.0
+    assert report["requests"] == {}
+    assert report["languages"][1]["chrf"] == 1.0
     rows = json_lines(tmp_path / "run" / "questions.jsonl")
     assert {row["extra"]["tier"] for row in rows if row["language"] != "en"} == {"synthetic"}
 
@@ -329,19 +309,6 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
     assert report["requests"] == {"translator": 1}
-
-
-def test_the_parallel_questions_of_xor_tydi_need_its_files(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("LCRAG_DATA", raising=False)
-    gin.clear_config()
-    line = [
-        "curate",
-        "translations",
-        "--gin_file=translate_r1/pipeline_xor_tydi.gin",
-        f"--output_dir={tmp_path / 'run'}",
-    ]
-    assert main.run([*line, "--gin.EndpointModel.model='strong'"]) == 2
-    assert "nothing says where the files of xor_tydi are" in capsys.readouterr().err
 
 
 def test_progress_estimates_from_its_first_line_on(monkeypatch):

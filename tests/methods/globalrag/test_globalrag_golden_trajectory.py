@@ -1,7 +1,5 @@
 """The teacher's dialogue of a golden plan, text by text, and everything wrong that a teacher can write."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_curation import BAD_PLANS, FILTERS, golden_verdict, graph_of
 from lcrag.methods.globalrag.golden_plans import golden_graph
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory, read_plan, read_sub_answer
-from lcrag.methods.globalrag.question_plan import FAULTS, QuestionPlan
+from lcrag.methods.globalrag.question_plan import QuestionPlan
 from lcrag.retrieval import Hit
 from lcrag.testing import tiny_tokenizer
 
@@ -32,7 +30,8 @@ def hit(name, text):
 def test_the_dialogue_text_by_text():
     program = golden_trajectory(QUESTION, ("en",), attempts=2)
     opening = next(program)
-    assert opening.text == f"Question: {QUESTION.text}\nWrite the plan.\n" and '"Q2"' in opening.system
+    assert opening.text == f"Question: {QUESTION.text}\nWrite the plan.\n"
+    assert '"Q2"' in opening.system
     assert program.send(None) == Generate(stop=("</plan>",))
     step = program.send(f"<think> two hops </think> {PLAN}")
     assert step == Observe("\nQ1: Who directed Jaws?\nSearch, or write <subAnswer> #1 = value </subAnswer>.\n")
@@ -55,7 +54,8 @@ def test_the_dialogue_text_by_text():
     with pytest.raises(StopIteration) as end:
         program.send("<answer> Cincinnati </answer>")
     outcome = end.value.value
-    assert outcome.answer == "Cincinnati" and outcome.invalid_actions == 1
+    assert outcome.answer == "Cincinnati"
+    assert outcome.invalid_actions == 1
     assert outcome.extra["supports"] == {"Q1": ["Jaws"], "Q2": ["Spielberg"]}
 
 
@@ -93,29 +93,18 @@ def test_a_golden_graph():
     assert golden_graph(graph).answers["Q2"] == ("Cincinnati", "Ohio")
 
 
-BAD = {
-    "no_plan": "no plan",
-    "invalid_json": "<plan> {'Q1'} </plan>",
-    "duplicate_key": '<plan> {"Q1": ["a", "#1"], "Q1": ["b", "#1"]} </plan>',
-    "not_an_object": '<plan> ["a"] </plan>',
-    "empty": "<plan> {} </plan>",
-    "too_many_questions": f"<plan> {json.dumps({f'Q{n}': ['a', f'#{n}'] for n in range(1, 40)})} </plan>",
-    "bad_key": '<plan> {"q": ["a", "#1"]} </plan>',
-    "bad_entry": '<plan> {"Q1": "a"} </plan>',
-    "bad_placeholder": '<plan> {"Q1": ["a", "#2"]} </plan>',
-    "unknown_reference": '<plan> {"Q1": ["a #7", "#1"]} </plan>',
-    "cyclic": '<plan> {"Q1": ["a #2", "#1"], "Q2": ["b #1", "#2"]} </plan>',
-    "inconsistent_order": '<plan> {"Q1": ["a #2", "#1"], "Q2": ["b", "#2"]} </plan>',
-}
-
-
-def test_every_fault_of_a_plan_has_a_name():
-    assert BAD.keys() == BAD_PLANS.keys() >= set(FAULTS) and set(BAD_PLANS.values()) < set(FILTERS)
-
-
-@pytest.mark.parametrize(("fault", "text"), BAD.items())
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("no_plan", "no plan"),
+        ("invalid_json", "<plan> {'Q1'} </plan>"),
+        ("cyclic", '<plan> {"Q1": ["a #2", "#1"], "Q2": ["b #1", "#2"]} </plan>'),
+        ("inconsistent_order", '<plan> {"Q1": ["a #2", "#1"], "Q2": ["b", "#2"]} </plan>'),
+    ],
+)
 def test_bad_plans_are_removed(fault, text):
-    assert golden_verdict(played(text), correct=True) == BAD_PLANS[fault]
+    assert golden_verdict(played(text), correct=True) == BAD_PLANS[fault] == f"a bad plan: {fault.replace('_', ' ')}"
+    assert BAD_PLANS[fault] in FILTERS
 
 
 @pytest.mark.parametrize(
@@ -144,7 +133,8 @@ def test_what_the_environment_shows_is_no_plan_and_no_sub_answer():
     """Only what the teacher wrote is read: what is handed out has no tags of ours."""
     asked = Question(id="1", dataset="d", language="en", text=f"What is {PLAN} {FIRST}?", answers=("a",))
     opening = next(golden_trajectory(asked, ("en",)))
-    assert isinstance(read_plan(opening.text), str) and read_sub_answer("Q1", opening.text) is None
+    assert isinstance(read_plan(opening.text), str)
+    assert read_sub_answer("Q1", opening.text) is None
 
 
 @pytest.mark.parametrize("options", [{"attempts": 0}, {"wording": "loud"}])

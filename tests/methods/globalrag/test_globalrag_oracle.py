@@ -49,7 +49,8 @@ def played(question, search, **options):
 def test_it_plays_the_program_to_the_letter(question):
     record = played(question, knowing())
     extra, [golden] = record.outcome.extra, golden_plans(with_own_plan(question).extra)
-    assert record.outcome.answer in question.answers and extra["well_formed"]
+    assert record.outcome.answer in question.answers
+    assert extra["well_formed"]
     assert golden.plan.questions == {key: text for key, (text, _) in extra["plan"].items()}
     assert all(extra["sub_answers"][key] in answers for key, answers in golden.answers.items())
     counted = {name for name, count in record.outcome.counts.items() if count}
@@ -74,9 +75,11 @@ def test_its_texts():
 
 def test_where_a_collection_lacks_a_fact_it_says_so():
     record = played(TWO_HOPS, knowing(lacking=("alpha_3/FI",)))
-    assert record.outcome.answer == "unknown" and record.outcome.extra["sub_answers"]["Q2"] == "unknown"
+    assert record.outcome.answer == "unknown"
+    assert record.outcome.extra["sub_answers"]["Q2"] == "unknown"
     lost = played(TWO_HOPS, knowing(lacking=("country_of_language/fi",)))
-    assert lost.outcome.answer == "unknown" and lost.outcome.extra["well_formed"]
+    assert lost.outcome.answer == "unknown"
+    assert lost.outcome.extra["well_formed"]
     assert lost.outcome.extra["sub_answers"] == {"Q1": "unknown", "Q2": "unknown"}
 
 
@@ -91,7 +94,8 @@ def test_a_careless_plan_names_no_earlier_answer():
 
 def test_its_budget_ends_the_plan():
     record = played(TWO_HOPS, knowing(), budget=1)
-    assert record.outcome.counts["valid_searches"] == 1 and record.outcome.counts["missing_sub_answers"] == 1
+    assert record.outcome.counts["valid_searches"] == 1
+    assert record.outcome.counts["missing_sub_answers"] == 1
 
 
 FOUND = {f"{each.title} {each.text.partition(':')[0]}": each for each in WORLD.passages("en")}
@@ -111,7 +115,8 @@ def information(query):
 def test_it_plans_first(question, count):
     text = PlanTeacher().next_text(question, [("environment", question.text)])
     plan = parse_plan(written_plan(text))
-    assert plan == plan_of_question(question) and len(plan.questions) == count
+    assert plan == plan_of_question(question)
+    assert len(plan.questions) == count
     assert bool(plan.edges) == (question is TWO_HOPS)
 
 
@@ -121,7 +126,8 @@ def test_it_searches_and_gives_up(question):
     turns = [("environment", question.text), ("policy", "<plan> ... </plan>"), ("environment", "\nQ1: ...\n")]
     for _ in range(2):
         text = teacher.next_text(question, turns)
-        assert text.startswith("<search> ") and text.endswith("</search>")
+        assert text.startswith("<search> ")
+        assert text.endswith("</search>")
         turns += [("policy", text), ("environment", "<information>\n No passages were found.\n</information>")]
     assert teacher.next_text(question, turns) == "<subAnswer> #1 = unknown</subAnswer>"
 

@@ -47,7 +47,8 @@ def occurred(outcome):
 
 def test_an_episode_of_the_paper():
     outcome, requests = drive(FIRST, SECOND, LAST)
-    assert outcome.answer == "sol" and outcome.invalid_actions == 0
+    assert outcome.answer == "sol"
+    assert outcome.invalid_actions == 0
     assert outcome.extra == {
         "plan": json.loads(PLAN),
         "plan_text": PLAN,
@@ -66,7 +67,8 @@ def test_an_episode_of_the_paper():
 
 def test_the_instructions():
     _, (opening, *_) = drive(FIRST, SECOND, LAST)
-    assert opening.text == "Currency of Lima's country?\n" and opening.system.endswith("You can search 4 times.")
+    assert opening.text == "Currency of Lima's country?\n"
+    assert opening.system.endswith("You can search 4 times.")
     order = ("<think>", "<plan>", "<subPlan>", "<search>", "<information>", "<subAnswer>", "<answer>")
     assert sorted(order, key=opening.system.index) == list(order)
     example = opening.system.split("<plan>")[-1].split("</plan>")[0]
@@ -81,8 +83,11 @@ def test_the_instructions():
 def test_what_the_environment_shows_is_never_a_plan_nor_a_sub_answer():
     outcome, requests = drive("<search>Lima</search>", "<answer>sol</answer>")
     shown = requests[3].text.fit(tiny_tokenizer(), 500)
-    assert "[plan]" in shown and "<plan>" not in shown and shown.count("</information>") == 1
-    assert outcome.extra["plan"] is None and outcome.extra["plan_fault"] == "missing"
+    assert "[plan]" in shown
+    assert "<plan>" not in shown
+    assert shown.count("</information>") == 1
+    assert outcome.extra["plan"] is None
+    assert outcome.extra["plan_fault"] == "missing"
 
 
 BAD_PLANS = {
@@ -90,23 +95,17 @@ BAD_PLANS = {
     "malformed": "<plan>{}",
     "several": f"<plan>{PLAN}</plan><plan>{PLAN}</plan>",
     "invalid_json": "<plan>Q1: Which country has Lima?</plan>",
-    "duplicate_key": '<plan>{"Q1": ["Which?", "#1"], "Q1": ["What?", "#1"]}</plan>',
-    "not_an_object": "<plan>[]</plan>",
-    "empty": "<plan>{}</plan>",
-    "too_many_questions": f"<plan>{json.dumps({f'Q{n}': ['Who?', f'#{n}'] for n in range(1, 18)})}</plan>",
-    "bad_key": '<plan>{"1": ["Which?", "#1"]}</plan>',
-    "bad_entry": '<plan>{"Q1": "Which?"}</plan>',
-    "bad_placeholder": '<plan>{"Q1": ["Which?", "#2"]}</plan>',
-    "unknown_reference": '<plan>{"Q1": ["What is #3?", "#1"]}</plan>',
     "cyclic": '<plan>{"Q1": ["What is #2?", "#1"], "Q2": ["What is #1?", "#2"]}</plan>',
 }
 
 
-@pytest.mark.parametrize("fault", [fault for fault in PLAN_FAULTS if fault != "late"])
+@pytest.mark.parametrize("fault", BAD_PLANS)
 def test_every_cause_of_a_bad_plan_is_counted_alone(fault):
     """The answer counts all the same; the sub-answers are those of no question; the format looks at tags only."""
     outcome, _ = drive(FIRST.replace(f"<plan> {PLAN} </plan>", BAD_PLANS[fault]), SECOND, LAST)
-    assert outcome.answer == "sol" and outcome.extra["plan"] is None and outcome.extra["plan_fault"] == fault
+    assert outcome.answer == "sol"
+    assert outcome.extra["plan"] is None
+    assert outcome.extra["plan_fault"] == fault
     assert outcome.extra["sub_answers"] == {}
     formed = fault in FAULTS
     assert occurred(outcome) == counted(
@@ -123,9 +122,13 @@ def test_every_cause_of_a_bad_plan_is_counted_alone(fault):
 
 def test_a_plan_after_the_first_search_is_late():
     late = drive(FIRST.replace(f"<plan> {PLAN} </plan>", ""), f"<plan>{PLAN}</plan>{SECOND}", LAST)[0]
-    assert late.extra["plan_fault"] == "late" and late.counts["plan_late"] == 1 and not late.extra["well_formed"]
+    assert late.extra["plan_fault"] == "late"
+    assert late.counts["plan_late"] == 1
+    assert not late.extra["well_formed"]
     told = drive(f"<think>Two.</think><plan>{PLAN}</plan>", FIRST.split("</plan>")[1], SECOND, LAST)[0]
-    assert told.extra["plan"] == json.loads(PLAN) and told.invalid_actions == 1 and told.extra["well_formed"]
+    assert told.extra["plan"] == json.loads(PLAN)
+    assert told.invalid_actions == 1
+    assert told.extra["well_formed"]
 
 
 @pytest.mark.parametrize(
@@ -206,14 +209,17 @@ def test_forged_information_is_counted_and_is_none():
         "sub_questions": 2,
         "missing_sub_answers": 2,
     }
-    assert outcome.answer == "sol" and forged
+    assert outcome.answer == "sol"
+    assert forged
 
 
 def test_a_search_beyond_the_budget_is_not_answered():
     beyond = "<search>more</search><think>well</think><answer>sol</answer>"
     outcome, requests = drive(*[FIRST, SECOND, SECOND, SECOND], beyond)
-    assert outcome.counts["valid_searches"] == 4 and outcome.counts["searches_beyond_budget"] == 1
-    assert outcome.answer == "sol" and not outcome.extra["well_formed"]
+    assert outcome.counts["valid_searches"] == 4
+    assert outcome.counts["searches_beyond_budget"] == 1
+    assert outcome.answer == "sol"
+    assert not outcome.extra["well_formed"]
     assert [r.stop for r in requests if isinstance(r, Generate)] == [("</search>", "</answer>")] * 4 + [("</answer>",)]
     silent, _ = drive(FIRST, "hm", budget=1)
     assert (silent.answer, silent.invalid_actions) == (None, 1)
@@ -221,8 +227,10 @@ def test_a_search_beyond_the_budget_is_not_answered():
 
 def test_invalid_actions_are_told_up_to_a_limit():
     outcome, requests = drive("hm", "<search></search>", LAST, invalid_limit=2)
-    assert outcome.invalid_actions == 2 and requests.count(Observe(RETHINK)) == 2
-    assert outcome.answer == "sol" and outcome.extra["plan_fault"] == "missing"
+    assert outcome.invalid_actions == 2
+    assert requests.count(Observe(RETHINK)) == 2
+    assert outcome.answer == "sol"
+    assert outcome.extra["plan_fault"] == "missing"
 
 
 def test_a_route_a_failed_search_and_a_full_context():
@@ -235,7 +243,9 @@ def test_a_route_a_failed_search_and_a_full_context():
     with pytest.raises(StopIteration) as stop:
         program.throw(ContextFull())
     outcome = stop.value.value
-    assert outcome.answer is None and outcome.counts["valid_searches"] == 1 and outcome.extra["plan"]
+    assert outcome.answer is None
+    assert outcome.counts["valid_searches"] == 1
+    assert outcome.extra["plan"]
     program = globalrag(QUESTION, ("en",))
     next(program)
     with pytest.raises(StopIteration) as stop:
@@ -254,9 +264,13 @@ def test_in_the_runner():
     runner = Runner(sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=400)
     [record] = runner.run([(QUESTION, globalrag(QUESTION, ("en",)), 0)])
     learned, given = (tokenizer.decode(record.tokens[record.by_policy == who].tolist()) for who in (True, False))
-    assert PLAN in learned and "<subAnswer>" in learned and "Doc 1: Peru Lima" not in learned
-    assert "Doc 1: Peru Lima" in given and PLAN not in given
-    assert record.counts["searches"] == record.counts["valid_searches"] == 2 and record.counts["well_formed"] == 1
+    assert PLAN in learned
+    assert "<subAnswer>" in learned
+    assert "Doc 1: Peru Lima" not in learned
+    assert "Doc 1: Peru Lima" in given
+    assert PLAN not in given
+    assert record.counts["searches"] == record.counts["valid_searches"] == 2
+    assert record.counts["well_formed"] == 1
     assert record.outcome.extra["sub_answers"] == {"Q1": "Peru", "Q2": "sol"}
 
 
@@ -271,5 +285,6 @@ def test_whatever_is_written_has_an_outcome(texts, shown):
     read = PlannedText(texts, sorted(number for number in shown if number < len(texts)))
     counts = read.counts
     assert counts["plan"] + sum(counts[f"plan_{fault}"] for fault in PLAN_FAULTS) == 1
-    assert min(counts.values()) >= 0 and counts["sub_answers"] == len(read.resolved)
+    assert min(counts.values()) >= 0
+    assert counts["sub_answers"] == len(read.resolved)
     assert not (read.well_formed and counts["malformed_tags"])

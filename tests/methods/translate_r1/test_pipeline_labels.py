@@ -1,15 +1,20 @@
 """A summary is translated and checked before its article: what is spent on which, and what the judge decides."""
 
 import asyncio
+import codecs
+import dataclasses
 import re
 
 import pytest
 
 from lcrag.data.questions import Question
+from lcrag.evaluation import to_markdown
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.domains import DOMAINS
 from lcrag.methods.translate_r1.pipeline.parts import LABEL, TEXT, parts_of, portions_of, versions_of
 from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt
+from lcrag.methods.translate_r1.pipeline.quotas import fill_quotas, filter_sources, quotas_of
+from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
 from lcrag.methods.translate_r1.pipeline.stages import Stages, prompted_judge, prompted_rendering
 
 ARTICLE = "The rain came late to the highlands this year, and farmers north of the river lost half of their barley."
@@ -76,11 +81,15 @@ def test_nothing_is_spent_on_an_article_whose_summary_fails(changed, portion, st
 
 def test_what_came_back_is_judged_together_and_makes_one_question():
     made, asked = attempt()
-    assert made.passed and made.translation == {"answer 1": FINNISH[SUMMARY], "question": FINNISH[ARTICLE]}
+    assert made.passed
+    assert made.translation == {"answer 1": FINNISH[SUMMARY], "question": FINNISH[ARTICLE]}
     assert [ask.max_tokens for ask in asked[:4]] == [512, 512, 2048, 2048]
     prompt = asked[-1].prompt
-    assert f"<text>\n{BACK[FINNISH[ARTICLE]]}\n</text>" in prompt and BACK[FINNISH[SUMMARY]] in prompt
-    assert ARTICLE not in prompt and SUMMARY not in prompt and "whether the summary still summarises" in prompt
+    assert f"<text>\n{BACK[FINNISH[ARTICLE]]}\n</text>" in prompt
+    assert BACK[FINNISH[SUMMARY]] in prompt
+    assert ARTICLE not in prompt
+    assert SUMMARY not in prompt
+    assert "whether the summary still summarises" in prompt
     [version] = versions_of(made.question, made.domain, made.translation, "fi")
     assert (version.text, version.answers) == (FINNISH[ARTICLE], (FINNISH[SUMMARY],))
 
@@ -105,3 +114,40 @@ def test_only_a_domain_with_a_label_is_taken_apart():
     assert (quiz.name, list(quiz.parts)) == ("", ["question", "answer 1"])
     parts = {"question": "Where?"}
     assert "whether the two mean the same" in judge_prompt(parts, {"question": "Where then?"}, DOMAINS["summarisation"])
+
+
+def test_the_report_counts_the_articles_that_were_saved():
+    """Of three summaries one is refused, one gets lost on the way back."""
+    names = {"Silva": "Sorry.", "Lossy": None, "Anna": None}
+    sources = [asked_for(f"{name} lost half of the barley.") for name in names]
+    sources = [dataclasses.replace(each, id=name) for each, name in zip(sources, names, strict=True)]
+
+    async def ask(request):
+        if request.role == "judge":
+            return "SAME"
+        text = codecs.encode(re.search(r"<input>\n(.*)\n</input>", request.prompt, re.DOTALL)[1], "rot13")
+        if "Silva" in codecs.encode(text, "rot13"):
+            return "Sorry."
+        return f"<output>{'Nothing is left.' if 'Lossy' in text else text}</output>"
+
+    async def filled():
+        stages = Stages(renderings={"fi": prompted_rendering(ask)}, judge=prompted_judge(ask), thresholds=Thresholds())
+        return await fill_quotas(quotas, pools, stages, attempts=9, width=2, seen=lambda passed: None)
+
+    pools = filter_sources(sources, Thresholds(), preferred="en", seed=0)
+    quotas = quotas_of(pools, ("fi",), 3, together=False)
+    tried = asyncio.run(filled())
+    report = translation_report(pools, quotas, tried, ["translator"] * 4)
+    [language] = report["languages"]
+    assert (language["filled"], language["attempts"], language["texts_spared"]) == (1, 3, 2)
+    assert language["removed"]["forward translation"] == {"label: no output": 1}
+    assert language["removed"]["back-translation"] == {"label: low chrF": 1}
+    assert "since their label failed: 2." in to_markdown(report_tables(report)[1])
+    rows = {row["id"]: row for row in attempt_rows(pools, tried)}
+    assert rows["Lossy"]["portion"] == "label"
+    assert "question" not in rows["Lossy"]["translation"]
+    [made] = question_rows(tried)
+    assert (made["question"], made["answers"]) == (
+        codecs.encode(ARTICLE, "rot13"),
+        [codecs.encode("Anna lost half of the barley.", "rot13")],
+    )

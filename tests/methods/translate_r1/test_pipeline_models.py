@@ -43,9 +43,11 @@ def test_what_was_asked_is_not_asked_again():
             return await asyncio.gather(*(asked(ask(prompt)) for prompt in prompts))
 
     assert asyncio.run(asking({}, list("abcabc"))) == list("ABCABC")
-    assert sorted(model.asked) == list("abc") and model.most == 3
+    assert sorted(model.asked) == list("abc")
+    assert model.most == 3
     answered = {row["key"]: row["answer"] for row in rows}
-    assert asyncio.run(asking(answered, list("abcd"))) == list("ABCD") and model.asked[3:] == ["d"]
+    assert asyncio.run(asking(answered, list("abcd"))) == list("ABCD")
+    assert model.asked[3:] == ["d"]
     assert len({ask("a").key("m"), ask("a").key("n"), ask("a", "judge").key("m"), ask("a", number=1).key("m")}) == 4
     with pytest.raises(UserError, match="there is no judge to ask"):
         asyncio.run(RequestCache({}, {}, rows.extend)(ask("a", "judge")))
@@ -84,7 +86,8 @@ def test_rows_are_written_together_and_before_an_answer_is_used():
             await asyncio.gather(*map(one, range(50)))
 
     asyncio.run(asking())
-    assert sum(calls) == 50 and len(calls) < 50
+    assert sum(calls) == 50
+    assert len(calls) < 50
 
 
 def test_a_local_model_is_asked_in_batches():
@@ -101,7 +104,9 @@ def test_a_local_model_is_asked_in_batches():
         return await asyncio.gather(*map(model.answer, asks), return_exceptions=True)
 
     assert asyncio.run(saying(*(ask(f"p{n}", number=n % 2) for n in range(9)))) == [f"p{n}" * 2 for n in range(9)]
-    assert sum(map(len, batches)) == 9 and len(batches) <= 2 and set(sum(batches, [])) == {0.0, 0.7}
+    assert sum(map(len, batches)) == 9
+    assert len(batches) <= 2
+    assert set(sum(batches, [])) == {0.0, 0.7}
     assert all(isinstance(each, UserError) for each in asyncio.run(saying(ask("bad"), ask("good"))))
     with pytest.raises(UserError, match="CompleterModel.in_flight is 0"):
         CompleterModel(completer, in_flight=0)

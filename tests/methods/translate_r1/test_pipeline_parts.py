@@ -20,7 +20,8 @@ from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt, translatio
 
 def test_options_are_the_last_lines_in_turn():
     options = split_options("A. Smith asks:\nwhich?\n(A) one\n  (B) two\nlines\n(C) 3\n(D) IV")
-    assert options.stem == "A. Smith asks:\nwhich?" and options.texts["B"] == "two\nlines"
+    assert options.stem == "A. Smith asks:\nwhich?"
+    assert options.texts["B"] == "two\nlines"
     assert join_options("Q?", {"A": "x", "B": "y"}, options.marks) == "Q?\n(A) x\n(B) y"
     assert split_options("A or B?") is None
 
@@ -38,7 +39,8 @@ def test_what_is_translated_and_what_becomes_of_it():
     assert list(parts) == ["question", "A", "B", "C", "D"]
     shouted = {key: text.upper() for key, text in parts.items()}
     [version] = versions_of(choice, domain_of(choice), shouted, "am")
-    assert version.text.startswith("WHICH OF THESE IS A FRUIT OF A TREE?\nA. AN APPLE\n") and version.answers == ("A",)
+    assert version.text.startswith("WHICH OF THESE IS A FRUIT OF A TREE?\nA. AN APPLE\n")
+    assert version.answers == ("A",)
     assert version.extra == {
         "domain": "multiple_choice",
         "tier": "low",
@@ -50,7 +52,8 @@ def test_what_is_translated_and_what_becomes_of_it():
     assert parts == {"question": "Where is Chad", "answer 1": "in Africa"}
     [version] = versions_of(asked, QUESTION, {"question": "Missä on Tšad", "answer 1": "Afrikassa"}, "fi")
     assert (version.text, version.answers) == ("Missä on Tšad?", ("Afrikassa", "1960"))
-    assert version.coupling == asked.coupling and "tier" not in version.extra
+    assert version.coupling == asked.coupling
+    assert "tier" not in version.extra
 
 
 def test_texts_to_translate_go_both_ways():
@@ -120,10 +123,16 @@ def test_verdicts(said, verdict):
 
 def test_prompts_name_the_languages_and_what_stays():
     prompt = translation_prompt({"question": PROBLEM}, DOMAINS["mathematics"].text, "en", "am")
-    assert "from English to Amharic" in prompt and "LaTeX" in prompt and "JSON" not in prompt and PROBLEM in prompt
+    assert "from English to Amharic" in prompt
+    assert "LaTeX" in prompt
+    assert "JSON" not in prompt
+    assert PROBLEM in prompt
     prompt = translation_prompt(
         parts_of(question(CHOICE, "A"), DOMAINS["multiple_choice"]), DOMAINS["question"].text, "am", "en"
     )
-    assert "from Amharic to English" in prompt and "JSON" in prompt and '"C": "12"' in prompt
+    assert "from Amharic to English" in prompt
+    assert "JSON" in prompt
+    assert '"C": "12"' in prompt
     prompt = judge_prompt({"question": "a {b}"}, {"question": "c"}, DOMAINS["translation"])
-    assert "whether the two mean the same" in prompt and "a {b}" in prompt
+    assert "whether the two mean the same" in prompt
+    assert "a {b}" in prompt

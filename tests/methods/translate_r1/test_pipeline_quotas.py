@@ -77,7 +77,8 @@ def test_places_are_filled_the_same_way_whatever_comes_first(good, places, attem
     tried = filled(width)
     assert tried == filled(1)
     used = [each.place for each in tried if each.result]
-    assert len(set(used)) == len(used) and len(tried) <= len(good)  # an item is used once, a place filled once
+    assert len(set(used)) == len(used)  # an item is used once, a place filled once
+    assert len(tried) <= len(good)
     by_place = collections.Counter(each.place for each in tried)
     assert all(count <= attempts for count in by_place.values())
     # Nothing is left empty while it has attempts left and there are items.

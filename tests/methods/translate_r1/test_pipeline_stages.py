@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
@@ -36,11 +34,6 @@ from lcrag.methods.translate_r1.pipeline.stages import (
 )
 def test_the_share_of_natural_language(text, least, most):
     assert least <= natural_language_share(text) <= most
-
-
-@given(st.text())
-def test_the_share_is_a_share(text):
-    assert 0 <= natural_language_share(text) <= 1
 
 
 @pytest.mark.parametrize(
@@ -75,20 +68,6 @@ def test_the_source_filter(text, answer, domain, cause):
 )
 def test_heuristics(translation, cause):
     assert defect(translation, PROBLEM, USUAL) == cause
-
-
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_heuristics_always_say_something_of_texts(translation, source):
-    cause = defect(translation, source, USUAL)
-    assert isinstance(cause, str)
-    # A text without white space at its edges, longer than a gram, is a copy of itself or goes in circles.
-    if len("".join(source.split())) > 10:
-        assert defect(source, source, USUAL) in ("a copy of the source", "repeats itself")
-
-
-@given(st.text(alphabet="abc", min_size=10, max_size=30), st.integers(4, 8))
-def test_what_is_said_over_and_over_is_found(text, times):
-    assert defect(text * times, text, USUAL) == "repeats itself"
 
 
 class Script:
@@ -129,7 +108,8 @@ BACK = "<output>Anna has 3 apples and buys 5 more in the town. How many apples d
 )
 def test_each_stage_removes_its_kind(translations, verdicts, stage, cause, requests):
     attempt, asked = staged(translations, verdicts)
-    assert (attempt.stage, attempt.cause) == (stage, cause) and len(asked) == requests
+    assert (attempt.stage, attempt.cause) == (stage, cause)
+    assert len(asked) == requests
     numbers = [ask.number for ask in asked if ask.role == "judge"]
     assert numbers == list(range(len(numbers)))
 
@@ -157,7 +137,9 @@ def test_an_exact_translator_needs_no_model():
 
     stages = Stages(renderings={"qki": exact_rendering(mirrored)}, judge=prompted_judge(Script(None)), thresholds=USUAL)
     attempt = asyncio.run(stages.attempt(question(), "qki"))
-    assert attempt.passed and attempt.translation == {"question": PROBLEM[::-1]} and attempt.similarity == 1.0
+    assert attempt.passed
+    assert attempt.translation == {"question": PROBLEM[::-1]}
+    assert attempt.similarity == 1.0
 
 
 def test_a_model_that_never_says_what_is_wanted_ends_the_run():

@@ -53,15 +53,19 @@ def response(text):
 def test_a_call_is_translated_and_shown():
     outcome, requests, shown = drive([f"<think>odd</think>{call()}", "<think>so</think> It is \\boxed{4}."])
     assert [each for each in requests if isinstance(each, Translate)] == [Translate("Vok tep 3?", None, "en")]
-    assert shown == [response("Which is 3?")] and outcome.answer == "It is \\boxed{4}."
-    assert outcome.counts["tool_calls"] == outcome.extra["tool_calls"] == 1 and outcome.counts["tool_errors"] == 0
+    assert shown == [response("Which is 3?")]
+    assert outcome.answer == "It is \\boxed{4}."
+    assert outcome.counts["tool_calls"] == outcome.extra["tool_calls"] == 1
+    assert outcome.counts["tool_errors"] == 0
     stops = [each.stop for each in requests if isinstance(each, Generate)]
     assert stops == [("</tool_call>", "</answer>")] * 2
 
 
 def test_no_call_is_an_answer():
     outcome, requests, shown = drive(["4"])
-    assert outcome.answer == "4" and not shown and outcome.counts["tool_calls"] == outcome.invalid_actions == 0
+    assert outcome.answer == "4"
+    assert not shown
+    assert outcome.counts["tool_calls"] == outcome.invalid_actions == 0
     assert {f"tool_error_{cause}" for cause in CAUSES} <= set(outcome.counts)
 
 
@@ -93,11 +97,13 @@ def test_no_call_is_an_answer():
 )
 def test_whatever_is_wrong_with_a_call_is_said_counted_and_a_call(text, cause, message):
     outcome, requests, [shown] = drive([text, "4"], text_characters=20)
-    assert shown.startswith("<tool_response>\nError: ") and shown.endswith("\n</tool_response>\n")
+    assert shown.startswith("<tool_response>\nError: ")
+    assert shown.endswith("\n</tool_response>\n")
     assert message.replace("<", "[").replace(">", "]") in shown
     assert not [each for each in requests if isinstance(each, Translate)]
     assert outcome.counts["tool_calls"] == outcome.counts["tool_errors"] == outcome.counts[f"tool_error_{cause}"] == 1
-    assert outcome.invalid_actions == 1 and outcome.answer == "4"
+    assert outcome.invalid_actions == 1
+    assert outcome.answer == "4"
 
 
 @pytest.mark.parametrize("target", ["English", "english", " en ", "EN"])
@@ -120,22 +126,30 @@ def test_a_call_too_many_is_refused_and_then_there_is_one_last_word():
     outcome, requests, shown = drive([call(), call(), call(), "4"])
     assert len([each for each in requests if isinstance(each, Translate)]) == 2
     assert shown[2] == response("Error: No call is left. Give the answer.")
-    assert outcome.counts["tool_calls"] == 3 and outcome.counts["tool_error_over_limit"] == 1
-    assert requests[-1] == Generate(stop=("</answer>",)) and outcome.answer == "4"
+    assert outcome.counts["tool_calls"] == 3
+    assert outcome.counts["tool_error_over_limit"] == 1
+    assert requests[-1] == Generate(stop=("</answer>",))
+    assert outcome.answer == "4"
     again = drive([call()] * 4)[0]
-    assert again.counts["tool_calls"] == 4 and again.counts["tool_error_over_limit"] == 2 and again.answer is None
+    assert again.counts["tool_calls"] == 4
+    assert again.counts["tool_error_over_limit"] == 2
+    assert again.answer is None
 
 
 def test_a_translation_that_fails_is_said_and_is_no_mistake_of_the_policy():
     outcome, _, shown = drive([call(), "?"], answer=TranslationFailure("away"))
     assert shown == [response("Error: The text could not be translated.")]
-    assert outcome.counts["tool_error_failed"] == 1 and outcome.invalid_actions == 0
+    assert outcome.counts["tool_error_failed"] == 1
+    assert outcome.invalid_actions == 0
 
 
 def test_without_the_tool_nothing_is_a_call():
     outcome, requests, shown = drive([f"{call()} 4"], calls=0)
-    assert not shown and outcome.counts["tool_calls"] == 0 and outcome.answer == f"{call()} 4"
-    assert requests[0].tools == () and "tool" not in requests[0].system
+    assert not shown
+    assert outcome.counts["tool_calls"] == 0
+    assert outcome.answer == f"{call()} 4"
+    assert requests[0].tools == ()
+    assert "tool" not in requests[0].system
     assert requests[1] == Generate(stop=("</answer>",))
 
 
@@ -147,7 +161,8 @@ def test_what_a_translator_says_is_no_tag():
 def test_a_response_is_cut_to_its_tokens_and_keeps_its_tags():
     [_, _, first] = drive([call(), "4"], answer="word " * 900, response_tokens=60)
     assert len(TOKENIZER.encode(first[0])) <= 60
-    assert first[0].startswith("<tool_response>\nword word") and first[0].endswith("</tool_response>\n")
+    assert first[0].startswith("<tool_response>\nword word")
+    assert first[0].endswith("</tool_response>\n")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +180,8 @@ def test_a_response_is_cut_to_its_tokens_and_keeps_its_tags():
     ],
 )
 def test_the_answer_is_what_stands_behind_the_reasoning(text, answer):
-    assert final_text(text) == answer and drive([text])[0].answer == answer
+    assert final_text(text) == answer
+    assert drive([text])[0].answer == answer
 
 
 def test_a_full_context_ends_it_without_an_answer():
@@ -180,19 +196,26 @@ def test_prompts_never_name_the_language_of_the_question():
     for domain in ("mathematics", "multiple_choice", "instruction_following", "summarisation", "translation", ""):
         asked = Question(id="1", dataset="d", language="fi", text="Mikä?", answers=("4",), extra={"domain": domain})
         opening = next(translate_r1(asked))
-        assert "Finnish" not in opening.system and "fi" not in opening.system.split() and opening.text == "Mikä?\n"
-        assert opening.tools == ("translation",) and "any language" in opening.system
+        assert "Finnish" not in opening.system
+        assert "fi" not in opening.system.split()
+        assert opening.text == "Mikä?\n"
+        assert opening.tools == ("translation",)
+        assert "any language" in opening.system
     back = Question(id="1", dataset="d", language="fi", text="x", answers=("4",), extra={"answer_language": "fr"})
     assert domain_prompt(back).endswith("The answer must be in French.")
     assert next(translate_r1(QUESTION)).text == "Vok [b]tep[/b] 3?\n"
-    assert "twice" in tool_prompt(2) and "once" in tool_prompt(1) and "up to 3 times" in tool_prompt(3)
+    assert "twice" in tool_prompt(2)
+    assert "once" in tool_prompt(1)
+    assert "up to 3 times" in tool_prompt(3)
     example = tool_prompt(2).rpartition("<tool_call>\n")[2].partition("\n</tool_call>")[0]
     assert isinstance(call_in(f"<tool_call>{example}</tool_call>"), TranslateCall)
 
 
 def test_the_tiny_policy_gets_the_question_alone():
     opening = next(translate_r1(QUESTION, wording="atlas"))
-    assert opening.text == "Vok [b]tep[/b] 3?\n" and opening.system is None and opening.tools == ("translation",)
+    assert opening.text == "Vok [b]tep[/b] 3?\n"
+    assert opening.system is None
+    assert opening.tools == ("translation",)
 
 
 @pytest.mark.parametrize(
@@ -223,10 +246,13 @@ def test_the_engine_masks_what_the_tool_says_and_calls_it_once_for_all():
     records = run.run([(QUESTION, translate_r1(QUESTION, wording="atlas"), number) for number in range(5)])
     assert calls == [(("Vok tep 3?",), None, "en")]
     for record in records:
-        assert record.outcome.answer == "4" and record.counts["tool_calls"] == 1 and record.counts["searches"] == 0
+        assert record.outcome.answer == "4"
+        assert record.counts["tool_calls"] == 1
+        assert record.counts["searches"] == 0
         assert [turn.by for turn in record.turns] == ["policy", "environment", "policy"]
         assert record.turns[1].text == response("VOK TEP 3?")
-        assert not record.by_policy[record.turn == 1].any() and record.by_policy[record.turn == 0].all()
+        assert not record.by_policy[record.turn == 1].any()
+        assert record.by_policy[record.turn == 0].all()
         assert episode_json(record)["outcome"]["extra"] == {"tool_calls": 1}
 
 
@@ -265,8 +291,10 @@ def test_a_translator_that_breaks_is_tried_again_and_fails_alone():
 
     run = runner(script, context=900, block=200, translator=fragile, max_tokens=120, retries=Retries(2, 0.0))
     broken, fine = run.run([(each, translate_r1(each, wording="atlas"), n) for n, each in enumerate((QUESTION, other))])
-    assert broken.counts["tool_error_failed"] == 1 and fine.counts["tool_errors"] == 0
-    assert len(attempts) == 4 and sorted(attempts[-2:]) == [["Sim"], ["Vok tep 3?"]]
+    assert broken.counts["tool_error_failed"] == 1
+    assert fine.counts["tool_errors"] == 0
+    assert len(attempts) == 4
+    assert sorted(attempts[-2:]) == [["Sim"], ["Vok tep 3?"]]
 
 
 def test_an_empty_translation_and_one_too_few_are_failures():

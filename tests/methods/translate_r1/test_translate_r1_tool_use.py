@@ -64,7 +64,8 @@ def test_shares_by_hand():
     found = pareto_shares({"free": (0.8, 0.9), "gated": (0.7, 0.4), "none": (0.4, 0.0)})
     assert found == pytest.approx({"free": 0.2, "gated": 0.55, "none": 0.25})
     assert pareto_shares({"a": (0.5, 0.5), "b": (0.5, 0.5), "c": (0.1, 0.9)}) == {"a": 0.5, "b": 0.5, "c": 0.0}
-    assert pareto_shares({"a": (0.0, 0.0)}) == {"a": 1.0} and pareto_shares({}) == {}
+    assert pareto_shares({"a": (0.0, 0.0)}) == {"a": 1.0}
+    assert pareto_shares({}) == {}
     assert frontier({"free": (0.8, 0.9), "gated": (0.7, 0.4), "none": (0.4, 0.0), "flat": (0.3, 0.3)}) == [
         "none", "gated", "free"
     ]  # fmt: skip
@@ -87,7 +88,8 @@ def test_shares_against_a_grid(points):
 
 def test_metrics_of_tool_use():
     values = question_metrics(GATED[0].answered)
-    assert values["tool_rate"].mean() == values["reward"].mean() == 0.25 and values["tool_calls"].max() == 2
+    assert values["tool_rate"].mean() == values["reward"].mean() == 0.25
+    assert values["tool_calls"].max() == 2
     without = question_metrics(trial("none", {"en": (0,), "ha": (0,)}, tool=False, scored=False).answered)
     assert all(np.isnan(without[name]).all() for name in ("tool_rate", "tool_calls", "reward"))
 
@@ -112,7 +114,8 @@ def test_rates_of_questions_weigh_every_tier_the_same():
     few = [trial("gated", {"en": (1,), "ha": (1, 0)}, sample=sample) for sample in range(2)]
     few = [Trial(**{**vars(each), "answered": each.answered[:24] + each.answered[24:30]}) for each in few]
     rates = question_rates(Scoreboard(few), ("m", "gated"))
-    assert sorted({rate for rate, _ in rates}) == [0.5, 1.0] and len(rates) == 30
+    assert sorted({rate for rate, _ in rates}) == [0.5, 1.0]
+    assert len(rates) == 30
     assert sum(weight for rate, weight in rates if rate == 1.0) == pytest.approx(0.5)
     assert sum(weight for _, weight in question_rates(Scoreboard(few), ("m", "gated"), "mathematics")) == pytest.approx(
         1
@@ -122,7 +125,8 @@ def test_rates_of_questions_weigh_every_tier_the_same():
 
 
 def test_domains_and_tiers_come_in_the_paper_s_order():
-    assert domains_of(BOARD) == ["mathematics", "multiple_choice"] and tiers_of(BOARD) == ["high", "low"]
+    assert domains_of(BOARD) == ["mathematics", "multiple_choice"]
+    assert tiers_of(BOARD) == ["high", "low"]
     assert points_of(BOARD, "low") == {"free": (1.0, 1.0), "gated": (0.5, 0.5)}
     assert points_of(BOARD, "xlow") == {}
 
@@ -130,7 +134,8 @@ def test_domains_and_tiers_come_in_the_paper_s_order():
 def test_a_board_without_a_tool_or_without_rewards_has_no_tables():
     for options in ({"tool": False}, {"scored": False}):
         board = Scoreboard([trial("none", {"en": (0,), "ha": (0,)}, **options)])
-        assert not has_tool_use(board) and tool_tables(board, "") == []
+        assert not has_tool_use(board)
+        assert tool_tables(board, "") == []
     assert len(tool_tables(Scoreboard(FREE[:1]), "")) == 2, "nothing is asked twice: no selectivity"
 
 
@@ -141,6 +146,7 @@ def test_figures(tmp_path):
     rates = {f"tools/{tier}/rate": (steps, np.linspace(0, 1, 30)) for tier in ("low", "high", "own")}
     late = {"tools/low/rate": (steps[::3], np.linspace(1, 0, 10)), "tools/mathematics/low/rate": (steps, steps / 30)}
     logs = {"free": [rates, rates], "gated": [late], "none": [{"reward/total": (steps, steps / 30)}]}
-    assert tiers_in(logs) == ["high", "low", "own"] and tiers_in({"none": logs["none"]}) == []
+    assert tiers_in(logs) == ["high", "low", "own"]
+    assert tiers_in({"none": logs["none"]}) == []
     draw_tool_rates(logs, tmp_path / "rates.png")
     assert all((tmp_path / f"{name}.png").read_bytes().startswith(PNG) for name in ("pareto", "selectivity", "rates"))
