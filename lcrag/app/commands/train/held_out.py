@@ -8,7 +8,7 @@ from rich.console import Console
 
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.composition.checking import check_questions, check_rewarded
-from lcrag.app.composition.method import Method
+from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.runs.answers import AFTER, BEFORE
 from lcrag.episodes import Runner
 from lcrag.policy import Policy
@@ -39,7 +39,7 @@ class BoundEvaluation:
         self.evaluation.check_references(self.policy)
 
     @property
-    def _program(self):
+    def _program(self) -> ProgramOf:
         return self.method.evaluated_on(self.collections.languages)
 
     def before(self, folder: pathlib.Path, params: Any, console: Console) -> None:
