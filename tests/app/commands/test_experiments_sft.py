@@ -173,7 +173,7 @@ def test_other_rows_are_another_run(tiny, rows, learned, tmp_path, capsys):
         assert sft(tiny, output, rows=rows) == 2
     finally:
         rows.write_text(original)
-    assert "holds another run: the content of its rows is another one than here" in capsys.readouterr().err
+    assert "holds another run: the content of its rows differs" in capsys.readouterr().err
 
 
 def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
