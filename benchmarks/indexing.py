@@ -18,11 +18,9 @@ from collections.abc import Sequence
 from timing import timed
 
 from lcrag.data.corpora.chunking import passages_of
-from lcrag.data.corpora.dump import read_pages
-from lcrag.data.corpora.local import make_shards
-from lcrag.data.corpora.plan import Plan, make_plan
+from lcrag.data.corpora.dump import clean, read_pages
+from lcrag.data.corpora.local import CorpusPlan, make_plan, make_shards
 from lcrag.data.corpora.source import find_source
-from lcrag.data.corpora.dump import clean
 from lcrag.data.rows import BadRows
 from lcrag.retrieval import Encoder, build_collection, load_encoder
 from lcrag.retrieval.building import build_from_shards
@@ -48,7 +46,7 @@ def stages(dump: pathlib.Path, encoder: Encoder) -> tuple[dict[str, float], list
     return {"read": reading, "clean": cleaning, "cut": cutting, "embed": embedding}, passages
 
 
-def build(plan: Plan, encoder: Encoder, root: pathlib.Path, workers: int) -> float:
+def build(plan: CorpusPlan, encoder: Encoder, root: pathlib.Path, workers: int) -> float:
     """Seconds from the source, or the shards that are there, to a collection."""
     start = time.perf_counter()
     with open_shards(root, LANGUAGE, plan.identity()) as shards:

@@ -15,7 +15,7 @@ from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.atlas.world import DATASET, build_world
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.data.seqio_questions import TokenizerVocabulary, questions_of_task, register_file_data, register_questions
+from lcrag.data.seqio_tasks import TokenizerVocabulary, questions_of_task, register_file_data, register_questions
 
 __all__ = ["questions_of_task"]
 

@@ -1,8 +1,12 @@
-"""Where the files of published data sets are: they are downloaded by hand, as docs/data.md says."""
+"""Files of published data sets, which are downloaded by hand (docs/data.md), and hashes of their content."""
 
+import dataclasses
+import hashlib
+import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lcrag.errors import UserError
 
@@ -49,3 +53,11 @@ def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathli
             if path.is_file():
                 return path
     raise UserError(f"there is no {names[0]} in {folder}: download {source}")
+
+
+def records_fingerprint(records: Iterable[Any]) -> str:
+    """Sixteen hexadecimal digits that name the content of some dataclass instances, in their order."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps(dataclasses.asdict(record), ensure_ascii=False, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()[:16]

@@ -10,12 +10,16 @@ from lcrag.atlas.comprehension import (
     HALF_KNOWN,
     KNOWN,
     LANGUAGES,
+    NATURAL,
+    SENTENCES,
     SPLITS,
     TIERS,
     ComprehensionTasks,
     ComprehensionTranslator,
+    Meaning,
+    meaning_of,
+    sentence_of,
 )
-from lcrag.atlas.comprehension.questions import NATURAL, SENTENCES, Meaning, meaning_of, sentence_of
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE
 from lcrag.episodes import TranslationFailure

@@ -14,7 +14,7 @@ from lcrag.data import global_mmlu, mgsm
 from lcrag.data.english.sets import QUESTION_SETS, questions_of
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.rows import BadRows
-from lcrag.data.seqio_questions import TokenizerVocabulary, register_jsonl
+from lcrag.data.seqio_tasks import TokenizerVocabulary, register_jsonl
 from lcrag.data.tiers import inverse_resource_rates
 from lcrag.data.xquad import LANGUAGES, xquad_questions
 from lcrag.errors import UserError

@@ -11,8 +11,7 @@ import lcrag.atlas.tasks  # noqa: F401  registers the atlas
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.encoding import RowEncoder
 from lcrag.data.rows import BadRows
-from lcrag.data.seqio_demonstrations import demonstrations_of_task
-from lcrag.data.seqio_questions import TokenizerVocabulary
+from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task
 from lcrag.episodes import Chat
 from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer

@@ -13,8 +13,7 @@ from lcrag.atlas import World
 from lcrag.data import xquad
 from lcrag.data.english.asked import LANGUAGE
 from lcrag.data.english.sets import first_questions, passages_of, question_set
-from lcrag.data.files import dataset_folder
-from lcrag.data.fingerprints import records_fingerprint
+from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError

@@ -9,7 +9,7 @@ import gin
 import jax
 from jax.sharding import Mesh
 
-from lcrag.data.fingerprints import records_fingerprint
+from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.errors import UserError

@@ -101,7 +101,7 @@ def demonstration_files(
 def seqio_demonstrations(
     row_context: RowContext, task: str, split: str, limit: int | None = None, end_of_sequence: bool = True
 ) -> list[Trajectory]:
-    """Rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_demonstrations`.
+    """Rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_tasks`.
 
     Args:
       row_context: The policy that learns from them.
@@ -111,7 +111,7 @@ def seqio_demonstrations(
       end_of_sequence: Teach the end of sequence after each target.
     """
     import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
-    from lcrag.data.seqio_demonstrations import demonstrations_of_task
+    from lcrag.data.seqio_tasks import demonstrations_of_task
 
     with counted_bad_rows() as bad_rows:
         demonstrations = demonstrations_of_task(task, split, bad_rows, limit)

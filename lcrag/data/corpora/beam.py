@@ -11,8 +11,15 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from lcrag.data.corpora.documents import Block
-from lcrag.data.corpora.local import check_complete, finished_files, notes_of
-from lcrag.data.corpora.plan import Plan, block_passages, cleaned, count_problems
+from lcrag.data.corpora.local import (
+    CorpusPlan,
+    block_passages,
+    check_complete,
+    cleaned,
+    count_problems,
+    finished_files,
+    notes_of,
+)
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
@@ -22,7 +29,7 @@ NAMESPACE = "lcrag"
 
 
 def make_shards(
-    plan: Plan,
+    plan: CorpusPlan,
     shards: Shards,
     encoder_folder: pathlib.Path,
     *,
@@ -71,7 +78,7 @@ def make_shards(
 class ReadBlocks(beam.DoFn):
     """A file's number to those of its blocks that have no shard."""
 
-    def __init__(self, plan: Plan, folder: pathlib.Path, skip_bad_rows: bool):
+    def __init__(self, plan: CorpusPlan, folder: pathlib.Path, skip_bad_rows: bool):
         self._plan, self._shards, self._skip_bad_rows = plan, Shards(folder), skip_bad_rows
         self._bad_rows = beam.metrics.Metrics.counter(NAMESPACE, "bad_rows")
 
@@ -84,7 +91,7 @@ class ReadBlocks(beam.DoFn):
 class WriteShard(beam.DoFn):
     """A block to its shard; the encoder is opened once a worker."""
 
-    def __init__(self, plan: Plan, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
+    def __init__(self, plan: CorpusPlan, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
         self._plan, self._shards, self._skip_bad_rows = plan, Shards(folder), skip_bad_rows
         self._encoder_folder = encoder_folder
         self._encoder: Encoder | None = None

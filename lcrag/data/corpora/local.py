@@ -1,9 +1,11 @@
-"""How far the making of shards is."""
+"""Corpus plans, and the local pipeline that turns a plan's blocks into shards."""
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import hashlib
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -12,13 +14,71 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
-from lcrag.data.corpora.documents import Block, block_name
-from lcrag.data.corpora.plan import Plan, block_passages, cleaned, count_problems
+from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, passages_of, unit_of
+from lcrag.data.corpora.documents import Article, Block, WikiPage, block_name
+from lcrag.data.corpora.dump import clean
 from lcrag.data.corpora.source import Source
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder
+from lcrag.retrieval.passages import Passage
 from lcrag.retrieval.shards import ShardRecord, Shards
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusPlan:
+    """What becomes of one language's source.
+
+    Attributes:
+      language: Its code, also the name of the collection.
+      source: The files.
+      unit: What passages are counted in; of no account where they are cut already.
+      length: Units in a passage.
+    """
+
+    language: str
+    source: Source
+    unit: Unit
+    length: int = PASSAGE_LENGTH
+
+    def identity(self) -> dict[str, Any]:
+        """All that the passages depend on, files by name and size; two plans of one identity make the same."""
+        files = [f"{path.name}: {path.stat().st_size} bytes" for path in self.source.files]
+        cut = {"documents_per_block": self.source.documents_per_block, "unit": self.unit, "length": self.length}
+        return {"language": self.language, "kind": self.source.kind, "files": files, **cut}
+
+
+def make_plan(language: str, source: Source, unit: Unit | None = None, length: int = PASSAGE_LENGTH) -> CorpusPlan:
+    """A plan; without a unit, the language's script decides."""
+    return CorpusPlan(language=language, source=source, unit=unit or unit_of(language), length=length)
+
+
+def fingerprint_of(identity: dict[str, Any]) -> str:
+    """Sixteen hexadecimal digits that name an identity."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cleaned(block: Block) -> tuple[Block, list[tuple[str, str]]]:
+    """The block with its wiki pages as articles; and (page, problem) of each that cannot be parsed."""
+    pages = tuple(document for document in block.documents if isinstance(document, WikiPage))
+    if not pages:
+        return block, []
+    articles, problems = clean(pages)
+    return dataclasses.replace(block, documents=tuple(articles)), problems
+
+
+def block_passages(plan: CorpusPlan, block: Block) -> list[Passage]:
+    """The passages of a cleaned block."""
+    articles = [document for document in block.documents if isinstance(document, Article)]
+    if articles:
+        return list(passages_of(articles, plan.unit, plan.length))
+    return [document for document in block.documents if isinstance(document, Passage)]
+
+
+def count_problems(block: Block, problems: list[tuple[str, str]], bad_rows: BadRows) -> None:
+    """Hands the problems of a block's pages to `bad_rows`."""
+    for page, problem in problems:
+        bad_rows.add(block.path, None, page, problem)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +171,7 @@ Cleaned = tuple[Block, list[tuple[str, str]]]
 
 
 def make_shards(
-    plan: Plan,
+    plan: CorpusPlan,
     shards: Shards,
     encoder: Encoder,
     *,

@@ -11,8 +11,17 @@ from collections.abc import Callable, Mapping
 from lcrag.data.batches import seeded_order
 from lcrag.data.english.asked import Asked, Reader
 from lcrag.data.english.flashrag import read_flashrag, read_kilt, read_searcher
-from lcrag.data.english.multi_hop import read_multi_hop, read_musique, read_simplified, read_wikihop
-from lcrag.data.english.open_domain import read_bamboogle, read_dpr, read_nq, read_pop, read_trivia
+from lcrag.data.english.official import (
+    read_bamboogle,
+    read_dpr,
+    read_multi_hop,
+    read_musique,
+    read_nq,
+    read_pop,
+    read_simplified,
+    read_trivia,
+    read_wikihop,
+)
 from lcrag.data.files import data_file
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, UnusableQuestion

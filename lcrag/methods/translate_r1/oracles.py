@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lcrag.atlas.comprehension.questions import (
+from lcrag.atlas.comprehension import (
     DIGITS,
+    ENGLISH,
     HALF_KNOWN,
     LETTERS,
     SUMS,
@@ -17,7 +18,6 @@ from lcrag.atlas.comprehension.questions import (
     letter_of,
     meaning_of,
 )
-from lcrag.atlas.comprehension.translator import ENGLISH
 from lcrag.atlas.oracle import Oracle
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.languages import LCRL_LANGUAGES

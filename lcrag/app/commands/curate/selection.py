@@ -18,7 +18,7 @@ from lcrag.app.display import make_console
 from lcrag.app.runs import Journal, open_run, provenance
 from lcrag.app.runs.files import write_json, write_json_lines
 from lcrag.curation.playing import right
-from lcrag.data.fingerprints import records_fingerprint
+from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.curation import (

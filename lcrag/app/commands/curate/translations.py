@@ -13,7 +13,7 @@ from lcrag.app.composition.configuration import operative_config
 from lcrag.app.display import hours_and_minutes, make_console
 from lcrag.app.runs import Journal, open_run, provenance
 from lcrag.app.runs.files import write_json, write_json_lines, write_text
-from lcrag.data.fingerprints import records_fingerprint
+from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.data.tiers import QUOTAS, tier_of
 from lcrag.episodes import Translator
