@@ -175,7 +175,7 @@ def test_another_curation_is_not_mixed_in(demonstrated, selected, tmp_path):
     with pytest.raises(UserError, match="holds another run: the content of its questions"):
         demonstrate(output, questions=QUESTIONS[1:])
     output = shutil.copytree(selected, tmp_path / "selection")
-    with pytest.raises(UserError, match="the content of its teacher is another one"):
+    with pytest.raises(UserError, match="the content of its teacher differs"):
         select(output, demonstrated, oracle(), temperature=0.0)
 
 
@@ -202,8 +202,8 @@ def test_a_selection_needs_demonstrations(tmp_path):
 @pytest.mark.parametrize(
     ("words", "bindings", "clue"),
     [
-        ((), (), "told 'nothing': name one kind of data, demonstrations or selection"),
-        (("golden",), (), "told 'golden'"),
+        ((), (), "given 'nothing': name one kind of data, demonstrations or selection"),
+        (("golden",), (), "given 'golden'"),
         ((), ("curate.kind='selection'", "selection.demonstrated='nowhere'"), "nowhere holds no demonstrations"),
     ],
 )

@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused(options, clue, tmp_path):
 
 def test_another_curation_is_not_mixed_in(curated, tmp_path):
     output = shutil.copytree(curated, tmp_path / "run")
-    with pytest.raises(UserError, match="the content of its held_out is another one"):
+    with pytest.raises(UserError, match="the content of its held_out differs"):
         curate(output, held_out=[])
 
 

@@ -4,7 +4,7 @@ A source is filtered, translated, checked, translated back and judged; one that 
 source until a language has its quota. The stages are functions of the models' answers, so that equal answers give equal
 questions; `RequestCache` alone waits for models, and sends no request twice.
 
-    models    requests, their cache, and models behind an endpoint or on this machine
+    models    requests, their cache, and models served by an endpoint or run locally
     domains   rules of each domain
     parts     the parts of a question, and the questions made of their translations
     prompts   of the translator and the judge

@@ -85,7 +85,7 @@ def exact_rendering(translator: Translator) -> Render:
 
 
 def prompted_judge(ask: Ask) -> Judge:
-    """Asks the model with the role `judge` for the verdict (stage 5); an answer that is none is sampled thrice again.
+    """Asks the model with the role `judge` for the verdict (stage 5), up to four times until an answer has one.
 
     A back-translation that equals the original is SAME without a request.
     """
