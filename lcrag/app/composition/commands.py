@@ -12,6 +12,7 @@ import lcrag.app.composition.datasets  # noqa: F401
 import lcrag.app.composition.frozen_models  # noqa: F401
 import lcrag.app.composition.registry  # noqa: F401
 from lcrag.app.commands import curate as curating
+from lcrag.app.commands import index as indexing
 from lcrag.app.commands.build import building
 from lcrag.app.commands.build.policy import Curriculum
 from lcrag.app.commands.compile import compiling
@@ -19,10 +20,9 @@ from lcrag.app.commands.curate import demonstrations, golden_plans, selection, t
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.evaluate import evaluate as evaluate_command
 from lcrag.app.commands.export import export as export_command
-from lcrag.app.commands.index import indexing, judged_queries
 from lcrag.app.commands.report import comparing, reporting
 from lcrag.app.commands.sample import sample as sample_command
-from lcrag.app.commands.serve import SearchTool, ToolLimits, serving, tool
+from lcrag.app.commands.serve import SearchTool, ToolLimits, serving
 from lcrag.app.commands.sft import fine_tuning
 from lcrag.app.commands.train import training
 from lcrag.app.commands.train.sentinels import Sentinels
@@ -46,8 +46,8 @@ for _made in (
     EndpointModel,
     NoCollections,
     compiling.shape_of,
-    judged_queries.question_judgements,
-    judged_queries.trec_judgements,
+    indexing.question_judgements,
+    indexing.trec_judgements,
     translations.tier_places,
 ):
     _configurable(_made)
@@ -61,7 +61,7 @@ sample = _configurable(sample_command)
 serve = _configurable(serving.serve)
 sft = _configurable(fine_tuning.sft)
 train = _configurable(training.train)
-search_tool = _configurable(tool.search_tool)
+search_tool = _configurable(serving.search_tool)
 compare_runs = _configurable(comparing.compare_runs)
 CURATIONS = {
     "demonstrations": _configurable(demonstrations.demonstrations),

@@ -6,13 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from lcrag.app.commands.build.copying import TOKENS, copying_rows
-from lcrag.app.commands.build.fitting import fit
-from lcrag.app.commands.build.policy import atlas_decoder
-from lcrag.app.commands.build.reading import reading_rows
+from lcrag.app.commands.build.policy import atlas_decoder, fit
+from lcrag.app.commands.build.pretask_rows import COPYING_TOKENS, copying_rows, reading_rows
 from lcrag.atlas import build_world
-from lcrag.atlas.oracle import Oracle
-from lcrag.atlas.retelling import FactSampler
+from lcrag.atlas.oracle import FactSampler, Oracle
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
@@ -60,7 +57,7 @@ def program(question):
 
 def test_copied_tokens_have_been_seen_before_in_the_same_surroundings():
     for row in itertools.islice(copying_rows(4096, 4, seed=0), 12):
-        assert len(row.tokens) == TOKENS and not row.by_policy[0]
+        assert len(row.tokens) == COPYING_TOKENS and not row.by_policy[0]
         for place in np.flatnonzero(row.by_policy):
             pair = tuple(row.tokens[place - 1 : place + 1])
             before = list(zip(row.tokens[: place - 1], row.tokens[1:place], strict=True))

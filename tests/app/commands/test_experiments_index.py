@@ -11,8 +11,8 @@ import pytest
 from prepared_data import prepared
 
 from lcrag import main
-from lcrag.app.commands.index import indexing
-from lcrag.app.commands.index.judged_queries import add_rows
+from lcrag.app.commands import index as indexing
+from lcrag.app.commands.index import add_rows
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import load_collections
@@ -65,7 +65,7 @@ def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
 DYING = """
 import os, signal, sys
 from lcrag import main
-from lcrag.app.commands.index import indexing
+from lcrag.app.commands import index as indexing
 from lcrag.retrieval import building, shards
 from lcrag.retrieval.encoder import Encoder
 
@@ -172,14 +172,14 @@ def test_rows_that_are_skipped_are_counted(tiny, tmp_path, passages, capsys):
 
 @pytest.mark.parametrize(
     ("row", "reason"),
-    [('{"docid": 5.5, "text": "x"}', "1 bad row was left out; the first: "), ("", "no document holds any text")],
+    [('{"docid": 5.5, "text": "x"}', "1 bad row was left out; the first: "), ("", "no document contains text")],
 )
 def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, row, reason):
     passages.write_text(f"{row}\n")
     words = words_of(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'")
     gin.clear_config()
     assert main.run([*words, "--skip_bad_rows"]) == 2
-    assert f"the source of fi, {passages}, makes no passage: {reason}" in capsys.readouterr().err
+    assert f"the source of fi, {passages}, gives no passage: {reason}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Commands that make the weights the package ships; a composition root: it may use every room."""
+"""`lcrag build`: makes the weights that the package ships."""

@@ -1,4 +1,4 @@
-"""`lcrag build`: the atlas's tokenizer, encoder and policies from scratch, each with how it was made."""
+"""`lcrag build`: trains the tokenizer, encoder and policies of the atlas from scratch, with model cards."""
 
 import contextlib
 import datetime
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lcrag.app.commands.build import encoder as encoder_training
-from lcrag.app.commands.build.policy import Curriculum, School
+from lcrag.app.commands.build.policy import Curriculum, PolicyTrainer
 from lcrag.app.composition.atlas import atlas_world
 from lcrag.app.composition.collections import atlas_collections
 from lcrag.atlas.vocabulary import save_tokenizer, train_tokenizer
@@ -35,34 +35,34 @@ def build(
     passages: int,
     seed: int = 0,
 ) -> None:
-    """Rebuilds what ships with the package, in the order in which the parts need each other.
+    """Rebuilds the weights that ship with the package, in the order of their dependencies.
 
     Args:
-      output_dir: Where the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and `long_sft` are
-        written; a part that is not asked for must be there already.
-      words: Parts to build, of PARTS; none: all.
-      program: What the oracle demonstrates.
-      curriculum: Stages of the policies' education.
-      budget: Searches the program allows.
-      passages: Passages of each searched language that it asks for.
-      seed: Of initialisation and of all draws.
+      output_dir: Receives the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and `long_sft`; parts that are
+        not built must exist there.
+      words: Parts to build, of PARTS; empty: all.
+      program: Episode program that the oracle demonstrates.
+      curriculum: Training stages of the policies.
+      budget: Searches that the program allows.
+      passages: Passages per searched language.
+      seed: Seed of initialisation and of all draws.
 
     Raises:
-      UserError: no output folder, or an unknown part.
+      UserError: There is no output folder, or a part is unknown.
     """
     if output_dir is None:
-        raise UserError("lcrag build needs a folder for what it makes: --output_dir=FOLDER")
+        raise UserError("lcrag build needs an output folder: --output_dir=FOLDER")
     if unknown := sorted(set(words) - set(PARTS)):
-        raise UserError(f"lcrag build makes no {unknown[0]}: choose among {', '.join(PARTS)}")
+        raise UserError(f"lcrag build has no part {unknown[0]}: choose among {', '.join(PARTS)}")
     wanted, console = words or PARTS, Console()
     if "tokenizer" in wanted:
-        # the rethink sentence is text that every episode may hold, so it is worth a few tokens
+        # Every episode may contain the rethink sentence, so the vocabulary should cover it.
         tokenizer = train_tokenizer(atlas_world(), [" " + RETHINK] * 500)
         save_tokenizer(tokenizer, output_dir / "tokenizer")
     if "encoder" in wanted:
         encoder_training.main([f"--output_dir={output_dir / 'encoder'}", f"--seed={seed}"])
     with _progress(console) as progress:
-        school = School(
+        trainer = PolicyTrainer(
             world=atlas_world(),
             tokenizer=load_tokenizer(output_dir / "tokenizer"),
             curriculum=curriculum,
@@ -70,39 +70,39 @@ def build(
             seed=seed,
         )
         if "pretrained" in wanted:
-            school.save(output_dir / "pretrained", school.pretrained(), dtype="float32")
+            trainer.save(output_dir / "pretrained", trainer.pretrained(), dtype="float32")
         if "policies" in wanted:
-            _tune(school, output_dir, program, budget, passages)
+            _tune(trainer, output_dir, program, budget, passages)
 
 
-def _tune(school: School, output_dir: pathlib.Path, program, budget: int, passages: int) -> None:
-    """The cold start and the reference, both from the pretrained policy."""
+def _tune(trainer: PolicyTrainer, output_dir: pathlib.Path, program, budget: int, passages: int) -> None:
+    """Trains the cold start and the reference, both from the pretrained policy."""
     collections = atlas_collections(encoder=str(output_dir / "encoder"))
     _, pretrained = load_hugging_face(output_dir / "pretrained")
-    plan = school.curriculum
+    plan = trainer.curriculum
     for name, steps in (("cold_start", plan.short_steps), ("long_sft", plan.long_steps)):
         started = time.monotonic()
-        demonstrations = school.demonstrations(
+        demonstrations = trainer.demonstrations(
             lambda question: program(question, collections.languages),
             collections.search,
             collections.languages,
             budget=budget,
             passages=passages,
         )
-        params = school.tuned(pretrained, demonstrations, name, steps)
-        school.save(output_dir / name, params, dtype="bfloat16")
-        card = _model_card(name, school, collections, steps, time.monotonic() - started)
+        params = trainer.tuned(pretrained, demonstrations, name, steps)
+        trainer.save(output_dir / name, params, dtype="bfloat16")
+        card = _model_card(name, trainer, collections, steps, time.monotonic() - started)
         (output_dir / name / "README.md").write_text(card, encoding="utf-8")
 
 
-def _model_card(name: str, school: School, collections: Collections, steps: int, seconds: float) -> str:
-    plan = school.curriculum
+def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, steps: int, seconds: float) -> str:
+    plan = trainer.curriculum
     return (
         f"# The atlas's policy: {name.replace('_', ' ')}\n\n"
-        f"{parameter_count(school.config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
+        f"{parameter_count(trainer.config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
         " `transformers`.\n"
         f"Made on {datetime.date.today()} by `lcrag build --gin_file=quickstart.gin --output_dir=FOLDER`, seed"
-        f" {school.seed} (stage 4 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
+        f" {trainer.seed} (stage 4 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
         f"1. copying: {plan.copying_steps} steps on random re-appearing spans, no text at all;\n"
         f"2. reading: {plan.reading_steps} steps of about {plan.tokens_per_step} tokens: passages of *training* facts"
         " in all thirteen languages, a question, the answering passage; most values counterfactual. It stands in for"
@@ -111,7 +111,7 @@ def _model_card(name: str, school: School, collections: Collections, steps: int,
         " the answer;\n"
         f"4. SFT: {steps} steps at learning rate {plan.learning_rate:g} on clean demonstrations of the"
         " rule-based oracle, playing the program that reinforcement learning runs, in the eight training languages.\n\n"
-        f"World {school.world.fingerprint()}, tokenizer {school.tokenizer.fingerprint()}, encoder"
+        f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n"
     )
 

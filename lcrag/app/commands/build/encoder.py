@@ -1,9 +1,9 @@
-"""Trains the atlas's encoder from scratch: minutes on two cores.
+"""Trains the encoder of the atlas from scratch, in minutes on two CPU cores.
 
     python -m lcrag.app.commands.build.encoder --output_dir=FOLDER [--steps=1000] [--seed=0]
 
-It sees training facts only. Held-out facts are about entities that it knows from other facts; unseen
-entities occur in no training fact.
+Only training facts are used. Held-out facts are about entities of other training facts; unseen entities occur in no
+training fact.
 """
 
 import argparse
@@ -40,10 +40,10 @@ from lcrag.retrieval import (
 from lcrag.retrieval.building import passage_text
 from lcrag.retrieval.index import exact_search
 
-# Shares of the pairs whose query is in the collection's own language, and whose query is a whole question.
+# Shares of pairs whose query is in the passage's language, and whose query is a whole question.
 _NATIVE = 0.25
 _QUESTIONS = 0.3
-# One in a hundred of the atlas's texts is longer; what is cut is the end of the value.
+# One text in a hundred is longer; the end of its value is cut.
 TRAINING_TOKENS = 18
 RECALL_DEPTHS = (1, 3)
 COMMAND = "python -m lcrag.app.commands.build.encoder --output_dir=lcrag/atlas/weights/encoder"
@@ -56,7 +56,7 @@ def train_atlas_encoder(
     seed: int,
     progress: Callable[[int, dict[str, float]], None],
 ) -> Encoder:
-    """An encoder of about a million parameters, trained on the world's training facts."""
+    """Trains an encoder of about a million parameters on the training facts of a world."""
     sizes = BertConfig(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=128,
@@ -73,10 +73,10 @@ def train_atlas_encoder(
 
 
 def atlas_pairs(world: World, batch: int, seed: int) -> Iterator[Pair]:
-    """Endless batches of pairs; all passages of a batch are in one language, as all rivals in a collection are.
+    """Yields batches of pairs without end; the passages of a batch are in one language, as in a collection.
 
-    A batch takes entities whole, so that each passage's rivals are the entity's other facts (which
-    teach the relation) as well as the same facts of others (which teach the names).
+    A batch contains all facts of an entity, so the negatives of a passage are other facts of its entity, which teach
+    the relation, and facts of other entities, which teach the names.
     """
     generator = np.random.default_rng(seed)
     entities = _facts_by_entity(world)
@@ -100,14 +100,14 @@ def _facts_by_entity(world: World) -> list[list[Fact]]:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedCollection:
-    """One language's passage vectors, and the row of each fact's passage."""
+    """Passage vectors of one language, and the row of each fact's passage."""
 
     vectors: Float[np.ndarray, "passages width"]
     row_of: dict[str, int]
 
 
 def encode_collections(world: World, encoder: Encoder) -> list[EncodedCollection]:
-    """Every language's collection, in the order of LCRL_LANGUAGES."""
+    """Encodes the collection of every language, in the order of LCRL_LANGUAGES."""
     collections = []
     for language in LCRL_LANGUAGES:
         passages = world.passages(language)
@@ -120,12 +120,12 @@ def encode_collections(world: World, encoder: Encoder) -> list[EncodedCollection
 def measure_recall(
     world: World, encoder: Encoder, collections: Sequence[EncodedCollection], split: str, form: str
 ) -> Float[np.ndarray, "asked searched depths"]:
-    """Recall@1 and @3 of a split's one-hop facts, by language asked in and collection searched.
+    """Measures recall@1 and @3 of the one-hop facts of a split, by query language and collection.
 
-    A search counts if the collection holds a passage of the fact, current or outdated; finding it is a success.
+    Only searches whose collection contains a passage of the fact, current or outdated, are counted.
 
     Args:
-      form: "query", the search query that a demonstration writes, or "question", the question itself.
+      form: "query" (the search query of a demonstration) or "question".
     """
     recall = np.zeros((len(LCRL_LANGUAGES), len(collections), len(RECALL_DEPTHS)))
     for row, language in enumerate(LCRL_LANGUAGES):
@@ -141,7 +141,7 @@ def measure_recall(
 
 
 def _measured_questions(world: World, split: str, language: str) -> list[Question]:
-    """A split's one-hop questions; of the split "unseen" only those whose subject itself is in no training fact."""
+    """Returns the one-hop questions of a split; of "unseen", only those whose subject is in no training fact."""
     train = [fact for fact in world.facts if world.splits[fact.id] == "train"]
     known = {entity for fact in train for entity in (subject_of(fact), *mentioned_entities(fact))}
     questions = world.questions(split, languages=(language,), hops=1)
@@ -149,13 +149,13 @@ def _measured_questions(world: World, split: str, language: str) -> list[Questio
 
 
 def native_and_cross(recall: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means over languages, and over ordered pairs of different languages, of `measure_recall`'s table."""
+    """Returns the means of `measure_recall` over languages, and over ordered pairs of different languages."""
     own = np.eye(len(recall), dtype=bool)
     return recall[own].mean(axis=0), recall[~own].mean(axis=0)
 
 
 def model_card(world: World, encoder: Encoder, config: ContrastiveConfig, seed: int, seconds: float) -> str:
-    """The encoder's README: what it is, how it was made, and its recall."""
+    """Returns the README of the encoder: description, training and recall."""
     collections = encode_collections(world, encoder)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(encoder.params))
     lines = [
@@ -186,7 +186,7 @@ def model_card(world: World, encoder: Encoder, config: ContrastiveConfig, seed: 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains, saves, and writes the model card; an encoder that is already there is replaced at the end."""
+    """Trains and saves the encoder with its model card, replacing an existing one at the end."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Trains the atlas's encoder from scratch.")
     parser.add_argument("--output_dir", required=True, type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=1000)

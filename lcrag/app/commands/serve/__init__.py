@@ -1,11 +1,10 @@
-"""Search as a tool: a policy with its episode program takes a question and returns answer, evidence and passages.
+"""`lcrag serve`: a policy that searches as a tool, collections and a translator over HTTP.
 
-`SearchTool` is the Python call, batched over the engine's slots. `ToolService` answers many callers with few runs of
-it; `tool_endpoint` serves it over HTTP, `mcp_server` to agents that speak the Model Context Protocol.
+`SearchTool` answers questions from Python with `Findings`. `ToolService` batches the questions of many callers;
+`tool_endpoint` serves it over HTTP, `mcp_server` to agents by the Model Context Protocol. `serving` has the command.
 """
 
-from lcrag.app.commands.serve.findings import Findings
-from lcrag.app.commands.serve.search_tool import SearchTool
+from lcrag.app.commands.serve.search_tool import Findings, SearchTool
 from lcrag.app.commands.serve.service import USUAL_TOOL_LIMITS, ToolLimits, ToolService, tool_endpoint
 
 __all__ = [

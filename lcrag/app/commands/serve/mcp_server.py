@@ -1,7 +1,6 @@
-"""The tool for agents that speak the Model Context Protocol, by its official SDK: over streamable HTTP, or stdio.
+"""The tool for agents by the Model Context Protocol (MCP), over streamable HTTP or stdio, with the official SDK.
 
-HTTP is served without sessions, each call answered in one JSON response, so that a server that is told to stop has
-nothing to wait for but the calls in flight.
+HTTP has no sessions and answers each call with one JSON response, so a stopping server waits only for calls in flight.
 """
 
 import json
@@ -11,8 +10,7 @@ import pydantic
 from fastapi import FastAPI, HTTPException
 from starlette.routing import Route
 
-from lcrag.app.commands.serve.findings import Findings, findings_json, findings_schema
-from lcrag.app.commands.serve.search_tool import SearchTool
+from lcrag.app.commands.serve.search_tool import SearchTool, findings_json, findings_schema
 from lcrag.app.commands.serve.service import ToolRequest, ToolService
 from lcrag.errors import UserError
 from lcrag.retrieval import wire
@@ -24,23 +22,23 @@ try:
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 except ModuleNotFoundError as error:
-    raise UserError("serving agents by MCP needs its SDK: pip install 'lcrag[mcp]'") from error
+    raise UserError("MCP needs its SDK: pip install 'lcrag[mcp]'") from error
 
 PATH = "/mcp"
 TOOL = "search"
 _LOCAL = [f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*")]
-# A page that a browser shows cannot reach a server of this machine by another name.
+# Protects against DNS rebinding: a web page cannot reach a local server under another host name.
 _LOCAL_ONLY = TransportSecuritySettings(allowed_hosts=_LOCAL, allowed_origins=[f"http://{host}" for host in _LOCAL])
 _EVERYWHERE = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
 def make_server(service: ToolService) -> Server[Any]:
-    """An MCP server with the one tool `search`; it answers while the service does.
+    """Returns an MCP server with one tool, `search`, which works while the service runs.
 
-    Wrong arguments, and questions that are not answered, are results that say so in one sentence and are marked as
-    errors, so that the agent can read it and ask otherwise.
+    Invalid arguments and unanswered questions give results that are marked as errors, with the reason in one sentence
+    that the agent can read.
     """
-    tool = described(service.tool)
+    tool = describe(service.tool)
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -53,23 +51,26 @@ def make_server(service: ToolService) -> Server[Any]:
         if params.name != TOOL:
             return _refused(f"there is no tool {params.name!r}: call {TOOL!r}")
         try:
-            return _found(await service.answer(ToolRequest.model_validate(params.arguments or {})))
+            findings = await service.answer(ToolRequest.model_validate(params.arguments or {}))
         except pydantic.ValidationError as error:
             return _refused(wire.first_problem(error))
         except HTTPException as refusal:
             return _refused(refusal.detail)
+        content = findings_json(findings)
+        text = types.TextContent(type="text", text=json.dumps(content, ensure_ascii=False))
+        return types.CallToolResult(content=[text], structured_content=content)
 
     return Server("lcrag", title="Search by lcrag", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def described(tool: SearchTool) -> types.Tool:
-    """What an agent is told of the tool."""
+def describe(tool: SearchTool) -> types.Tool:
+    """Returns the description of the tool for agents."""
     return types.Tool(
         name=TOOL,
         title="Search and answer",
         description=(
-            "Answers a question about facts by searching collections of passages, several times if need be. Returns"
-            " the answer, the evidence that was written down for it if any, and the passages that were found, each"
+            "Answers a question about facts by searching collections of passages, several times if needed. Returns"
+            " the answer, the evidence written for it if any, and the passages found, each"
             f" with its id, title, text, language and score. Questions can be asked in: {', '.join(tool.languages)}."
         ),
         input_schema=_input_schema(tool),
@@ -79,7 +80,7 @@ def described(tool: SearchTool) -> types.Tool:
 
 
 def _input_schema(tool: SearchTool) -> dict[str, Any]:
-    """The schema of a request, with the languages of this tool in it."""
+    """Returns the schema of a request with the languages of this tool."""
     schema = ToolRequest.model_json_schema()
     language = {
         "type": "string",
@@ -94,18 +95,12 @@ def _input_schema(tool: SearchTool) -> dict[str, Any]:
     return schema
 
 
-def _found(findings: Findings) -> types.CallToolResult:
-    content = findings_json(findings)
-    text = json.dumps(content, ensure_ascii=False)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=content)
-
-
 def _refused(sentence: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=sentence)], is_error=True)
 
 
 async def run_over_stdio(service: ToolService) -> None:
-    """Serves one agent over this process's stdin and stdout, until stdin ends."""
+    """Serves one agent over stdin and stdout of this process until stdin ends."""
     server = make_server(service)
     async with service, stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
@@ -115,8 +110,8 @@ class McpEndpoint:
     """`POST /mcp` as an extension of the retrieval service's application.
 
     Args:
-      service: What answers; somebody else starts and ends it.
-      local_only: Refuse requests that name another host than this machine.
+      service: Answers the calls; started and ended elsewhere.
+      local_only: Whether to refuse requests that name another host.
     """
 
     def __init__(self, service: ToolService, *, local_only: bool):
@@ -143,5 +138,5 @@ class McpEndpoint:
         await self._running.__aexit__(*failure)
 
     def add_to(self, application: FastAPI) -> None:
-        """Adds `POST /mcp`; other methods, which sessions would need, are refused."""
+        """Adds `POST /mcp`; other methods, which only sessions need, are refused."""
         application.router.routes.append(Route(PATH, StreamableHTTPASGIApp(self._manager), methods=["POST"]))

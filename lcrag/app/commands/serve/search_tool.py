@@ -1,36 +1,95 @@
-"""The Python call: questions in, findings out."""
+"""The Python interface of the tool: questions in, findings out."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from lcrag.app.commands.serve.findings import Findings, findings_of
+import pydantic
+
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.episodes import Program, Runner
+from lcrag.episodes import EpisodeRecord, Program, RetrievalFailure, Runner
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError
-from lcrag.retrieval import SearchableCollections
+from lcrag.retrieval import Hit, SearchableCollections
 from lcrag.retrieval.service import default_among
 
 DATASET = "tool"
+# Key of a program's evidence in `Outcome.extra`.
+EVIDENCE = "evidence"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Findings:
+    """The result of a question.
+
+    Attributes:
+      question: The question.
+      language: ISO 639-1 code of its language.
+      answer: The policy's answer; None without one.
+      evidence: Evidence that the policy wrote from the passages; None if its program asks for none or it wrote none.
+      passages: Distinct passages of all searches, in the order found.
+      searches: Its queries, in order.
+      failed_searches: Requests to the collections that failed after every retry; the policy was informed.
+      finished: Whether the program ran to its end; False: the context was full.
+    """
+
+    question: str
+    language: str
+    answer: str | None
+    evidence: str | None
+    passages: tuple[Hit, ...]
+    searches: tuple[str, ...]
+    failed_searches: int
+    finished: bool
+
+
+_ADAPTER = pydantic.TypeAdapter(Findings)
+
+
+def findings_json(findings: Findings) -> dict[str, Any]:
+    """Returns findings as a JSON object."""
+    return _ADAPTER.dump_python(findings, mode="json")
+
+
+def findings_schema() -> dict[str, Any]:
+    """Returns the JSON schema of findings."""
+    return _ADAPTER.json_schema(mode="serialization")
+
+
+def _findings_of(record: EpisodeRecord, searches: Sequence[LoggedSearch]) -> Findings:
+    """Collects the findings of a finished episode from its record and its logged searches, whose passages are hits."""
+    hits: dict[tuple[str, str], Hit] = {}
+    for search in searches:
+        for hit in search.passages:
+            assert isinstance(hit, Hit)
+            hits.setdefault((hit.language, hit.id), hit)
+    return Findings(
+        question=record.question.text,
+        language=record.question.language,
+        answer=record.outcome.answer,
+        evidence=record.outcome.extra.get(EVIDENCE) or None,
+        passages=tuple(hits.values()),
+        searches=tuple(query for search in searches for query in search.request.queries),
+        failed_searches=sum(isinstance(search.answer, RetrievalFailure) for search in searches),
+        finished=record.finished,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchTool:
-    """A policy that searches, as a function. One call at a time.
+    """A policy that searches, as a function of questions; not thread-safe.
 
-    Every question is an episode with the same random numbers: what is found depends on the question alone, whoever
-    else is asked about in the same call.
+    Every episode uses the same random numbers, so findings do not depend on the other questions of a call.
 
     Attributes:
-      runner: The engine, which holds the policy; its temperature is the tool's.
-      program: Builds a question's episode program. If its `Outcome.extra` has "evidence", that is the evidence.
-      collections: What is searched.
-      default_language: Of questions that name none; None: English if there is such a collection, or the only one
-        there is.
+      runner: Runs the episodes with the policy, at the tool's temperature.
+      program: Builds the episode program of a question; `Outcome.extra["evidence"]` is its evidence.
+      collections: The collections to search.
+      default_language: Language of questions without one; None: English if it has a collection, or the only language.
 
     Raises:
-      UserError: the default language has no collection, or the program cannot begin.
+      UserError: The default language has no collection, or the program's prompt does not fit the context.
     """
 
     runner: Runner
@@ -46,18 +105,18 @@ class SearchTool:
 
     @property
     def languages(self) -> list[str]:
-        """The languages that questions can be asked in: those of collections that prompts have a name for."""
+        """Languages of questions: those of the collections for which prompts have a name."""
         return [language for language in self.collections.languages if language in LANGUAGES]
 
     def __call__(self, questions: Sequence[str], languages: Sequence[str] | None = None) -> list[Findings]:
-        """Searches for and answers some questions, as many at once as the sampler has slots.
+        """Searches for and answers questions in one run of the engine.
 
         Args:
-          questions: In any of `languages`.
-          languages: The language of each; None: the default language for all.
+          questions: Texts.
+          languages: Language of each; None: the default language for all.
 
         Raises:
-          UserError: a question is empty, longer than the policy's context, or in a language that cannot be asked in.
+          UserError: A question is empty, does not fit the context, or is in a language that is not supported.
         """
         if languages is not None and len(languages) != len(questions):
             raise UserError(f"{len(languages)} languages for {len(questions)} questions: give one a question, or none")
@@ -65,37 +124,41 @@ class SearchTool:
         return self.answer([self.question(text, language) for text, language in zip(questions, named, strict=True)])
 
     def question(self, text: str, language: str | None = None) -> Question:
-        """A question that can be asked.
+        """Returns a valid question.
 
         Raises:
-          UserError: it cannot, and why.
+          UserError: The question is not valid.
         """
-        if not text.strip():
+        text = text.strip()
+        if not text:
             raise UserError("the question is empty: ask something")
-        question = _question(_whole(text.strip()), self._language(language))
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UserError("the question contains a lone surrogate: send valid Unicode") from error
+        question = _question(text, self._language(language))
         try:
             self.runner.check([(question, self.program(question), 0)])
-        except UserError as error:  # the program began with a short question, see __post_init__
+        except UserError as error:  # a short question fits: see __post_init__
             raise UserError(
-                f"the question does not fit the policy's context of {self.runner.sampler.context} tokens, in which its"
-                " prompt and an answer must have room: ask a shorter one"
+                f"the question does not fit the policy's context of {self.runner.sampler.context} tokens, which also"
+                " holds its prompt and an answer: ask a shorter one"
             ) from error
         return question
 
     def answer(self, questions: Sequence[Question]) -> list[Findings]:
-        """Runs the engine over some questions.
-
-        Args:
-          questions: From `question`.
+        """Runs the episodes of valid questions (see `question`).
 
         Raises:
-          UserError: a search is impossible, such as one of a service that is away.
+          UserError: A search is impossible, for example because a service is unreachable.
         """
-        notes: list[list[LoggedSearch]] = [[] for _ in questions]
-        cast = zip(questions, notes, strict=True)
-        programs = [(question, log_searches(self.program(question), noted), 0) for question, noted in cast]
+        logs: list[list[LoggedSearch]] = [[] for _ in questions]
+        programs = [
+            (question, log_searches(self.program(question), log), 0)
+            for question, log in zip(questions, logs, strict=True)
+        ]
         records = self.runner.run(programs)
-        return [findings_of(record, noted) for record, noted in zip(records, notes, strict=True)]
+        return [_findings_of(record, log) for record, log in zip(records, logs, strict=True)]
 
     def _language(self, language: str | None) -> str:
         known = ", ".join(self.languages)
@@ -109,12 +172,3 @@ class SearchTool:
 
 def _question(text: str, language: str) -> Question:
     return Question(id=DATASET, dataset=DATASET, language=language, text=text, answers=())
-
-
-def _whole(text: str) -> str:
-    """The text, unless it holds halves of characters, which no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UserError("the question holds half of a character (a lone surrogate): send whole characters") from error
-    return text

@@ -1,7 +1,7 @@
-"""The tool for many callers: their questions are batched into one run of the engine; `POST /search_tool`.
+"""The tool over HTTP: batches the questions of many callers and answers `POST /search_tool`.
 
-A request is `{"question": TEXT, "language": CODE}`, the language optional; an answer is `Findings` as JSON. A refusal
-is a 4xx or 5xx status with `{"detail": one sentence}`, never empty findings.
+A request is `{"question": TEXT, "language": CODE}`, where the language is optional; the answer is `Findings` as JSON. A
+refusal is a 4xx or 5xx status with `{"detail": one sentence}`, never empty findings.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from typing import Any
 import pydantic
 from fastapi import HTTPException
 
-from lcrag.app.commands.serve.findings import Findings, findings_json
-from lcrag.app.commands.serve.search_tool import SearchTool
+from lcrag.app.commands.serve.search_tool import Findings, SearchTool, findings_json
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.retrieval.service import Batcher, JsonEndpoint, RequestLimits, refusing
@@ -24,12 +23,12 @@ PATH = "/search_tool"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToolLimits(RequestLimits):
-    """Limits of requests to a served tool.
+    """Limits of requests to the tool.
 
     Attributes:
       question_characters: Longest question; the policy's context may allow less.
-      waiting_questions: Most questions that wait for a run of the engine; beyond it questions are refused with 503.
-      answer_seconds: Time for an answer, waiting included.
+      waiting_questions: Largest number of questions waiting for a run; further ones are refused with 503.
+      answer_seconds: Time limit of an answer, including the wait.
     """
 
     body_bytes: int = 1 << 16
@@ -42,7 +41,7 @@ USUAL_TOOL_LIMITS = ToolLimits()
 
 
 class ToolRequest(pydantic.BaseModel, strict=True, extra="forbid"):
-    """A request to the tool, over HTTP and MCP alike."""
+    """A request to the tool, over HTTP or MCP."""
 
     question: str = pydantic.Field(description="The question, in one sentence that can be understood by itself.")
     language: str | None = pydantic.Field(
@@ -51,12 +50,12 @@ class ToolRequest(pydantic.BaseModel, strict=True, extra="forbid"):
 
 
 class ToolService:
-    """Answers questions of many callers; an asynchronous context manager.
+    """Answers the questions of many callers; an asynchronous context manager.
 
     Args:
-      tool: Called on the service's own thread, for as many waiting questions as there are slots.
+      tool: Called on one thread of the service, with at most as many questions as the sampler has slots.
       limits: Limits of a request.
-      window_seconds: How long a question that finds the tool idle waits for others.
+      window_seconds: How long a question waits for others if the tool is idle.
     """
 
     def __init__(self, tool: SearchTool, *, limits: ToolLimits = USUAL_TOOL_LIMITS, window_seconds: float = 0.02):
@@ -84,15 +83,15 @@ class ToolService:
         return self._batcher.running
 
     async def answer(self, asked: ToolRequest) -> Findings:
-        """Returns what the tool finds for a question.
+        """Returns the findings of a question.
 
         Raises:
-          HTTPException: the question is refused; `detail` says why in one sentence.
+          HTTPException: The question is refused; `detail` gives the reason in one sentence.
         """
         characters = len(asked.question)
         if characters > self.limits.question_characters:
             raise HTTPException(
-                413, f"the question has {characters} characters: ask in {self.limits.question_characters}"
+                413, f"the question has {characters} characters: ask at most {self.limits.question_characters}"
             )
         try:
             question = await asyncio.to_thread(self.tool.question, asked.question, asked.language)
@@ -107,7 +106,7 @@ class ToolService:
 
 
 def tool_endpoint(service: ToolService) -> JsonEndpoint[ToolRequest]:
-    """Returns `POST /search_tool`, which lives as long as the service."""
+    """Returns `POST /search_tool`, which starts and ends the service with itself."""
 
     async def answer(asked: ToolRequest) -> dict[str, Any]:
         return findings_json(await service.answer(asked))

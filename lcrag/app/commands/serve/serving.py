@@ -1,16 +1,22 @@
-"""`lcrag serve`: collections, a policy that searches, and translators over HTTP."""
+"""`lcrag serve`: collections, a policy that searches, and a translator over HTTP or stdio."""
 
+import asyncio
+import contextlib
 import pathlib
 from collections.abc import Sequence
 from typing import Literal
 
 from rich.console import Console
 
-from lcrag.app.commands.serve import USUAL_TOOL_LIMITS, SearchTool, ToolLimits, ToolService
-from lcrag.app.commands.serve.tool import serve_over_stdio, tool_extensions
+from lcrag.app.commands.serve.search_tool import SearchTool
+from lcrag.app.commands.serve.service import USUAL_TOOL_LIMITS, ToolLimits, ToolService, tool_endpoint
+from lcrag.app.composition.components import make_runner, make_sampler
+from lcrag.app.composition.method import Method
+from lcrag.app.runs.stopping import killed_by_sigterm
 from lcrag.episodes import Translator
 from lcrag.errors import UserError
 from lcrag.models.translation_service import USUAL_TRANSLATION_LIMITS, TranslationLimits, translation_endpoint
+from lcrag.policy import Policy
 from lcrag.retrieval import Collections, NoCollections, SearchableCollections
 from lcrag.retrieval.service import (
     USUAL_LIMITS,
@@ -22,6 +28,44 @@ from lcrag.retrieval.service import (
     make_application,
     run_until_stopped,
 )
+
+
+def search_tool(
+    *,
+    policy: Policy,
+    collections: SearchableCollections,
+    method: Method,
+    default_language: str | None = None,
+    temperature: float = 0.0,
+    seed: int = 0,
+    warm_up: bool = True,
+) -> SearchTool:
+    """Returns a policy that searches, as a function of questions.
+
+    Args:
+      policy: The policy.
+      collections: The collections to search.
+      method: The policy's program.
+      default_language: Language of questions without one; None: English if it has a collection, or the only language.
+      temperature: 0 is greedy.
+      seed: Seed of sampling; the same question gets the same answer.
+      warm_up: Whether to compile everything that a question can need now.
+
+    Raises:
+      UserError: The default language has no collection, or the method's prompt does not fit the context.
+    """
+    sampler = make_sampler(policy)
+    runner = make_runner(sampler, policy, collections, seed)
+    runner.temperature = temperature
+    tool = SearchTool(
+        runner=runner,
+        program=method.on(collections.languages),
+        collections=collections,
+        default_language=default_language,
+    )
+    if warm_up:
+        sampler.warm_up()
+    return tool
 
 
 def serve(
@@ -42,50 +86,50 @@ def serve(
     batch_queries: int = 512,
     warm_up_queries: Sequence[int] = (1, 16, 64, 256),
 ) -> None:
-    """Answers `/retrieve`, with a tool `/search_tool` and `/mcp`, and with a translator `/translate`, until SIGTERM or
-    Ctrl-C; then finishes the requests in flight.
+    """Serves until SIGTERM or Ctrl-C, then finishes the requests in flight.
+
+    Serves `/retrieve`, with a tool `/search_tool` and `/mcp`, and with a translator `/translate`.
 
     Args:
       output_dir: Not used.
       words: Not used.
-      collections: What `/retrieve` searches; None: the tool's collections, and without a tool none.
-      tool: A policy that searches, for others to call.
-      translator: Translates for others; it may be all that is served.
-      transport: "stdio" serves the tool alone, by MCP to the one agent that started this process.
+      collections: The collections of `/retrieve`; None: the tool's, or none without a tool.
+      tool: A policy that searches.
+      translator: A translator, which may be served alone.
+      transport: "stdio" serves only the tool, by MCP, to the agent that started this process.
       host: Address to listen on; the default can be reached from this machine only.
-      port: 0 takes any that is free.
-      default_language: Searched for requests without languages, such as Search-R1's; None: English if there is such a
-        collection, or the only one there is.
-      limits: What a request for searches may ask for.
-      tool_limits: What a request to the tool may ask for.
-      translation_limits: What a request for translations may ask for.
-      window_seconds: How long a request waits for others to share its search, its run of the tool or its translation.
-      batch_queries: A shared search takes no further request once it has this many queries.
-      warm_up_queries: Sizes of the searches done before the first request, so that none waits for a compilation;
-        collections that are elsewhere themselves are not warmed up.
+      port: 0 takes any free port.
+      default_language: Searched for requests without languages, such as Search-R1's; None: English if it has a
+        collection, or the only language.
+      limits: Limits of searches.
+      tool_limits: Limits of requests to the tool.
+      translation_limits: Limits of translations.
+      window_seconds: How long a request waits for others to share its batch.
+      batch_queries: A batch of searches takes no further request once it holds this many queries.
+      warm_up_queries: Batch sizes compiled before the first request; remote collections are not warmed up.
 
     Raises:
-      UserError: the address is taken, the default language has no collection, or there is nothing to serve.
+      UserError: The address is taken, the default language has no collection, or there is nothing to serve.
     """
     if window_seconds < 0:
-        raise UserError(f"serve.window_seconds is {window_seconds}: requests cannot wait a negative time")
+        raise UserError(f"serve.window_seconds is {window_seconds}: it must not be negative")
     service = ToolService(tool, limits=tool_limits, window_seconds=window_seconds) if tool else None
     if transport == "stdio":
-        _serve_stdio(service)
+        serve_over_stdio(service)
         return
     searched = _searched(collections, tool, translator)
     with listen(host, port) as listener:
         console, address, local_only = Console(), address_of(listener), is_loopback(listener)
-        said = [f"serving {', '.join(searched.languages)} at {address}/retrieve"] if searched.languages else []
+        lines = [f"serving {', '.join(searched.languages)} at {address}/retrieve"] if searched.languages else []
         extensions: list[Extension] = []
         if service is not None:
-            added, lines = tool_extensions(service, address, local_only=local_only)
-            extensions, said = [*extensions, *added], [*said, *lines]
+            tool_routes, tool_lines = tool_extensions(service, address, local_only=local_only)
+            extensions, lines = [*extensions, *tool_routes], [*lines, *tool_lines]
         if translator is not None:
             extensions.append(
                 translation_endpoint(translator, limits=translation_limits, window_seconds=window_seconds)
             )
-            said.append(f"translations at {address}/translate")
+            lines.append(f"translations at {address}/translate")
         application = make_application(
             searched,
             limits=limits,
@@ -95,42 +139,69 @@ def serve(
             extensions=extensions,
         )
         warm_up(searched, warm_up_queries)
-        for line in said:
-            console.print(line, markup=False, soft_wrap=True)
         if not local_only:
-            console.print("whoever can reach this address can use it: there is no authentication", soft_wrap=True)
-        longest = max(
+            lines.append("anyone who can reach this address can use it: there is no authentication")
+        for line in lines:
+            console.print(line, markup=False, soft_wrap=True)
+        longest_seconds = max(
             limits.search_seconds,
             tool_limits.answer_seconds if service else 0.0,
             translation_limits.answer_seconds if translator else 0.0,
         )
-        run_until_stopped(application, listener, longest)
+        run_until_stopped(application, listener, longest_seconds)
         console.print("stopped; the requests in flight were finished")
 
 
 def _searched(
     collections: SearchableCollections | None, tool: SearchTool | None, translator: Translator | None
 ) -> SearchableCollections:
+    """Returns the collections of `/retrieve`."""
     if collections is not None:
         return collections
-    if tool is None and translator is not None:
+    if tool is not None:
+        return tool.collections
+    if translator is not None:
         return NoCollections()
-    if tool is None:
-        raise UserError(
-            "serve.collections has no value: bind it in a gin file or with --gin.serve.collections=VALUE, or serve a"
-            " policy that searches with --tool"
-        )
-    return tool.collections
+    raise UserError(
+        "serve.collections has no value: bind it in a gin file or with --gin.serve.collections=VALUE, or serve a policy"
+        " that searches with --tool"
+    )
 
 
-def _serve_stdio(service: ToolService | None) -> None:
+def tool_extensions(service: ToolService, address: str, *, local_only: bool) -> tuple[list[Extension], list[str]]:
+    """Returns the tool's endpoints (MCP's only with its SDK installed) and a line to print about each.
+
+    Args:
+      service: Answers the questions.
+      address: URL of the server.
+      local_only: Whether only this machine can reach the server.
+    """
+    endpoint, line = tool_endpoint(service), f"search as a tool at {address}/search_tool"
+    try:
+        from lcrag.app.commands.serve.mcp_server import McpEndpoint
+    except UserError as missing:
+        return [endpoint], [line, f"no tool for agents: {missing}"]
+    agents = McpEndpoint(service, local_only=local_only)
+    return [endpoint, agents], [line, f"the same for agents, by MCP, at {address}/mcp"]
+
+
+def serve_over_stdio(service: ToolService | None) -> None:
+    """Serves one agent over stdin and stdout until stdin ends or SIGTERM arrives.
+
+    Raises:
+      UserError: There is no tool, or the SDK of MCP is not installed.
+    """
     if service is None:
         raise UserError("stdin and stdout can only serve a tool: add --tool")
-    serve_over_stdio(service)
+    from lcrag.app.commands.serve.mcp_server import run_over_stdio
+
+    with killed_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+        Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
+        asyncio.run(run_over_stdio(service))
 
 
 def warm_up(collections: SearchableCollections, sizes: Sequence[int]) -> None:
-    """Searches of some sizes, where a search compiles; collections elsewhere are left alone, some cost money."""
+    """Compiles searches of the given sizes; remote collections are skipped, since some cost money."""
     if not isinstance(collections, Collections):
         return
     for size in sizes:

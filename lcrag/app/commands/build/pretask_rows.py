@@ -1,0 +1,112 @@
+"""Rows of the pre-tasks of the tiny policies: copying, reading, judging.
+
+They stand in for a pretrained multilingual model: copying teaches the induction circuit, reading and judging teach to
+use passages in all thirteen languages.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lcrag.atlas import World, render_passage
+from lcrag.atlas.oracle import FactSampler
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.learning import Trajectory
+from lcrag.policy import Tokenizer
+
+COPYING_TOKENS = 128
+SPAN_TOKENS = (3, 10)
+REPEATED_SHARE = 0.6
+# (first step, size) of each alphabet.
+ALPHABETS = ((0, 32), (900, 512), (1050, 4096))
+FOREIGN_SHARE = 0.5
+NATIVE_SHARE = 0.7
+PRESENT_SHARE = 0.55
+UNKNOWN = "?"
+
+
+def copying_rows(vocabulary_size: int, rows_per_step: int, seed: int) -> Iterator[Trajectory]:
+    """Yields rows of random spans without end; the loss covers the continuations of repeated spans.
+
+    A row is a sequence of random spans, many of which are repeated; only repeated tokens can be predicted, and only by
+    looking back. Small alphabets make the induction circuit appear quickly: half of the rows use one fixed alphabet,
+    half a fresh random one, and the alphabet grows once copying works.
+    """
+    generator = np.random.default_rng(seed)
+    row = 0
+    while True:
+        alphabet = [size for first, size in ALPHABETS if row >= first * rows_per_step][-1]
+        alphabet = min(alphabet, vocabulary_size)
+        words = generator if row % 2 else np.random.default_rng(alphabet)
+        symbols, copied = _copying_row(generator, alphabet)
+        tokens = words.permutation(vocabulary_size)[:alphabet][symbols].astype(np.int32)
+        yield Trajectory(tokens, copied, np.zeros(COPYING_TOKENS, np.float32))
+        row += 1
+
+
+def _copying_row(generator: np.random.Generator, alphabet: int) -> tuple[np.ndarray, np.ndarray]:
+    symbols, copied = np.zeros(COPYING_TOKENS, np.int64), np.zeros(COPYING_TOKENS, bool)
+    filled = 0
+    while filled < COPYING_TOKENS:
+        length = min(int(generator.integers(*SPAN_TOKENS)), COPYING_TOKENS - filled)
+        if filled > 12 and generator.random() < REPEATED_SHARE:
+            start = int(generator.integers(0, filled - length))
+            symbols[filled : filled + length] = symbols[start : start + length]
+            copied[filled + 1 : filled + length] = True  # the first token of a span cannot be predicted
+        else:
+            symbols[filled : filled + length] = generator.integers(0, alphabet, length)
+        filled += length
+    return symbols, copied
+
+
+def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows of passages and a question without end; the loss covers its keywords and the answering passage.
+
+    The passages precede the question; the answering passage is written out in the question's language. There are no
+    tags, searches or held-out facts, and most values are counterfactual.
+    """
+    generator = np.random.default_rng(seed)
+    facts = FactSampler(world)
+    while True:
+        fact = facts.told(generator, facts.any(generator))
+        language = str(generator.choice(LCRL_LANGUAGES))
+        shown = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
+        lines = [world.passage(fact, shown)]
+        for _ in range(int(generator.integers(1, 8))):
+            other = facts.related(generator, fact)
+            told_in = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
+            lines.append(world.passage(other, told_in))
+        order = generator.permutation(len(lines))
+        context = "".join(f" {render_passage(lines[index])}\n" for index in order)
+        question = world.question(fact, language)
+        answer = f" {question.extra['query']}\n {render_passage(world.passage(fact, language))}\n"
+        yield _text_row(tokenizer, f"{context}{question.text}\n", answer)
+
+
+def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows in which the question comes first and the answering passage may be missing.
+
+    Without it the answer is a question mark. There is either one passage in the question's language, or one in each
+    other language.
+    """
+    generator = np.random.default_rng(seed)
+    facts = FactSampler(world)
+    while True:
+        fact = facts.told(generator, facts.any(generator))
+        language = str(generator.choice(LCRL_LANGUAGES))
+        one = generator.random() < NATIVE_SHARE
+        shown_in = (language,) if one else tuple(code for code in LCRL_LANGUAGES if code != language)
+        present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
+        context = "".join(
+            f" {render_passage(world.passage(fact if here else facts.related(generator, fact), code))}\n"
+            for here, code in zip(present, shown_in, strict=True)
+        )
+        question = world.question(fact, language)
+        answer = render_passage(world.passage(fact, language)) if present.any() else UNKNOWN
+        yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
+
+
+def _text_row(tokenizer: Tokenizer, given: str, wanted: str) -> Trajectory:
+    before, after = tokenizer.encode(given), tokenizer.encode(wanted)
+    by_policy = np.arange(len(before) + len(after)) >= len(before)
+    return Trajectory(np.asarray(before + after, np.int32), by_policy, np.zeros(len(by_policy), np.float32))
