@@ -4,21 +4,11 @@ world = build_world(seed=0)
 world.questions("held_out", languages=["fi"], hops=1, copyable=True)
 world.passages("fi")
 world.training_pairs()
+
+Further modules: `comparisons` and `comprehension` questions, the rule-based `oracle`, the `vocabulary` of the shipped
+tokenizer, and `tasks`, which registers seqio tasks.
 """
 
 from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Relation
 from lcrag.atlas.splits import SPLITS
 from lcrag.atlas.world import TrainingPair, TwoHop, World, build_world, render_passage
-
-__all__ = [
-    "COMPOSITIONS",
-    "RELATIONS",
-    "SPLITS",
-    "Fact",
-    "Relation",
-    "TrainingPair",
-    "TwoHop",
-    "World",
-    "build_world",
-    "render_passage",
-]

@@ -1,8 +1,8 @@
-"""Comparison questions: two facts that do not depend on each other, of which the earlier year wins.
+"""Comparison questions: two independent facts, of which the earlier year is the answer.
 
-They are asked about the atlas's own facts and passages and are no part of the world's fingerprint. A question is in the
-most guarded split of its two facts; of those with two training facts a seeded share is kept back, as of two-hop
-questions, so that `held_out` holds new pairs of known facts beside new facts.
+They use the atlas's facts and passages and do not change the world's fingerprint. A question is in the most guarded
+split of its two facts; a seeded share of those with two training facts is held out, as with two-hop questions, so
+`held_out` has new pairs of known facts as well as new facts.
 """
 
 import collections
@@ -19,24 +19,23 @@ from lcrag.data.languages import known_languages
 from lcrag.data.questions import Question
 
 KIND = "earlier"
-PARTNERS = 4  # questions that each fact begins
+PARTNERS = 4  # questions with a given first fact
 _VALIDATION, _HELD_OUT = 0.05, 0.15
 
-# Relation -> language -> the question which of two came first.
+# Relation -> language -> question which of two came first.
 WORDING: Mapping[str, Mapping[str, str]] = wording()["comparisons"]
 
 
 def comparison_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
-    """The comparison questions of a split, all language versions of a question together.
+    """Returns the comparison questions of a split with all language versions adjacent.
 
     Args:
-      world: The atlas.
       split: train, validation, held_out or unseen.
       languages: Codes of the languages to ask in; None: all thirteen.
 
     Returns:
       Questions whose `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes
-      and names of the two), `queries` (the short query for each) and `native_holds`.
+        and names of the two), `queries` (the short query for each) and `native_holds`.
 
     Raises:
       UserError: unknown split or language.
@@ -54,7 +53,7 @@ def comparison_questions(world: World, split: str, languages: Iterable[str] | No
 
 
 def _pairs(world: World) -> Iterator[tuple[Fact, Fact]]:
-    """Pairs of facts of one relation with different years, either of which may be the earlier one, each pair once."""
+    """Yields each pair of facts with the same relation and different years once, in random order within the pair."""
     generator = np.random.default_rng([world.seed, 5])
     by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
     for fact in world.facts:

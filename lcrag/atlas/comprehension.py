@@ -1,8 +1,8 @@
-"""How each natural language puts the comprehension questions, and what it calls what they are about.
+"""Comprehension questions: sums in stories and choices about countries, in known, half-known and constructed languages.
 
-A place in braces is filled with one word, so that a sentence can be read back word by word: `{a}` and `{b}` with
-numbers, `{things:a}` with the noun in the form that goes with the number `a`, `{things}` with its form behind "how
-many". `*` stands for the four options.
+A placeholder of a sentence is filled with one word, so a sentence can be parsed word by word: `{a}` and `{b}` with
+numbers, `{things:a}` with the noun in the form for the number `a`, `{things}` with its form after "how many". `*`
+stands for the four options.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from lcrag.atlas.facts import names_of
 from lcrag.atlas.wording import wording
 from lcrag.atlas.world import World
 from lcrag.data.batches import seeded_order
-from lcrag.data.constructed import CONSTRUCTED, constructed_questions, vocabulary_of
+from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_questions, vocabulary_of
 from lcrag.data.languages import known_languages
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
 from lcrag.data.tiers import with_tiers
@@ -36,29 +36,24 @@ SENTENCES: Mapping[str, Mapping[str, str]] = {
 }
 
 DIGITS = "2345"
-# Feminine in Italian and Russian, and without an elision in French, so that the words around them stay.
+# Feminine in Italian and Russian and without elision in French: the surrounding words never change.
 THINGS = ("card", "rose", "coin", "lamp", "bottle", "cup", "shirt", "box", "candle", "pear", "plum", "fork")
 BAG = "bag"
 
 
 def number_words(language: str) -> dict[str, str]:
-    """`{digit: word}` of two to five."""
+    """Returns `{digit: word}` for two to five."""
     return dict(zip(DIGITS, _WORDING["numbers"][language], strict=True))
 
 
 def noun_words(language: str, *, few: bool = False) -> dict[str, str]:
-    """`{thing: word}` behind a number, or behind "how many".
-
-    Args:
-      language: A natural language.
-      few: Behind two, three or four.
-    """
+    """Returns `{thing: word}` in the form after "how many" or five; `few`: after two, three or four."""
     nouns, few_nouns = _WORDING["nouns"][language], _WORDING["few"].get(language)
     forms = few_nouns if few and few_nouns else nouns
     return dict(zip((*THINGS, BAG), forms, strict=True))
 
 
-# CLDR's codes of the continents, by the name that the zone database gives to most of their time zones.
+# Prefix of a continent's time zones -> CLDR's code of the continent.
 CONTINENTS: Mapping[str, str] = {"Africa": "002", "America": "019", "Asia": "142", "Europe": "150", "Pacific": "009"}
 OPTION_PLACES = ("first", "second", "third", "fourth")
 LEAST_AGREEMENT = 0.7
@@ -68,11 +63,11 @@ _PLACE = re.compile(r"(.*)\{(\w+)(?::(\w))?\}(.*)")
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """A question apart from its language.
+    """A question independent of its language.
 
     Attributes:
       kind: Key of its sentence.
-      words: Place -> code of what stands there; a word that is in no lexicon stands for itself.
+      words: Placeholder -> code of its word; a word outside the lexicons is its own code.
     """
 
     kind: str
@@ -81,13 +76,13 @@ class Meaning:
 
 @dataclasses.dataclass(frozen=True)
 class _Chunk:
-    """What stands between two spaces of a sentence: a word, or a place with what touches it.
+    """A space-separated part of a sentence: a word, or a placeholder with adjacent characters.
 
     Attributes:
-      before: What touches the place on its left; of a word, the word.
-      place: The place's name, None of a word.
-      count: The place of the number that its noun goes with, if there is one.
-      after: What touches it on its right.
+      before: Characters before the placeholder; for a word, the word.
+      place: Name of the placeholder; None for a word.
+      count: Placeholder of the number that determines the noun's form, if any.
+      after: Characters after the placeholder.
     """
 
     before: str
@@ -97,12 +92,12 @@ class _Chunk:
 
 
 def sentence_of(meaning: Meaning, language: str) -> str:
-    """The question in a natural language."""
+    """Returns the question in a natural language."""
     return " ".join(_written(chunk, meaning, language) for chunk in _chunks(language, meaning.kind))
 
 
 def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
-    """What a sentence means that is in one of some natural languages; None if it is in none, or could be two."""
+    """Parses a sentence in one of some natural languages; returns None if it is in none of them or ambiguous."""
     words = sentence.split()
     agreements = {
         (language, kind): _agreement(words, _chunks(language, kind))
@@ -119,13 +114,7 @@ def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
 
 @functools.cache
 def lexicon(language: str, place: str, *, few: bool = False) -> Mapping[str, str]:
-    """`{code: word}` of what may stand at a place of a sentence.
-
-    Args:
-      language: A natural language.
-      place: Name of the place.
-      few: Of nouns, the form behind two, three or four.
-    """
+    """Returns `{code: word}` for a placeholder; `few`: nouns in the form after two, three or four."""
     if place in ("a", "b"):
         return number_words(language)
     if place in ("things", "bags"):
@@ -138,7 +127,7 @@ def lexicon(language: str, place: str, *, few: bool = False) -> Mapping[str, str
 
 @functools.cache
 def _codes(language: str, place: str) -> dict[str, str]:
-    """`{word in lower case: code}`, every form of it."""
+    """Returns `{lower-case word: code}` for all forms of the words."""
     forms = [*lexicon(language, place).items(), *lexicon(language, place, few=True).items()]
     return {word.casefold(): code for code, word in forms}
 
@@ -160,7 +149,7 @@ def _written(chunk: _Chunk, meaning: Meaning, language: str) -> str:
 
 
 def _agreement(words: Sequence[str], chunks: Sequence[_Chunk]) -> float:
-    """The share of a sentence's own words that stand where they should; 0 of another number of words."""
+    """Returns the share of a sentence's fixed words that match; 0 if the number of words differs."""
     if len(words) != len(chunks):
         return 0.0
     own = [word == chunk.before for word, chunk in zip(words, chunks, strict=True) if chunk.place is None]
@@ -190,14 +179,14 @@ SUMS: Mapping[str, Callable[[int, int], int]] = {"buy": int.__add__, "sell": int
 CONTINENT = "continent"
 LETTERS = "ABCD"
 COUNTRIES = 4  # of each continent
-OPTION_SETS = 6  # of each country, with the right option at one place
+OPTION_SETS = 6  # per country and position of the right option
 
 
 class ComprehensionTasks:
     """The comprehension questions about one world.
 
     Args:
-      world: The atlas, whose facts are asked and whose seed draws options and splits.
+      world: The atlas, whose seed also draws options and splits.
     """
 
     def __init__(self, world: World):
@@ -210,17 +199,17 @@ class ComprehensionTasks:
         domains: Sequence[str] = DOMAINS,
         limit: int | None = None,
     ) -> list[Question]:
-        """The questions of a split, all language versions of a question together.
+        """Returns the questions of a split with all language versions adjacent.
 
         Args:
           split: demonstrations, validation, train or held_out.
-          languages: Codes of the languages to ask in; None: all of them, the constructed ones included.
+          languages: Codes of the languages to ask in; None: all, including the constructed ones.
           domains: mathematics, multiple_choice or both.
-          limit: At most this many questions of each domain, each in all languages.
+          limit: Maximum number of questions of each domain, each in all languages.
 
         Returns:
           Questions with their domain and tier (known, half_known or constructed), whose `extra` has `kind`, `words`
-          (what stands at the places of the sentence) and `value` (the sum, or the country's continent).
+            (codes of the placeholders' words) and `value` (the sum, or the country's continent).
 
         Raises:
           UserError: an unknown split, language or domain.
@@ -234,14 +223,14 @@ class ComprehensionTasks:
 
     @functools.cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """Every word of the English questions, which the constructed languages have words for."""
+        """Every word of the English questions, all of which have words in the constructed languages."""
         return tuple(vocabulary_of(sentence_of(meaning, "en") for own in self._meanings.values() for meaning in own))
 
     def value(self, meaning: Meaning) -> str:
-        """What is asked for, apart from its language: a number in digits, or the name of a continent.
+        """Returns the answer independent of its language: a number in digits, or the name of a continent.
 
         Raises:
-          KeyError, ValueError: its words are none that this can be said of.
+          KeyError, ValueError: its words do not make a valid question.
         """
         words = meaning.words
         if meaning.kind in SUMS:
@@ -249,7 +238,9 @@ class ComprehensionTasks:
         return self._continents[words["country"]]
 
     def strange_words(self, language: str) -> frozenset[str]:
-        """Codes of what whoever half knows a language does not know: one number of the four, and half the countries."""
+        """Returns the codes of the unknown words of a half-known language: one number of the four, and half of the
+        countries.
+        """
         numbers, countries = (
             [key.partition("/")[2] for key in seeded_order((f"{language}/{code}" for code in codes), self._world.seed)]
             for codes in (DIGITS, self._continents)
@@ -262,7 +253,7 @@ class ComprehensionTasks:
 
     @functools.cached_property
     def _continents(self) -> dict[str, str]:
-        """A few countries of each continent with names of one word in every natural language, and their continents."""
+        """Country -> continent, for a few countries of each with one-word names in every natural language."""
         zones = {fact.subject: fact.value for fact in self._world.facts if fact.relation == "time_zone"}
         found: dict[str, list[str]] = {continent: [] for continent in CONTINENTS}
         for country in seeded_order(filter(_is_one_word, zones), self._world.seed):
@@ -270,7 +261,7 @@ class ComprehensionTasks:
         return {country: continent for continent, own in found.items() for country in sorted(own[:COUNTRIES])}
 
     def _choices(self) -> Iterator[Meaning]:
-        """Every country with some sets of options, the right one equally often at each place."""
+        """Yields every country with some sets of options, the right one equally often at each position."""
         for country, continent in self._continents.items():
             generator = np.random.default_rng([self._world.seed, 6, *country.encode()])
             wrong = list(itertools.permutations((each for each in CONTINENTS if each != continent), len(LETTERS) - 1))
@@ -311,7 +302,7 @@ class ComprehensionTasks:
 
 
 def letter_of(meaning: Meaning, value: str) -> str:
-    """The letter of the option that is `value`.
+    """Returns the letter of the option with a value.
 
     Raises:
       ValueError: there is none.
@@ -320,7 +311,7 @@ def letter_of(meaning: Meaning, value: str) -> str:
 
 
 def _stories() -> Iterator[Meaning]:
-    """Every story with a sum of numbers from two to five; nobody sells as much as there is."""
+    """Yields every story with numbers from two to five; a story never sells as much as there is."""
     for kind, thing in itertools.product(SUMS, THINGS):
         for a, b in itertools.product(DIGITS, repeat=2):
             if kind != "sell" or a > b:
@@ -335,14 +326,11 @@ def _is_one_word(country: str) -> bool:
     return all(len(lexicon(language, "country")[country].split()) == 1 for language in NATURAL)
 
 
-ENGLISH = "en"
-
-
 class ComprehensionTranslator:
-    """Translates the comprehension questions between all their languages; `(texts, source, target) -> texts`.
+    """Exact translator of the comprehension questions between all their languages; `(texts, source, target) -> texts`.
 
-    Constructed languages are looked up word by word, natural ones read sentence by sentence
-    (`lcrag.atlas.comprehension`). What is no sentence of theirs is a `TranslationFailure`.
+    It looks up constructed languages word by word and parses natural ones sentence by sentence. The result for any
+    other text is a `TranslationFailure`.
 
     Args:
       tasks: The questions, for their vocabulary.
@@ -352,12 +340,11 @@ class ComprehensionTranslator:
         self._look_up = LookUpTranslator(tasks.vocabulary)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """The texts in the language `target`, in equal order.
+        """Translates the texts.
 
         Args:
-          texts: What to translate.
-          source: Code of their language; None: each text's is found out.
-          target: Code of the language wanted.
+          source: Code of their language; None: detected for each text.
+          target: Code of the target language.
         """
         if unknown := [code for code in (source, target) if code not in (*LANGUAGES, None)]:
             return [TranslationFailure(f"the translator does not know the language {unknown[0]}")] * len(texts)
@@ -371,7 +358,7 @@ class ComprehensionTranslator:
             return self._translated(str(found), ENGLISH, target) if further else found
         meaning = meaning_of(text, NATURAL if source is None else (source,))
         if meaning is None:
-            return TranslationFailure("the text is no sentence that the translator can read")
+            return TranslationFailure("the translator cannot parse the text")
         if target in CONSTRUCTED:
             return self._look_up([sentence_of(meaning, ENGLISH)], ENGLISH, target)[0]
         return sentence_of(meaning, target)

@@ -1,4 +1,4 @@
-"""Facts of the atlas from Unicode CLDR: names in every language, relations, and which collection holds which fact."""
+"""Facts of the atlas from Unicode CLDR: names in every language, relations, and the facts in each collection."""
 
 import collections
 import dataclasses
@@ -22,11 +22,11 @@ _UNWANTED = re.compile(r"[\d\[\](){}（）,،、;:#<>&=~＝]")
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """What one entity is called in one language.
+    """The name of an entity in one language.
 
     Attributes:
-      text: The name; it holds no brackets, digits or commas, and is unique among names of its kind in the language.
-      aliases: Other forms that CLDR gives: the name with its bracketed addition, the plural, the symbol.
+      text: The name, without brackets, digits or commas; unique among names of its kind in the language.
+      aliases: CLDR's other forms: the name with its bracketed addition, the plural, the symbol.
     """
 
     text: str
@@ -35,10 +35,10 @@ class Name:
 
 @functools.cache
 def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
-    """Names as `{entity code: {language: Name}}`.
+    """Returns names as `{entity code: {language: Name}}`.
 
-    Kept are the entities that CLDR names in all languages, by a name other than the code, at most
-    `LONGEST_NAME_CHARACTERS` long, unique in every language when letter case is ignored.
+    Only entities are kept that have a CLDR name in all languages, which differs from the code, has at most
+    `LONGEST_NAME_CHARACTERS` characters, and is unique in every language ignoring case.
     """
     per_language = {language: _names_in(kind, language) for language in LCRL_LANGUAGES}
     common = set.intersection(*(set(names) for names in per_language.values()))
@@ -63,7 +63,7 @@ def _names_in(kind: str, language: str) -> dict[str, Name]:
 
 
 def _currency_aliases(locale: Locale, code: str) -> list[str]:
-    """Plural forms and the symbol; the bare code is no alias, because it answers another question."""
+    """Returns plural forms and the symbol; the bare code is not an alias: it answers another question."""
     plurals = locale._data["currency_names_plural"].get(code, {})  # Babel has no public accessor for all the forms
     forms = [" ".join(plural.translate(_UNPRINTED).split()) for plural in dict(plurals).values()]
     symbol = locale.currency_symbols.get(code, code).translate(_UNPRINTED)
@@ -72,12 +72,12 @@ def _currency_aliases(locale: Locale, code: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """What a fact says about its subject.
+    """The relation between a fact's subject and value.
 
     Attributes:
       key: Name of the relation.
-      subject: Kind of the entity it is about: country, currency or language.
-      value: Kind of the entity that is the value, or "literal": a string used as it is in every language.
+      subject: Kind of the subject: country, currency or language.
+      value: Kind of the value, or "literal": a string that is the same in every language.
     """
 
     key: str
@@ -110,8 +110,8 @@ RELATIONS: dict[str, Relation] = {
     )
 }
 
-# Two-hop questions: the first relation's value is the second's subject. No composition is answered by a one-hop
-# fact about the first subject.
+# Two-hop questions: the first relation's value is the second's subject. No one-hop fact about the first subject
+# answers a composition.
 COMPOSITIONS: tuple[tuple[str, str], ...] = (
     ("main_language", "code_of_language"),
     ("main_language", "script_of_language"),
@@ -129,7 +129,7 @@ class Fact:
       relation: Key of the relation.
       subject: Code of the entity.
       value: Code of the value's entity, or the literal itself.
-      outdated: What was true before, in the same form as `value`; None if CLDR knows of nothing.
+      outdated: The former value, in the form of `value`; None if CLDR has none.
     """
 
     relation: str
@@ -154,7 +154,7 @@ class _Tender:
 
 
 def read_facts() -> list[Fact]:
-    """All one-hop facts whose subject and value are named in every language, in a fixed order."""
+    """Returns all one-hop facts whose subject and value have names in every language, in a fixed order."""
     facts = [fact for reader in (_country_facts, _currency_facts, _language_facts) for fact in reader()]
     kept = []
     for fact in facts:
@@ -191,7 +191,7 @@ def _country_facts() -> Iterator[Fact]:
 
 
 def _iso_codes() -> tuple[dict[str, str], dict[str, str]]:
-    """ISO 3166-1 alpha-3 and numeric codes by alpha-2 code."""
+    """Returns ISO 3166-1 alpha-3 and numeric codes by alpha-2 code."""
     alpha_3: dict[str, str] = {}
     number: dict[str, str] = {}
     for code, territories in sorted(get_global("territory_aliases").items()):
@@ -214,7 +214,7 @@ def _tender_facts(country: str) -> Iterator[Fact]:
 
 
 def _tenders(country: str) -> tuple[_Tender | None, _Tender | None]:
-    """The country's only current legal tender and the last one before it; None where CLDR's dates leave a doubt."""
+    """Returns a country's only current legal tender and the last one before it; None if CLDR's dates are ambiguous."""
     rows = [row for row in get_global("territory_currencies").get(country, ()) if row[3] and row[1]]
     current = [row for row in rows if row[2] is None]
     if len(current) != 1:
@@ -227,7 +227,7 @@ def _tenders(country: str) -> tuple[_Tender | None, _Tender | None]:
 
 
 def _main_language(country: str) -> str | None:
-    """The official language that most people there use."""
+    """Returns the official language with the most users in a country."""
     rows = get_global("territory_languages").get(country, {})
     official = {
         code: row["population_percent"]
@@ -239,7 +239,7 @@ def _main_language(country: str) -> str | None:
 
 
 def _currency_facts() -> Iterator[Fact]:
-    """ISO 4217 codes begin with the code of the country that issues the currency."""
+    """Yields facts about currencies; ISO 4217 codes begin with the code of the issuing country."""
     countries = set(_countries())
     starts: dict[str, list[int]] = {}
     issuers: dict[str, set[str]] = {}
@@ -258,7 +258,7 @@ def _currency_facts() -> Iterator[Fact]:
 
 
 def _language_facts() -> Iterator[Fact]:
-    """Languages that are official somewhere; their script only where it is not Latin, which would be a safe guess."""
+    """Yields facts about official languages; the script only if it is not Latin, which would be a safe guess."""
     official = {
         code
         for rows in get_global("territory_languages").values()
@@ -277,17 +277,17 @@ def _language_facts() -> Iterator[Fact]:
             yield Fact("script_of_language", code, script)
 
 
-CURRENCY_LIKE = ("currency", "currency_code", "currency_year")  # relations of which CLDR knows former values
+CURRENCY_LIKE = ("currency", "currency_code", "currency_year")  # relations with former values in CLDR
 OUTDATED_SHARE = 0.12  # of the currency-like passages
 
 
 @dataclasses.dataclass(frozen=True)
 class Holdings:
-    """State of each fact in each language's collection.
+    """The state of each fact in each language's collection.
 
     Attributes:
-      current: Ids of the facts it holds as they are, by language.
-      outdated: Ids of the facts it gives as they were before, by language.
+      current: Language -> ids of the facts with current passages.
+      outdated: Language -> ids of the facts with outdated passages.
     """
 
     current: Mapping[str, frozenset[str]]
@@ -295,9 +295,9 @@ class Holdings:
 
 
 def draw_holdings(facts: Sequence[Fact], seed: int, coverage: Mapping[str, float], outdated_share: float) -> Holdings:
-    """Draws for every fact and language whether the collection has a passage on it, and whether it is outdated.
+    """Draws for every fact and language whether the collection has a passage, and whether it is outdated.
 
-    A fact missing everywhere (a draw in 10^5) is given to English.
+    A fact that is missing everywhere (probability 10^-5) is added to English.
     """
     generator = np.random.default_rng([seed, 3])
     languages = tuple(coverage)

@@ -1,7 +1,7 @@
-"""A rule-based teacher that plays LcRL's episode honestly: it knows words and names, but no facts.
+"""A rule-based teacher for LcRL's episodes that knows words and names, but no facts.
 
-It reads the question's kind and subject, the labels and the names of all languages (a dictionary), and what the
-searches have shown so far. It never sees the golden answers: an outdated passage makes it answer wrongly.
+It uses the question's kind and subject, the labels and names of all languages, and the search results so far. It never
+sees the golden answers, so an outdated passage leads to a wrong answer.
 """
 
 import collections
@@ -27,13 +27,13 @@ SEARCH_R1_LINE = r"Doc \d+\(Title: (?P<title>[^)\n]+)\) (?P<text>[^\n]+)"
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What one line of a passage says.
+    """A line of a passage parsed as a fact.
 
     Attributes:
       relation: Key of the relation.
       subject: Code of the entity.
       value: The value as written.
-      languages: Languages in which the line can be read so.
+      languages: Languages in which the line can be parsed this way.
     """
 
     relation: str
@@ -47,10 +47,9 @@ class Oracle:
     """Plays an episode of `hierarchical_search`, one text at a time.
 
     Attributes:
-      budget: Searches it may make; then it answers as well as it can.
-      line: Regular expression with the groups `title` and `text` of one passage in an information block.
-      translate: Whether a translated value that was read in another language is answered in the question's own
-        (True) or as it was read (False).
+      budget: Maximum number of searches before it answers.
+      line: Regular expression with the groups `title` and `text` for one passage of an information block.
+      translate: Whether a value read in another language is translated for the answer (True) or copied (False).
     """
 
     budget: int = 3
@@ -58,11 +57,10 @@ class Oracle:
     translate: bool = True
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """What the policy should write next.
+        """Returns the policy's next text.
 
         Args:
-          question: An atlas question.
-          turns: (by, text) of the turns so far, the opening prompt included or not; by is "policy" or "environment".
+          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         readings = self.readings(text for by, text in turns if by == "environment")
         wanted = question.extra.get("answer_language", question.language)
@@ -80,7 +78,7 @@ class Oracle:
         return f"<answer> {value}</answer>"
 
     def readings(self, texts: Iterable[str]) -> list[Reading]:
-        """Every line of the information blocks in `texts` that can be read as a fact, in order."""
+        """Returns the readings of all lines of the information blocks in `texts`, in order."""
         return [
             reading
             for text in texts
@@ -90,13 +88,13 @@ class Oracle:
         ]
 
     def most_read(self, readings: Sequence[Reading], relation: str, subject: str | None, language: str) -> str | None:
-        """The value that most passages on the fact give, the earliest of those that tie; None if there is none."""
+        """Returns the most frequent value of a fact in the readings, the earliest if tied; None without readings."""
         about = (row for row in readings if row.relation == relation and row.subject == subject)
         counts = collections.Counter(self._in_language(row, language) for row in about)
         return max(counts, key=counts.__getitem__, default=None)
 
     def _guess(self, readings: Sequence[Reading], relation: str, language: str) -> str:
-        """The first value of the right kind among the passages, though it is another entity's; else "unknown"."""
+        """Returns the first value of the relation, which belongs to another entity, or "unknown"."""
         found = (self._in_language(row, language) for row in readings if row.relation == relation)
         return next(found, UNKNOWN[language])
 
@@ -110,7 +108,7 @@ class Oracle:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """A fact that the answer needs, and how its subject is called."""
+    """A fact needed for the answer, and the name of its subject."""
 
     relation: str
     subject: str
@@ -119,19 +117,19 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What can be said about a question after some searches."""
+    """The information about a question after some searches."""
 
     question: Question
     reader: Oracle
     readings: Sequence[Reading]
 
     def value(self, wanted: Wanted) -> str | None:
-        """The value of a fact as the passages give it, in the question's language; None if none does."""
+        """Returns a fact's value from the passages, in the question's language; None if no passage has it."""
         return self.reader.most_read(self.readings, wanted.relation, wanted.subject, self.question.language)
 
     @property
     def given(self) -> list[Wanted]:
-        """The facts that the question itself names."""
+        """The facts whose subjects the question names."""
         first, *rest = self.question.extra["kind"].split("+")
         if first == KIND:
             extra = self.question.extra
@@ -148,12 +146,12 @@ class Known:
         return rest[0] if rest and first != KIND else None
 
     def path(self, memory: Memory, *, guess: bool, asked: Iterable[str]) -> list[Wanted]:
-        """The facts that the answer needs, as far as they can be named.
+        """Returns the facts needed for the answer, as far as they can be identified.
 
         Args:
-          memory: What is remembered of the world.
-          guess: Name the second fact by what is remembered of the first one before that is read.
-          asked: Queries so far: a first fact that was searched for in vain is remembered in any case.
+          memory: The remembered facts.
+          guess: Whether to identify the second fact by the remembered value of the first before that is read.
+          asked: Queries so far; the memory always replaces a first fact that was searched for without success.
         """
         if self.second_relation is None:
             return self.given
@@ -165,13 +163,15 @@ class Known:
         return [first] if bridge is None else [first, self._second(first, bridge)]
 
     def thought(self) -> str:
-        """What was read and bears on what follows: the years to compare, or the bridge to the second fact."""
+        """Returns the values read that matter for the next step: the years to compare, or the bridge to the second
+        fact.
+        """
         values = [value for wanted in self.given if (value := self.value(wanted)) is not None]
         leads_on = len(self.given) > 1 or self.second_relation is not None
         return ", ".join(values) if leads_on else ""
 
     def answer(self) -> str:
-        """The answer as far as the passages give it: of a comparison at least one of the two, else "unknown"."""
+        """Returns the answer from the passages: one of the two for a comparison, else "unknown" if it is missing."""
         if len(self.given) > 1:
             return min(self.given, key=self._year).name
         return self._final_value() or UNKNOWN[self.question.language]
@@ -179,7 +179,7 @@ class Known:
     def _final_value(self) -> str | None:
         if self.second_relation is None:
             return self.value(self.given[0])
-        # Whichever bridge was searched for, the second fact that was read of it is the one that was confirmed last.
+        # The bridge itself was not read: take the second fact of whichever bridge was searched for.
         bridge = self._read_bridge(self.given[0])
         if bridge is not None:
             return self.value(self._second(self.given[0], bridge))
@@ -206,7 +206,7 @@ class Known:
 
 @functools.cache
 def _entities_by_name() -> dict[tuple[str, str], dict[str, str]]:
-    """`{(kind, name): {language: entity code}}`."""
+    """Returns `{(kind, name): {language: entity code}}`."""
     table: dict[tuple[str, str], dict[str, str]] = collections.defaultdict(dict)
     for kind in KINDS:
         for code, names in names_of(kind).items():
@@ -217,7 +217,7 @@ def _entities_by_name() -> dict[tuple[str, str], dict[str, str]]:
 
 @functools.cache
 def _relations_by_label() -> dict[str, dict[str, list[str]]]:
-    """`{label: {language: relations}}`; a label names one relation of each kind of subject."""
+    """Returns `{label: {language: relations}}`; a label is unique among relations of one kind of subject."""
     table: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for relation in RELATIONS:
         for language in LCRL_LANGUAGES:
@@ -226,7 +226,7 @@ def _relations_by_label() -> dict[str, dict[str, list[str]]]:
 
 
 def _read(title: str, text: str) -> Iterator[Reading]:
-    """Readings of a passage; one for each fact that title and label can name (in any language they share)."""
+    """Yields a reading for each fact that title and label can denote in a common language."""
     words, separator, value = text.partition(": ")
     if not separator or not value:
         return
@@ -241,7 +241,7 @@ def _read(title: str, text: str) -> Iterator[Reading]:
 
 
 def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
-    """Code of the entity that has this name in the first possible of the languages."""
+    """Returns the code of the entity with this name in the first possible of the languages."""
     codes = _entities_by_name().get((kind, name), {})
     return next((codes[language] for language in languages if language in codes), None)
 
@@ -250,7 +250,7 @@ COUNTERFACTUAL_SHARE = 0.7
 
 
 class FactSampler:
-    """The training facts of a world, indexed by relation and by subject."""
+    """Samples training facts of a world for demonstrations."""
 
     def __init__(self, world: World):
         self._facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
@@ -264,13 +264,13 @@ class FactSampler:
         return _one_of(generator, self._facts)
 
     def told(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """The fact, mostly with the value of another fact of its relation: then only reading finds the answer."""
+        """Returns the fact, usually with another fact's value (`COUNTERFACTUAL_SHARE`), which only reading reveals."""
         if generator.random() >= COUNTERFACTUAL_SHARE:
             return fact
         return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)
 
     def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Another fact of the same subject or of the same relation, what a retriever would confuse it with."""
+        """Returns another fact of the same subject or relation as a plausible wrong search result."""
         pool = (self._by_subject[fact.subject], self._by_relation[fact.relation])[int(generator.random() < 0.6)]
         others = [other for other in pool if other.id != fact.id]
         return _one_of(generator, others or self._facts)

@@ -1,10 +1,9 @@
-"""Which facts are trained on and which are kept back.
+"""Splits of the atlas into training and held-out facts.
 
-The rule: a split is a set of *facts* (entity x relation). A fact that is not in `train` is asked in no language
-in training, its passages train neither the encoder nor the tokenizer, and no training two-hop question passes
-through it. The entity of a held-out or validation fact is known from at least two training facts; an entity of
-the split `unseen` occurs in no training fact, neither as its subject nor as its value. A fact's literal value
-may occur in other facts (many countries share a currency code).
+A split is a set of *facts* (entity x relation). A fact outside `train` is not asked in any language in training, its
+passages are not used to train the encoder or tokenizer, and no training two-hop question depends on it. The entity of a
+held-out or validation fact has at least two training facts; an entity of the split `unseen` occurs in no training fact,
+neither as subject nor as value. Literal values may occur in several facts (many countries share a currency code).
 """
 
 import collections
@@ -18,13 +17,13 @@ from lcrag.errors import UserError
 SPLITS = ("train", "validation", "held_out", "unseen")
 _HELD_OUT_SHARE, _VALIDATION_SHARE, _UNSEEN_SHARE = 0.09, 0.04, 0.08
 _TWO_HOP_VALIDATION, _TWO_HOP_HELD_OUT = 0.05, 0.15
-_KEPT_TRAINING_FACTS = 2  # of every entity with a held-out fact: its names are learnt from them
+_KEPT_TRAINING_FACTS = 2  # minimum for an entity with a held-out fact, to learn its names from
 
 Entity = tuple[str, str]  # kind, code
 
 
 def known_split(split: str) -> str:
-    """`split` itself.
+    """Returns `split`.
 
     Raises:
       UserError: it is not a split of the atlas.
@@ -39,13 +38,13 @@ def subject_of(fact: Fact) -> Entity:
 
 
 def mentioned_entities(fact: Fact) -> tuple[Entity, ...]:
-    """Entities whose names the fact's passages can contain beside the subject's."""
+    """Returns the entities, other than the subject, whose names the fact's passages can contain."""
     kind = RELATIONS[fact.relation].value
     return () if kind == "literal" else tuple((kind, code) for code in (fact.value, fact.outdated) if code)
 
 
 def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
-    """The split of every fact, by fact id."""
+    """Returns fact id -> split."""
     generator = np.random.default_rng([seed, 1])
     unseen = _unseen_entities(facts, generator)
     splits = {
@@ -68,7 +67,7 @@ def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
 
 
 def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> set[Entity]:
-    """A share of the subjects of each kind, among those that at most one other fact mentions."""
+    """Returns a share of the subjects of each kind, drawn from those that at most one other fact mentions."""
     mentions = collections.Counter(entity for fact in facts for entity in mentioned_entities(fact))
     subjects = sorted({subject_of(fact) for fact in facts})
     chosen: set[Entity] = set()
@@ -81,7 +80,7 @@ def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> s
 
 
 def compose(facts: Sequence[Fact]) -> list[tuple[Fact, Fact]]:
-    """Every pair of facts that makes a two-hop question: the first's value is the second's subject."""
+    """Returns every pair of facts that makes a two-hop question: the first's value is the second's subject."""
     by_id = {fact.id: fact for fact in facts}
     return [
         (fact, by_id[f"{second}/{fact.value}"])
@@ -92,11 +91,10 @@ def compose(facts: Sequence[Fact]) -> list[tuple[Fact, Fact]]:
 
 
 def split_two_hops(pairs: Sequence[tuple[Fact, Fact]], splits: dict[str, str], seed: int) -> list[str]:
-    """The split of every two-hop question.
+    """Returns the split of every two-hop question.
 
-    A question with a hop that is not a training fact belongs to the most guarded split of its hops (unseen,
-    held_out, validation); of those with two training facts a seeded share is kept back as well, so that
-    `held_out` holds new compositions of known facts beside new facts.
+    A question is in the most guarded split of its hops (unseen, held_out, validation, train). A seeded share of those
+    with two training facts is held out, so `held_out` has new compositions of known facts as well as new facts.
     """
     draws = np.random.default_rng([seed, 2]).random(len(pairs))
     chosen = []

@@ -1,11 +1,11 @@
-"""Importing this module registers the seqio tasks of every data set, which imports TensorFlow.
+"""Registers the seqio tasks of every data set when imported; imports TensorFlow.
 
-The atlas's are `atlas_<split>_<language>`, with a mixture `atlas_<split>` of each split.
+The atlas's tasks are `atlas_<split>_<language>`, with a mixture `atlas_<split>` for each split.
 
 import lcrag.atlas.tasks
 seqio.get_mixture_or_task("atlas_train")
 lcrag.atlas.tasks.questions_of_task("atlas_held_out_fi")
-lcrag.atlas.tasks.questions_of_task("mkqa_train")  # once $LCRAG_DATA holds the files; see docs/data.md
+lcrag.atlas.tasks.questions_of_task("mkqa_train")  # requires the files in $LCRAG_DATA; see docs/data.md
 """
 
 import functools

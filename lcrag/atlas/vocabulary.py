@@ -1,7 +1,7 @@
-"""The atlas tokenizer: a byte-level BPE of 4,096 entries, made so that copied names and values keep their tokens.
+"""The atlas tokenizer: a byte-level BPE of 4,096 entries in which names and values have the same tokens everywhere.
 
-Pre-tokens are words with the space in front of them (as in GPT-2), cut where the script changes; digits and
-punctuation stand alone. A name between spaces or punctuation is therefore the same ids wherever it stands.
+Pre-tokens are words with the preceding space (as in GPT-2), split where the script changes; digits and punctuation are
+separate. A name between spaces or punctuation therefore has the same ids in every context.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ from lcrag.atlas.world import World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 
 VOCABULARY_SIZE = 4096
-PADDING = "<pad>"  # id 0, which seqio takes for padding
+PADDING = "<pad>"  # id 0, seqio's padding id
 END_OF_SEQUENCE = "<eos>"
 TAG_NAMES = (
     "think",
@@ -48,12 +48,12 @@ _PRE_TOKEN = "|".join(
 
 
 def tags() -> list[str]:
-    """Opening and closing tags of every method, each one token."""
+    """Returns the opening and closing tags of every method, each of which is one token."""
     return [form.format(name) for name in TAG_NAMES for form in ("<{}>", "</{}>")]
 
 
 def training_text(world: World, language: str) -> Iterator[str]:
-    """What of a language the tokenizer is trained on: questions, queries and passages of training facts."""
+    """Yields the training text of a language: questions, queries and passages of training facts."""
     for question in world.questions("train", (language,)):
         yield f" {question.text}"
     for fact in world.facts:
@@ -66,9 +66,9 @@ def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VO
     """Trains the tokenizer; the same world and text give the same vocabulary.
 
     Args:
-      world: The atlas; all languages count alike, since each tells and asks the same training facts.
-      extra_text: More text to merge well, such as what the environment says; repeat a line to give it weight.
-      size: Entries in all, the tags and the end of sequence included.
+      world: The atlas; languages have equal weight, because all have the same training facts.
+      extra_text: More text, such as that of the environment; repeated lines have more weight.
+      size: Number of entries, including tags and the end of sequence.
     """
     added = [END_OF_SEQUENCE, *tags()]
     tokenizer = Tokenizer(models.BPE())
@@ -91,7 +91,7 @@ def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VO
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: str | pathlib.Path) -> pathlib.Path:
-    """Writes `tokenizer.json` into a folder, which it makes."""
+    """Writes `tokenizer.json` into a folder, which is created if necessary."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -99,7 +99,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: str | pathlib.Path) -> pathlib.
 
 
 def mean_token_counts(tokenizer: Tokenizer, world: World, split: str = "held_out") -> dict[str, dict[str, float]]:
-    """Mean tokens of questions, queries and passages of a split, by language."""
+    """Returns language -> mean tokens of questions, queries and passages of a split."""
     table = {}
     for language in LCRL_LANGUAGES:
         questions = world.questions(split, (language,), hops=1)

@@ -1,8 +1,8 @@
 """The atlas's texts in each language, read from `wording.json`: labels, questions, search queries and passages.
 
-`facts` has (label of the passage and of the search query, question) for each language and relation. In languages that
-would inflect a name or add an article it is in apposition, and it stands between spaces in every script: a name is the
-same string, and the same tokens, everywhere.
+`facts` has (label of passage and search query, question) for each language and relation. Names stand between spaces, in
+apposition in languages that would otherwise inflect them or add an article, so a name is the same string, and the same
+tokens, everywhere.
 """
 
 import functools
@@ -14,7 +14,6 @@ from typing import Any
 
 @functools.cache
 def wording() -> Mapping[str, Any]:
-    """Returns the content of `wording.json`."""
     return json.loads(pathlib.Path(__file__).with_name("wording.json").read_text(encoding="utf-8"))
 
 
@@ -26,20 +25,20 @@ UNKNOWN: Mapping[str, str] = wording()["unknown"]
 
 
 def question_text(language: str, key: str, name: str) -> str:
-    """The question of a relation, or of a composition "first+second", about `name`."""
+    """Returns the question about `name` for a relation, or a composition "first+second"."""
     return WORDING[language][key][1].format(name=name)
 
 
 def label(language: str, relation: str) -> str:
-    """The words that name a relation in passages and queries; unique among relations of one kind of subject."""
+    """Returns the label of a relation in passages and queries, unique among relations of one kind of subject."""
     return WORDING[language][relation][0]
 
 
 def query_text(language: str, relation: str, name: str) -> str:
-    """The short search query that finds the passage of a fact."""
+    """Returns the short search query for the passage of a fact."""
     return f"{name} {label(language, relation)}"
 
 
 def passage_text(language: str, relation: str, value: str) -> str:
-    """The passage of a fact without its title, in the manner of an info box: the label, then the value."""
+    """Returns the passage of a fact without its title, like a line of an info box: the label, then the value."""
     return f"{label(language, relation)}: {value}"

@@ -1,4 +1,4 @@
-"""The atlas: a small real world of facts, asked and told in thirteen languages."""
+"""The atlas: a small real world of facts with questions and passages in thirteen languages."""
 
 import dataclasses
 import functools
@@ -28,14 +28,14 @@ DATASET = "atlas"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPair:
-    """What the encoder learns from: a query and the passage that answers it, or one entity's names.
+    """A training example of the encoder: a query and its passage, or one entity's names in two languages.
 
     Attributes:
       query: Search query, or a name.
       query_language: Its language.
       passage: Title and text of the passage, as collections encode them, or the name in the other language.
       passage_language: Its language.
-      fact: Id of the fact, or of the entity ("name/country/FR"): pairs that share it are no negatives of each other.
+      fact: Id of the fact, or of the entity ("name/country/FR"); pairs with equal ids are not negatives of each other.
     """
 
     query: str
@@ -63,14 +63,14 @@ class TwoHop:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Facts, their splits, and what each collection holds. Build it with `build_world`.
+    """Facts, their splits, and the contents of each collection. Created by `build_world`.
 
     Attributes:
-      seed: Seed of the splits and of what the collections lack.
+      seed: Seed of the splits and holdings.
       facts: All one-hop facts.
       two_hops: All two-hop questions.
-      splits: Split of every fact and two-hop question, by id; the rule is in `lcrag.atlas.splits`.
-      holdings: Which facts each language's collection holds, current or outdated.
+      splits: Id of a fact or two-hop question -> split; see `lcrag.atlas.splits`.
+      holdings: The facts in each language's collection, current or outdated.
     """
 
     seed: int
@@ -81,7 +81,7 @@ class World:
 
     @functools.cached_property
     def last_facts(self) -> Mapping[str, Fact]:
-        """The fact whose value answers a question, by the question's id: of two hops, the second one."""
+        """Question id -> the fact whose value is the answer; for two hops, the second one."""
         return {fact.id: fact for fact in self.facts} | {item.id: item.second for item in self.two_hops}
 
     def questions(
@@ -91,13 +91,13 @@ class World:
         hops: int | None = None,
         copyable: bool | None = None,
     ) -> list[Question]:
-        """Questions of a split: all language versions of a question stand together, in the order of `languages`.
+        """Returns the questions of a split with all language versions adjacent, in the order of `languages`.
 
         Args:
           split: train, validation, held_out or unseen.
           languages: Codes of the languages to ask in; None: all thirteen.
           hops: 1 or 2; None: both.
-          copyable: Only answers that are used as they are in every language (True) or translated ones (False).
+          copyable: Only answers that are the same in every language (True) or translated ones (False).
 
         Raises:
           UserError: unknown split or language.
@@ -113,7 +113,7 @@ class World:
         ]
 
     def question(self, item: Fact | TwoHop, language: str) -> Question:
-        """One fact or two-hop question, asked in one language."""
+        """Returns the question about one fact or two-hop composition in one language."""
         path = (item.first, item.second) if isinstance(item, TwoHop) else (item,)
         key = item.key if isinstance(item, TwoHop) else item.relation
         name = self.name(subject_of(path[0]), language).text
@@ -139,7 +139,7 @@ class World:
         )
 
     def _plan(self, path: tuple[Fact, ...], name: str, language: str) -> dict:
-        """The golden plan in R-Search's notation, and the sub-answers it would find."""
+        """Returns the golden plan in R-Search's notation, and its sub-answers."""
         steps = zip(path, (name, "#1"), ("#1", "#2"), strict=True)
         plan = {
             f"Q{number}": [question_text(language, fact.relation, subject), variable]
@@ -149,16 +149,17 @@ class World:
         return {"plan": plan, "sub_answers": answers}
 
     def name(self, entity: tuple[str, str], language: str) -> Name:
-        """What an entity (kind, code) is called in a language."""
+        """Returns the name of an entity (kind, code) in a language."""
         kind, code = entity
         return names_of(kind)[code][language]
 
     def values(self, fact: Fact, language: str) -> tuple[str, ...]:
-        """The fact's value as passages of the language write it, then its aliases."""
+        """Returns the fact's value as the language's passages write it, then its aliases."""
         return _values(fact.relation, fact.value, language)
 
     def passages(self, language: str) -> list[Passage]:
-        """The language's collection: one passage a fact; an outdated one gives the former value as if it were current.
+        """Returns the language's collection: one passage per fact; an outdated one presents the former value as
+        current.
 
         Raises:
           UserError: unknown language.
@@ -172,7 +173,7 @@ class World:
         ]
 
     def passage(self, fact: Fact, language: str, value: str | None = None) -> Passage:
-        """The passage of a fact, with another value of the same form in place of its own if one is given."""
+        """Returns the passage of a fact; `value` replaces the fact's value by another one of the same form."""
         written = _values(fact.relation, fact.value if value is None else value, language)[0]
         return Passage(
             id=f"{language}/{fact.id}",
@@ -181,15 +182,15 @@ class World:
         )
 
     def known_values(self, relation: str, language: str) -> list[str]:
-        """Values of a relation in the training facts, sorted: what a counterfactual demonstration draws from."""
+        """Returns the sorted values of a relation in the training facts, for counterfactual demonstrations."""
         facts = (fact for fact in self.facts if fact.relation == relation and self.splits[fact.id] == "train")
         return sorted({self.values(fact, language)[0] for fact in facts})
 
     def training_pairs(self, languages: Iterable[str] | None = None) -> list[TrainingPair]:
-        """The encoder's pairs: from training facts, and from names of entities that occur in training facts, only.
+        """Returns the encoder's training pairs, from training facts and names of their subjects only.
 
         Every fact pairs its query in each language with its passage in the same language and in one other, which
-        goes round with the fact; every entity pairs its name in each language with its name in one other.
+        rotates with the fact; every entity pairs its name in each language with its name in one other.
         """
         codes = known_languages(languages)
         train = [fact for fact in self.facts if self.splits[fact.id] == "train"]
@@ -222,11 +223,11 @@ class World:
             )
 
     def label(self, relation: str, language: str) -> str:
-        """The words that name a relation in the language's passages."""
+        """Returns the label of a relation in the language's passages."""
         return label(language, relation)
 
     def fingerprint(self) -> str:
-        """A short hash of every question and passage: equal if, and only if, the world is the same."""
+        """Returns a short hash of all questions and passages."""
         digest = hashlib.sha256()
         items: list[Fact | TwoHop] = [*self.facts, *self.two_hops]
         for item in items:
@@ -246,10 +247,10 @@ def build_world(
     """Builds the atlas; the same arguments and Babel version give the same world.
 
     Args:
-      seed: Seed of the splits and of what the collections lack.
-      english_coverage: Share of the facts that the English collection holds.
+      seed: Seed of the splits and holdings.
+      english_coverage: Share of the facts in the English collection.
       coverage: The same for each other language.
-      outdated: Share of the currency-like passages that give a former value.
+      outdated: Share of the currency-like passages with a former value.
     """
     facts = tuple(read_facts())
     splits = split_facts(facts, seed)
@@ -262,7 +263,7 @@ def build_world(
 
 
 def render_passage(passage: Passage) -> str:
-    """Title and text in one line, as the atlas's observations show them (there with a space in front)."""
+    """Returns title and text in one line, as in the atlas's observations (which add a leading space)."""
     return f"{passage.title}: {passage.text}"
 
 
@@ -283,5 +284,5 @@ def _last(item: Fact | TwoHop) -> Relation:
 
 
 def _other(codes: tuple[str, ...], position: int, number: int) -> str:
-    """Another language than the one at `position`, going round with `number`."""
+    """Returns another language than the one at `position`, rotating with `number`."""
     return codes[(position + 1 + number % max(1, len(codes) - 1)) % len(codes)]

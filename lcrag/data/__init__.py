@@ -1,5 +1,4 @@
-"""Languages, questions, the batch of a step, seqio tasks; `atlas` is the embedded world, `corpora` what collections are
-made from.
+"""Languages, questions, data sets in files, the batch of a step and seqio tasks; `corpora` makes passages of documents.
 
-TensorFlow is imported by the modules of seqio tasks and, at first use, by `lcrag.data.corpora.chunking`.
+TensorFlow is imported by `seqio_tasks` and, at first use, by `corpora.chunking`.
 """

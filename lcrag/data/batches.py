@@ -1,4 +1,4 @@
-"""Orders and batches that depend on a seed alone: the questions of a training step, and shares of a data set."""
+"""Seeded orders, splits and shares of questions, and the questions of each training step."""
 
 import hashlib
 import zlib
@@ -22,26 +22,24 @@ def coupled(questions: Iterable[Question]) -> list[Coupled]:
 
 
 def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Coupled]:
-    """The questions of one step: `couplings` questions, each in all the language versions of the table.
+    """Returns the `couplings` questions of one step, each in all the language versions of the table.
 
-    Every epoch goes once through the table in its own random order. No question comes twice in one step, not
-    even where one epoch ends and the next begins.
+    Every epoch visits the table once in its own random order. No question occurs twice in a step, even at the boundary
+    of two epochs.
 
     Args:
-      table: Coupled questions, from `coupled`.
-      seed: Names the order.
-      step: Number of the step, from 0.
-      couplings: Coupled questions in a step.
+      couplings: Coupled questions per step.
 
     Raises:
-      UserError: a step would need more questions than the table has.
+      UserError: a step needs more questions than the table has.
     """
     rows = rows_of_step(len(table), seed=seed, step=step, size=couplings)
     return [table[row] for row in rows]
 
 
 def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:
-    """Rows in [0, count) of step `step`: consecutive places of an endless sequence of permutations, int64[size].
+    """Returns the rows, in [0, count), of a step: consecutive places of an endless sequence of permutations,
+    int64[size].
 
     Raises:
       UserError: `size` is not between 1 and `count`.
@@ -55,10 +53,10 @@ def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:
 
 
 def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
-    """The permutation of an epoch, its head kept apart from the tail of the epoch before.
+    """Returns the permutation of an epoch, whose first `size` rows differ from the last `size` of the epoch before.
 
-    Rows of the head that stood in that tail change places with rows of the middle, so that the tail itself never
-    depends on earlier epochs. A table too small to have a middle keeps one order for good.
+    Rows that occur in both are swapped with rows of the middle, so the tail of an epoch does not depend on earlier
+    epochs. A table with no middle (fewer than 3 * size rows) has the same order in every epoch.
     """
     if count < 3 * size:
         return np.random.default_rng([seed, 0]).permutation(count)
@@ -74,26 +72,26 @@ def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
 
 
 def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
-    """The keys by the SHA-256 of seed and key: whatever order they come in, and whichever others are there."""
+    """Sorts keys by the SHA-256 of seed and key; the order of two keys depends neither on input order nor on other
+    keys.
+    """
     return sorted(keys, key=lambda key: (hashlib.sha256(f"{seed}:{key}".encode()).digest(), key))
 
 
 def in_share(key: str, share: float, seed: int) -> bool:
-    """Whether a key is of the share (0 to 1) of all keys that a seed chooses; of a larger share it is, too."""
+    """Returns whether a key is in the seed's share (0 to 1) of all keys; smaller shares are subsets of larger ones."""
     return zlib.crc32(f"{seed}/{key}".encode()) < share * 2**32
 
 
 def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, seed: int, what: str) -> Sequence[str]:
-    """The keys of one split: consecutive pieces of the seeded order, in the order of `sizes`.
+    """Returns the keys of one split: consecutive pieces of the seeded order, in the order of `sizes`.
 
-    A smaller last split is a beginning of a larger one, and the splits before it do not change with it.
+    A smaller last split is a prefix of a larger one and leaves the other splits unchanged.
 
     Args:
-      keys: All keys.
       split: Name of the split; "all": every key.
       sizes: Split -> its number of keys.
-      seed: Names the order.
-      what: What the keys are, for messages: "questions of mkqa".
+      what: Name of the keys in messages: "questions of mkqa".
 
     Raises:
       UserError: there is no such split, or there are too few keys for all of them.
@@ -112,35 +110,26 @@ def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, see
 
 
 def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:
-    """A share of the questions, every question in all its languages or in none, in the order in which they came.
+    """Returns a share, in (0, 1], of the questions in their given order; a question is kept in all its languages or
+    none.
 
-    With one seed a smaller share is a part of every larger one.
-
-    Args:
-      questions: All questions.
-      share: In (0, 1].
-      seed: Names the order from whose beginning they are taken.
+    With the same seed, a smaller share is a subset of every larger one.
 
     Raises:
       UserError: the share is not in (0, 1].
     """
     if not 0 < share <= 1:
-        raise UserError(f"a share of {share:g} of the questions does not exist: give one above 0, and at most 1")
+        raise UserError(f"cannot take a share of {share:g} of the questions: use a share above 0 and at most 1")
     table = {versions[0].coupling: versions for versions in coupled(questions)}
     kept = set(seeded_order(table, seed)[: max(1, round(share * len(table)))])
     return [question for name, versions in table.items() if name in kept for question in versions]
 
 
 def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> list[Question]:
-    """At most `limit` questions of each language, in the order in which they came.
+    """Returns at most `limit` questions of each language (None: all) in their given order.
 
-    Which ones depends on their ids and the seed alone: the versions of a question go together where every language has
-    all questions, and a smaller number is a part of every larger one.
-
-    Args:
-      questions: All questions.
-      limit: How many of each language; None: all.
-      seed: Names the order from whose beginning they are taken.
+    The choice depends only on seed and ids: if every language has all questions, all versions of a question are kept
+    together, and a smaller limit keeps a subset of what a larger one keeps.
     """
     if limit is None:
         return list(questions)

@@ -1,4 +1,4 @@
-"""Kivari and Toqal, constructed languages: English with other words (Translate-R1, section 3.4)."""
+"""Kivari and Toqal, constructed languages: English with substituted words (Translate-R1, section 3.4)."""
 
 import dataclasses
 import functools
@@ -13,10 +13,10 @@ from lcrag.data.questions import Question
 from lcrag.data.rows import read_text
 from lcrag.errors import UserError
 
-# In this order: display and inline mathematics (a dollar sign opens it before a character that is no white space, and
-# closes it behind one and not before a digit, so that prices are none), environments, commands, and then any run of
-# letters, digits and underscores. Which of them matches where depends on no letter of a word, so that a text whose
-# words were replaced is taken apart at the same places.
+# In this order: display and inline mathematics (an opening dollar sign precedes a non-blank character, a closing one
+# follows a non-blank character and does not precede a digit, which excludes prices), environments, commands, and runs
+# of letters, digits and underscores. Matches do not depend on the letters of words, so a text splits at the same places
+# after its words are replaced.
 _PIECES = re.compile(
     r"""
       \$\$.+?\$\$ | \\\[.+?\\\] | \\\(.+?\\\)
@@ -30,29 +30,29 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def replaced_words(text: str, replace: Callable[[str], str]) -> str:
-    """The text with `replace(word)` in place of each word.
+    """Returns the text with every word replaced by `replace(word)`.
 
-    A word is a run of two or more ASCII letters that touches no other letter, digit or underscore, outside of
-    mathematics and commands of LaTeX. A single letter names a variable or an option and is none.
+    A word is a run of two or more ASCII letters that touches no other letter, digit or underscore and is not part of
+    LaTeX mathematics or a LaTeX command. Single letters, which name variables or options, are kept.
     """
     return _PIECES.sub(lambda match: replace(match[0]) if _WORD.fullmatch(match[0]) else match[0], text)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in their order, in lower case."""
+    """Returns the words of a text, in order and in lower case."""
     return [match[0].lower() for match in _PIECES.finditer(text) if _WORD.fullmatch(match[0])]
 
 
 def vocabulary_of(texts: Iterable[str]) -> list[str]:
-    """Every word of some texts once, in lower case, in the alphabet's order."""
+    """Returns the distinct words of some texts, sorted and in lower case."""
     return sorted({word for text in texts for word in words_of(text)})
 
 
 def read_word_list(path: str | pathlib.Path) -> list[str]:
-    """A vocabulary from a file, a word a line, plain or gzipped.
+    """Reads a vocabulary from a file with one word per line, plain or gzipped.
 
     Raises:
-      UserError: the file cannot be read, holds no word, or a line is none.
+      UserError: the file cannot be read, has no word, or has a line that is not a word.
     """
     path = pathlib.Path(path)
     words = []
@@ -60,16 +60,16 @@ def read_word_list(path: str | pathlib.Path) -> list[str]:
         word = line.strip().lower()
         if word and not _WORD.fullmatch(word):
             raise UserError(
-                f"{path}, line {number}: {line.strip()!r} is no word of two or more letters a to z: mend it"
+                f"{path}, line {number}: {line.strip()!r} is not a word of two or more letters a to z: correct it"
             )
         words += [word] if word else []
     if not words:
-        raise UserError(f"{path} holds no word: give a file with a word a line")
+        raise UserError(f"{path} holds no word: expected one word per line")
     return sorted(set(words))
 
 
 def write_word_list(path: str | pathlib.Path, words: Iterable[str]) -> None:
-    """Writes a vocabulary as `read_word_list` reads it."""
+    """Writes a vocabulary in the format that `read_word_list` reads."""
     pathlib.Path(path).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
 
 
@@ -79,14 +79,14 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class WordSubstitution:
-    """A permutation of all words that sends each word of a vocabulary to its constructed one.
+    """A permutation of all words that maps each word of a vocabulary to its constructed word.
 
-    The constructed words that are no words of the vocabulary are sent to those of the vocabulary that are not
-    constructed ones, and all others to themselves. So every text, whichever words it has, comes back exactly.
+    Constructed words outside the vocabulary are mapped to vocabulary words that are not constructed words; all other
+    words are mapped to themselves. The inverse therefore restores every text exactly.
 
     Args:
       vocabulary: Words, in any order and case.
-      seed: Names the replacement.
+      seed: Seed of the substitution.
     """
 
     def __init__(self, vocabulary: Iterable[str], seed: int):
@@ -104,11 +104,11 @@ class WordSubstitution:
         return self._constructed
 
     def constructed(self, text: str) -> str:
-        """An English text in the constructed language; the case of every letter is kept."""
+        """Translates an English text into the constructed language and preserves the case of every letter."""
         return replaced_words(text, functools.partial(_replaced, self._forward))
 
     def english(self, text: str) -> str:
-        """The exact inverse of `constructed`."""
+        """Inverts `constructed` exactly."""
         return replaced_words(text, functools.partial(_replaced, self._backward))
 
 
@@ -122,7 +122,7 @@ def _replaced(table: Mapping[str, str], word: str) -> str:
 
 
 def _constructed_words(words: Sequence[str], seed: int) -> dict[str, str]:
-    """Word -> constructed word, for all words of one length."""
+    """Returns word -> constructed word for words of one length."""
     english, length = set(words), len(words[0])
     shape = tuple(VOWELS if place % 3 == 1 else CONSONANTS for place in range(length))
     syllables = math.prod(map(len, shape))
@@ -137,7 +137,7 @@ def _constructed_words(words: Sequence[str], seed: int) -> dict[str, str]:
 
 
 def _draws(word: str, seed: int, alphabets: Sequence[str]) -> Iterator[str]:
-    """Strings with a letter of each alphabet, without end."""
+    """Yields an endless sequence of strings with one letter of each alphabet."""
     for attempt in itertools.count():
         number = int.from_bytes(hashlib.sha256(f"{seed}/{attempt}/{word}".encode()).digest())
         letters = []
@@ -152,12 +152,12 @@ ENGLISH = "en"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstructedLanguage:
-    """A language that is English with other words.
+    """A language that is English with substituted words.
 
     Attributes:
-      code: A code that ISO 639 keeps for private use.
-      name: Its name, as a natural language might have it.
-      seed: Of its `WordSubstitution`.
+      code: Code from ISO 639's range for private use.
+      name: Name of the language.
+      seed: Seed of its `WordSubstitution`.
     """
 
     code: str
@@ -165,7 +165,7 @@ class ConstructedLanguage:
     seed: int
 
     def over(self, vocabulary: Iterable[str]) -> WordSubstitution:
-        """The language's words for a vocabulary."""
+        """Returns the language's substitution for a vocabulary."""
         return WordSubstitution(vocabulary, self.seed)
 
 
@@ -175,7 +175,7 @@ CONSTRUCTED = {language.code: language for language in (KIVARI, TOQAL)}
 
 
 def constructed_language(code: str) -> ConstructedLanguage:
-    """The constructed language of a code.
+    """Returns the constructed language with a code.
 
     Raises:
       UserError: there is none.
@@ -189,14 +189,14 @@ def constructed_language(code: str) -> ConstructedLanguage:
 def constructed_questions(
     questions: Sequence[Question], codes: Sequence[str], vocabulary: Iterable[str]
 ) -> list[Question]:
-    """English questions in constructed languages, all versions of a question together.
+    """Translates English questions into constructed languages; all versions of a question are adjacent.
 
-    Only the text is replaced: golden answers and everything in `extra` stay as they are.
+    Only `text` is translated; answers and `extra` are kept.
 
     Args:
-      questions: English ones.
-      codes: Of the constructed languages.
-      vocabulary: The English words that the languages have words for; a word that is not among them stays English.
+      questions: English questions.
+      codes: Codes of the constructed languages.
+      vocabulary: English words to substitute; other words stay English.
 
     Raises:
       UserError: a question is not in English, or there is no such language.

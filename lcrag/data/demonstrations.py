@@ -1,12 +1,11 @@
-"""Demonstrations: dialogues to be imitated, a JSON object a line, with who wrote what.
+"""Demonstrations: dialogues for supervised learning, one JSON object per line.
 
-{"prompt": "Where is Chad?\\n", "turns": [
+{"prompt": "Where is Chad?\n", "turns": [
     {"by": "policy", "text": "<search> Chad</search>"},
     {"by": "environment", "text": "<information>...</information>"},
     {"by": "policy", "text": "<answer> in Africa</answer>"}]}
 
-The episodes that a run writes have this form, so they are demonstrations as they are. Only the policy's text is
-learned; a turn of the policy with `"learn": false` is read like the environment's.
+The episode files of a run have this format. Only the policy's turns are learned, except those with `"learn": false`.
 """
 
 import dataclasses
@@ -27,12 +26,12 @@ PARTS = ("all", "train", "validation")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemonstratedTurn:
-    """A stretch of a demonstration by one side.
+    """A turn of a demonstration.
 
     Attributes:
-      by: Who wrote it.
-      text: What was written.
-      learn: Whether it is to be imitated; only the policy's can be.
+      by: Author of the turn.
+      text: Text of the turn.
+      learn: Whether the turn is learned; always False for the environment's.
     """
 
     by: By
@@ -42,16 +41,16 @@ class DemonstratedTurn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demonstration:
-    """A dialogue to be imitated.
+    """A dialogue to learn from.
 
     Attributes:
-      opening: What the environment says first, as a program writes it: without a chat template.
-      turns: What follows it.
-      topic: What it is about; demonstrations of one topic stay on one side of a split.
-      path: Where it was read.
-      line: Its place there, from 1.
-      in_template: Whether the opening may be in a chat template already, because the row does not say.
-      system: The program's instructions, a chat model's system message.
+      opening: First text of the environment, without a chat template.
+      turns: The following turns.
+      topic: Key of the question; all demonstrations of a topic are on the same side of a split.
+      path: File it was read from.
+      line: Its line there, from 1.
+      in_template: Whether the opening may already be in a chat template, because the row does not specify it.
+      system: The program's instructions, used as a chat model's system message.
     """
 
     opening: str
@@ -70,10 +69,10 @@ class _TurnRow(Row):
 
 
 class _DemonstrationRow(Row):
-    """One line; what else an episode's line holds is ignored.
+    """One line; other fields of an episode's line are ignored.
 
-    `opening` is what stands in `prompt` before a chat template was put around it: the first text that the program
-    showed, then those that it showed before the policy's first turn.
+    `opening` holds the texts of `prompt` before the chat template was applied: the program's first text, then those
+    that precede the policy's first turn.
     """
 
     prompt: Annotated[str, pydantic.Field(min_length=1)]
@@ -85,14 +84,13 @@ class _DemonstrationRow(Row):
 
 
 def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRows) -> list[Demonstration]:
-    """The demonstrations of some files, in order.
+    """Reads the demonstrations of some files, in order.
 
     Args:
-      patterns: JSON lines, plain or gzipped; a name may hold `*`, as in `episodes/*.jsonl`.
-      bad_rows: What becomes of rows that cannot be used.
+      patterns: Files of JSON lines, plain or gzipped, or patterns with `*`, such as `episodes/*.jsonl`.
 
     Raises:
-      UserError: a file is missing, or a row is not what it should be and bad rows are not skipped.
+      UserError: a file is missing, or a row is bad and bad rows are not skipped.
     """
     return [row for path in _files(patterns) for row in _read_file(path, bad_rows)]
 
@@ -116,12 +114,12 @@ def _read_file(path: pathlib.Path, bad_rows: BadRows) -> Iterator[Demonstration]
 
 
 def _problem(row: _DemonstrationRow) -> tuple[str, str] | None:
-    """The first field that makes a row useless, and why."""
+    """Returns the field that makes a row unusable and the reason, or None."""
     for number, turn in enumerate(row.turns):
         if turn.learn and turn.by == "environment":
             return f"turns.{number}.learn", "what the environment wrote is never learned"
     if not any(_learned(turn) and turn.text for turn in row.turns):
-        return "turns", "no text of the policy is to be learned"
+        return "turns", "the row has no policy text to learn"
     return None
 
 
@@ -148,13 +146,11 @@ def _demonstration(row: _DemonstrationRow, path: pathlib.Path, line: int) -> Dem
 def take_part(
     demonstrations: Sequence[Demonstration], part: str, validation_share: float, seed: int
 ) -> list[Demonstration]:
-    """One side of a seeded split, in the order given; all demonstrations of a topic are on the same side.
+    """Returns one side of a seeded split in the given order; all demonstrations of a topic are on the same side.
 
     Args:
-      demonstrations: All of them.
-      part: "train", "validation", or "all".
-      validation_share: Of the topics.
-      seed: Of the split.
+      part: "train", "validation" or "all".
+      validation_share: Share of the topics in the validation part.
 
     Raises:
       UserError: there is no such part, the share is not between 0 and 1, or a side would be empty.

@@ -16,19 +16,17 @@ ENVIRONMENT = "LCRAG_DATA"
 def dataset_folder(
     dataset: str, folder: str | pathlib.Path | None = None, *, binding: str | None = None
 ) -> pathlib.Path:
-    """The folder of a data set's files: `folder` if it is given, else `$LCRAG_DATA/<dataset>`.
+    """Returns the folder of a data set's files: `folder` if given, else `$LCRAG_DATA/<dataset>`.
 
     Args:
-      dataset: Name of the data set.
-      folder: Where its files are.
-      binding: The parameter that names another folder; None: `<dataset>_questions.folder`.
+      binding: Parameter named in the error message; None: `<dataset>_questions.folder`.
 
     Raises:
-      UserError: neither is there.
+      UserError: there is no such folder.
     """
     if folder is None and ENVIRONMENT not in os.environ:
         raise UserError(
-            f"nothing says where the files of {dataset} are: set {ENVIRONMENT} to the folder that holds the folder"
+            f"the folder of {dataset} is not configured: set {ENVIRONMENT} to the folder that holds the folder"
             f" {dataset}, or bind {binding or f'{dataset}_questions.folder'}"
         )
     found = pathlib.Path(folder) if folder is not None else pathlib.Path(os.environ[ENVIRONMENT]) / dataset
@@ -38,15 +36,14 @@ def dataset_folder(
 
 
 def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
-    """The first of some files that is there, as it is published, gzipped or unpacked.
+    """Returns the first existing file among some names, as published, gzipped or unpacked.
 
     Args:
-      folder: Where to look.
-      names: Names it may have, the official one first.
-      source: Where it is downloaded from.
+      names: Possible names, the official one first.
+      source: Download address for the error message.
 
     Raises:
-      UserError: none is there.
+      UserError: none exists.
     """
     for name in names:
         for path in (folder / name, folder / f"{name}.gz", folder / name.removesuffix(".gz")):
@@ -56,7 +53,7 @@ def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathli
 
 
 def records_fingerprint(records: Iterable[Any]) -> str:
-    """Sixteen hexadecimal digits that name the content of some dataclass instances, in their order."""
+    """Returns sixteen hexadecimal digits that identify the content of some dataclass instances, in order."""
     digest = hashlib.sha256()
     for record in records:
         digest.update(json.dumps(dataclasses.asdict(record), ensure_ascii=False, sort_keys=True).encode() + b"\n")

@@ -1,9 +1,9 @@
-"""Questions of one's own, a JSON object a line.
+"""User-provided questions, one JSON object per line.
 
 {"id": "1", "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa"]}
 {"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"difficulty": 1}}
 
-Rows with the same id are versions of one question, and make a coupled group.
+Rows with the same id are versions of one question and form a coupled group.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ _KNOWN = " ".join(LANGUAGES)
 
 
 class JsonlRow(Row):
-    """One line; a field of another name is a mistake, so that a misspelt one is found."""
+    """One line; unknown fields are errors, which catches misspelt ones."""
 
     model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -40,17 +40,15 @@ def jsonl_questions(
     bad_rows: BadRows,
     check_extra: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> list[Question]:
-    """The questions of some files, as they stand there: no question mark is appended, nothing is drawn.
+    """Returns the questions of some files unchanged: no question mark is appended, and none are left out.
 
     Args:
-      files: JSON lines, plain or gzipped.
-      dataset: Name of the data set, in results.
-      languages: Those to keep; None: all.
-      bad_rows: What becomes of rows that cannot be used.
-      check_extra: Raises a `ValueError` for an invalid `extra`, which makes its row a bad one.
+      files: Files of JSON lines, plain or gzipped.
+      languages: Languages to keep; None: all.
+      check_extra: Raises a `ValueError` for an invalid `extra`, which makes its row a bad row.
 
     Raises:
-      UserError: a file is missing, or a row is not what it should be and bad rows are not skipped; or nothing is left.
+      UserError: a file is missing, a row is bad and bad rows are not skipped, or no question is left.
     """
     questions: list[Question] = []
     places: dict[tuple[str, str], str] = {}
@@ -91,7 +89,6 @@ def question_row(
     """Returns the line of a question, which `jsonl_questions` reads back.
 
     Args:
-      question: The question.
       identity: The row's id; None: the question's.
       extra: Entries to add to the question's `extra`.
     """

@@ -1,4 +1,4 @@
-"""Queries with the passages that people judged relevant to them: TREC's files, and questions with a gold passage."""
+"""Queries with passages judged relevant by people: TREC files, and questions with gold passages."""
 
 import dataclasses
 import pathlib
@@ -11,13 +11,13 @@ from lcrag.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JudgedQuery:
-    """One query.
+    """A query with its judged passages.
 
     Attributes:
       id: Its id in its data set and language.
-      language: ISO 639-1 code, also that of the collection whose passages were judged.
+      language: ISO 639-1 code of the query and of the collection.
       text: The query.
-      grades: Passage id -> grade; relevant are those above 0.
+      grades: Passage id -> grade; grades above 0 mean relevant.
     """
 
     id: str
@@ -36,16 +36,14 @@ class Judgements:
 
 
 def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows: BadRows) -> list[JudgedQuery]:
-    """The judged queries of a language, from MIRACL's or Mr. TyDi's files, plain or gzipped.
+    """Reads the judged queries of a language from MIRACL's or Mr. TyDi's files, plain or gzipped.
 
     Args:
-      topics: Lines `query id<TAB>query`.
-      qrels: Lines `query id, Q0, passage id, grade`, between white space.
-      language: Of both.
-      bad_rows: What becomes of lines that cannot be used.
+      topics: Lines of `query id<TAB>query`.
+      qrels: Lines of `query id, Q0, passage id, grade`, separated by white space.
 
     Raises:
-      UserError: a file is missing, or a line is wrong and bad rows are not skipped.
+      UserError: a file is missing, or a line is bad and bad rows are not skipped.
     """
     texts: dict[str, str] = {}
     for number, line in _lines(topics):
@@ -67,18 +65,18 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
 
 
 def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
-    """Questions that name their gold passages: one, as XQuAD's do, or several, as those of multi-hop sets.
+    """Returns questions with gold passages as judged queries: one passage as in XQuAD, or several as in multi-hop sets.
 
     Raises:
-      UserError: one names none.
+      UserError: there is no question, or one has no gold passage.
     """
     if not questions:
-        raise UserError("retrieval cannot be judged by no questions: name another split or other languages")
+        raise UserError("there are no questions to evaluate retrieval with: choose another split or other languages")
     for question in questions:
         if not _gold_passages(question):
             raise UserError(
-                f"question {question.id} of {question.dataset} names no gold passage: judge retrieval by questions"
-                " that do, XQuAD's for one"
+                f"question {question.id} of {question.dataset} names no gold passage: evaluate retrieval with questions"
+                " that do, such as XQuAD's"
             )
     queries = (
         JudgedQuery(id=each.id, language=each.language, text=each.text, grades=dict.fromkeys(_gold_passages(each), 1))

@@ -1,4 +1,4 @@
-"""The languages that questions are asked in and collections are written in."""
+"""The languages of questions and collections."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,15 +8,15 @@ from lcrag.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Language:
-    """One language.
+    """A language.
 
     Attributes:
-      code: ISO 639-1 code, or an ISO 639-3 one where there is none.
-      name: Its name in English, as a prompt writes it.
-      endonym: Its name in itself.
-      spaces: Whether its script puts spaces between words; where it does not, corpora are cut by characters.
-      relative: Code of a bigger language near by family, script or region, for prompts in a pivot language.
-      example: An example answer in the language, shown in a prompt.
+      code: ISO 639-1 code, or the ISO 639-3 code of a language that has none.
+      name: English name, as used in prompts.
+      endonym: Name in the language itself.
+      spaces: Whether its script separates words by spaces; otherwise corpora are cut by characters.
+      relative: Code of a larger language that is close by family, script or region, for prompts in a pivot language.
+      example: An example answer for prompts.
     """
 
     code: str
@@ -81,7 +81,7 @@ _ALL = (
     Language(code="om", name="Oromo", endonym="Oromoo", relative="am", example="Beijing"),
     Language(code="tn", name="Tswana", endonym="Setswana", relative="zu", example="Beijing"),
     Language(code="mi", name="Maori", endonym="te reo Māori", relative="ms", example="Beijing"),
-    # its constructed ones, under codes that ISO 639 keeps for private use; see `lcrag.data.constructed`
+    # Translate-R1's constructed languages, with ISO 639's private-use codes; see `lcrag.data.constructed`
     Language(code="qki", name="Kivari", endonym="Kivari", relative="qto", example="Beijing"),
     Language(code="qto", name="Toqal", endonym="Toqal", relative="qki", example="Beijing"),
     # the other languages of MGSM and Global-MMLU
@@ -114,10 +114,10 @@ XOR_TYDI_TEST: tuple[str, ...] = ("fi", "ja", "ko", "ru", "ar", "bn", "te")
 
 
 def language_of(code: str) -> Language:
-    """The language of an ISO 639-1 code.
+    """Returns the language with a code.
 
     Raises:
-      UserError: the code is not a known language.
+      UserError: the code is unknown.
     """
     if code not in LANGUAGES:
         raise UserError(f"unknown language {code!r}: use one of {' '.join(LANGUAGES)}")
@@ -125,10 +125,10 @@ def language_of(code: str) -> Language:
 
 
 def known_languages(codes: Iterable[str] | None, among: tuple[str, ...] = LCRL_LANGUAGES) -> tuple[str, ...]:
-    """`codes` as a tuple, all of `among` for None.
+    """Returns `codes` as a tuple; None: all of `among`.
 
     Raises:
-      UserError: a code is not one of `among`.
+      UserError: a code is not in `among`.
     """
     chosen = among if codes is None else tuple(codes)
     for code in chosen:

@@ -1,6 +1,6 @@
 """MGSM: 250 word problems of GSM8K's test set, translated by people into ten languages (Shi et al., 2023).
 
-https://arxiv.org/abs/2210.03057; the official files are `mgsm_<language>.tsv`, a problem and its answer a line, and
+https://arxiv.org/abs/2210.03057. The official files are `mgsm_<language>.tsv` with a problem and its answer per line;
 line n is the same problem in every language.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lcrag.data.files import data_file
 from lcrag.data.questions import MATHEMATICS, Question
-from lcrag.data.rows import BadRows, read_text
+from lcrag.data.rows import BadRows, at_least_one, read_text
 from lcrag.data.tiers import tier_of
 from lcrag.errors import UserError
 
@@ -32,31 +32,29 @@ def mgsm_questions(
     tiers: Mapping[str, Sequence[str]] = TIERS,
     bad_rows: BadRows,
 ) -> list[Question]:
-    """The problems, every language version of one together; an id is the number of its line, from 1.
+    """Returns the problems with all language versions adjacent; a problem's id is its line number, from 1.
 
-    A thousands separator of an answer is left out; the answer as it is written is an alias. A problem that some
-    language lacks is dropped for all.
-
-    Args:
-      folder: Where the official files are.
-      languages: Languages to ask in.
-      tiers: Tier -> its languages.
-      bad_rows: What becomes of rows that cannot be used.
+    Thousands separators are removed from answers; the original spelling is an alias. A problem that is missing in one
+    language is dropped in all.
 
     Raises:
-      UserError: an unknown language, one in no tier, a missing file, or a bad row.
+      UserError: an unknown language, a language without a tier, a missing file, or a bad row.
     """
     if unknown := [code for code in languages if code not in LANGUAGES]:
         raise UserError(f"mgsm has no problems in {unknown[0]!r}: use some of {' '.join(LANGUAGES)}")
-    versions = [dict(_read(folder, language, tier_of(language, tiers), bad_rows)) for language in languages]
+    versions = [_version(folder, language, tier_of(language, tiers), bad_rows) for language in languages]
     shared = [line for line in versions[0] if all(line in version for version in versions)] if versions else []
     return [version[line] for line in shared for version in versions]
 
 
-def _read(folder: pathlib.Path, language: str, tier: str, bad_rows: BadRows) -> Iterator[tuple[int, Question]]:
+def _version(folder: pathlib.Path, language: str, tier: str, bad_rows: BadRows) -> dict[int, Question]:
+    """Returns the problems of a language by line."""
     name = f"mgsm_{language}.tsv"
     path = data_file(folder, (name,), SOURCE + name)
-    good, before = 0, len(bad_rows.problems)
+    return dict(at_least_one(path, _read(path, language, tier, bad_rows), bad_rows))
+
+
+def _read(path: pathlib.Path, language: str, tier: str, bad_rows: BadRows) -> Iterator[tuple[int, Question]]:
     for number, line in enumerate(read_text(path).removeprefix("\ufeff").split("\n"), start=1):
         if not line.strip():
             continue
@@ -66,11 +64,7 @@ def _read(folder: pathlib.Path, language: str, tier: str, bad_rows: BadRows) -> 
         elif not _ANSWER.fullmatch(answer):
             bad_rows.add(path, number, "answer", f"expected a number, not {answer!r}")
         else:
-            good += 1
             yield number, _question(number, language, tier, text, answer)
-    if not good:
-        problems = bad_rows.problems[before:]
-        raise UserError(f"no row of {path} can be used: {problems[0] if problems else 'the file is empty'}")
 
 
 def _question(number: int, language: str, tier: str, text: str, answer: str) -> Question:

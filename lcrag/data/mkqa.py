@@ -1,10 +1,10 @@
 """MKQA: 10,000 English questions, translated with their answers into 25 languages (Longpre et al., 2021).
 
-https://arxiv.org/abs/2007.15207; the official file is `mkqa.jsonl.gz`.
+https://arxiv.org/abs/2007.15207. The official file is `mkqa.jsonl.gz`.
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import pydantic
@@ -12,13 +12,13 @@ import pydantic
 from lcrag.data.batches import take_split
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import BadRows, Row, Text, read_rows
+from lcrag.data.rows import BadRows, Row, Text, first_of_each_id, read_rows
 
 DATASET = "mkqa"
 FILE = "mkqa.jsonl.gz"
 SOURCE = "https://github.com/apple/ml-mkqa/raw/main/dataset/mkqa.jsonl.gz"
 
-# Its languages but the two traditional Chinese ones.
+# All its languages except the two in traditional Chinese.
 LANGUAGES = (*LCRL_LANGUAGES, *"da he hu km ms nl no pl sv tr vi".split())
 # Our code of a language -> MKQA's, where they differ: simplified Chinese of the mainland.
 _OWN_CODES = {"zh": "zh_cn"}
@@ -26,7 +26,7 @@ _UNANSWERED = ("unanswerable", "long_answer")
 
 
 class MkqaAnswer(Row):
-    """One golden answer; `text` is null for questions without a short answer."""
+    """A golden answer; `text` is null for questions without a short answer."""
 
     type: Literal[
         "binary", "date", "entity", "long_answer", "number", "number_with_unit", "short_phrase", "unanswerable"
@@ -44,22 +44,22 @@ class MkqaRow(Row):
 
 
 def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
-    """The rows of the file by id, in its order; each has `languages`, answerable or not.
+    """Returns the rows by id, in the file's order; each has all `languages`, with or without answers.
 
     Raises:
-      UserError: a row is not what it should be (and bad rows are not skipped).
+      UserError: a row is bad and bad rows are not skipped.
     """
-    lines: dict[str, int] = {}
-    kept: dict[str, MkqaRow] = {}
+    complete = _complete_rows(path, languages, bad_rows)
+    rows = first_of_each_id(path, complete, lambda row: row.example_id, "example_id", bad_rows)
+    return {str(row.example_id): row for _, row in rows}
+
+
+def _complete_rows(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[int, MkqaRow]]:
     for line, row in read_rows(path, MkqaRow, bad_rows):
-        key = str(row.example_id)
         if missing := _missing_field(row, languages):
             bad_rows.add(path, line, missing, "field required")
-        elif key in lines:
-            bad_rows.add(path, line, "example_id", f"{key} is also that of line {lines[key]}")
         else:
-            lines[key], kept[key] = line, row
-    return kept
+            yield line, row
 
 
 def mkqa_questions(
@@ -74,23 +74,20 @@ def mkqa_questions(
     answered_in: Sequence[str] = LCRL_LANGUAGES,
     bad_rows: BadRows,
 ) -> list[Question]:
-    """MKQA's questions of a split, every language version of a question together.
+    """Returns the questions of a split with all language versions adjacent.
 
-    MKQA has no splits of its own. LcRL (Section 4.1) takes 1,000 questions for training and 2,000 for testing without
-    saying which; here the seed says it. Test comes first in the seeded order and training last, so that fewer training
-    questions are a part of more, and no number changes the test set. A question is in the same split in every language.
-    One without a short answer in some language (unanswerable, or answered by a long passage) is dropped for all.
+    MKQA has no official splits. LcRL (Section 4.1) uses 1,000 questions for training and 2,000 for testing without
+    listing them; here the seed chooses them. The seeded order holds the test split first and the training split last:
+    fewer training questions are a subset of more, and the test split does not depend on the other sizes. A question is
+    in the same split in every language. A question without a short answer in some language (unanswerable, or answered
+    by a long passage) is dropped in all.
 
     Args:
-      path: The official file.
       split: train, validation, test, or all.
-      languages: Languages to ask in.
       test: Questions of the test split.
       validation: Questions of the validation split.
       train: Questions of the training split.
-      seed: Of the split.
-      answered_in: Languages in which a question must have a short answer, whichever are asked.
-      bad_rows: What becomes of rows that cannot be used.
+      answered_in: Languages in which a question must have a short answer, whether or not it is asked in them.
 
     Raises:
       UserError: an unknown language or split, a bad row, or too few questions.
@@ -106,7 +103,7 @@ def mkqa_questions(
 
 
 def _missing_field(row: MkqaRow, languages: Sequence[str]) -> str:
-    """The first field that a row lacks for one of the languages, empty if there is none."""
+    """Returns the first field that a row lacks for one of the languages; empty if there is none."""
     for code in map(_own_code, languages):
         for name, content in (("queries", row.queries), ("answers", row.answers)):
             if code not in content:
@@ -119,7 +116,7 @@ def _own_code(language: str) -> str:
 
 
 def _texts(row: MkqaRow, language: str) -> tuple[str, ...]:
-    """The golden answers in a language, aliases behind each; none if one of them has no short text."""
+    """Returns the golden answers in a language, each followed by its aliases; empty if one has no short text."""
     answers = row.answers[_own_code(language)]
     if any(answer.type in _UNANSWERED or not (answer.text or "").strip() for answer in answers):
         return ()

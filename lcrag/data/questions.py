@@ -1,4 +1,4 @@
-"""Questions, as every data set gives them, and the domains that they belong to."""
+"""The `Question` value that every data set produces, and the task domains."""
 
 import dataclasses
 from typing import Any
@@ -21,11 +21,10 @@ class Question:
     Attributes:
       id: Stable id, the same in every language version of the question.
       dataset: Name of the data set, e.g. "atlas".
-      language: ISO 639-1 code of the language it is asked, and to be answered, in.
+      language: ISO 639-1 code of the language of question and answers.
       text: The question.
-      answers: Golden answers, aliases included, in `language`.
-      extra: What one method needs and others do not: golden plan, domain, tier, kind, whether
-        the native collection holds the fact.
+      answers: Golden answers in `language`, aliases included.
+      extra: Data for single methods: golden plan, domain, tier, kind, whether the native collection holds the fact.
     """
 
     id: str
@@ -37,26 +36,26 @@ class Question:
 
     @property
     def coupling(self) -> str:
-        """Names the question across languages: what LcRL's coupled groups share."""
+        """Key of the question across languages, shared by LcRL's coupled groups."""
         return f"{self.dataset}/{self.id}"
 
     @property
     def key(self) -> str:
-        """Names the question in its language."""
+        """Key of the question in its language."""
         return f"{self.coupling}/{self.language}"
 
     @property
     def domain(self) -> str:
-        """How it is answered and judged, one of `lcrag.data.questions.DOMAINS`; empty where there is one way only."""
+        """Its task domain, one of `lcrag.data.questions.DOMAINS`; empty for plain question answering."""
         return self.extra.get("domain", "")
 
     @property
     def tier(self) -> str:
-        """The tier of its language, a key of `lcrag.data.tiers.ALL_TIERS` or a name of one's own; empty: none."""
+        """The tier of its language, a key of `lcrag.data.tiers.ALL_TIERS` or user-defined; empty: none."""
         return self.extra.get("tier", "")
 
 
 def with_question_mark(text: str) -> str:
-    """Appends `?` unless the text already ends with a question mark of some script (LcRL's MKQA preprocessing)."""
+    """Appends `?` unless the text ends with a question mark of some script (LcRL's MKQA preprocessing)."""
     text = text.strip()
     return text if text.endswith(QUESTION_MARKS) else text + "?"

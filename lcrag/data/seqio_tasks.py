@@ -1,8 +1,8 @@
-"""Questions as seqio tasks, and back again.
+"""Converts questions to seqio tasks and back, and examples of seqio tasks to demonstrations.
 
-A task is one language of one split, `<data set>_<split>_<language>`; a mixture is one split, `<data set>_<split>`.
-Besides `inputs` (the question) and `targets` (its first golden answer) an example carries, untouched, what turns
-it back into a `Question`.
+A task is one language of one split, `<data set>_<split>_<language>`; a mixture is one split, `<data set>_<split>`. In
+addition to `inputs` (the question) and `targets` (its first golden answer) an example holds all fields of its
+`Question`.
 """
 
 import functools
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from lcrag.data import global_mmlu, mgsm, mkqa, xor_tydi, xquad
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
-from lcrag.data.english.asked import LANGUAGE
+from lcrag.data.english.formats import LANGUAGE
 from lcrag.data.english.sets import QUESTION_SETS, QuestionSet, questions_of
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.jsonl_questions import jsonl_questions
@@ -28,15 +28,15 @@ from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer, load_tokenizer
 
-# What seqio calls our splits, and the text features that an example carries beside inputs and targets.
+# Our splits -> seqio's, and the text features of an example.
 SEQIO_SPLITS: Mapping[str, str] = {"train": "train", "validation": "validation", "held_out": "test", "unseen": "test"}
 _TEXT_FEATURES = ("id", "dataset", "language", "inputs", "targets", "extra")
 
 
 class TokenizerVocabulary(seqio.Vocabulary):
-    """One of our tokenizers as a seqio vocabulary; it is read when first needed.
+    """A tokenizer of this package as a seqio vocabulary, loaded at first use.
 
-    seqio takes id 0 for padding, so the tokenizer must not use id 0 for text.
+    seqio uses id 0 for padding, so the tokenizer must not use id 0 for text.
     """
 
     def __init__(self, folder: str | pathlib.Path):
@@ -95,15 +95,12 @@ def register_questions(
     rates: Mapping[str, float] | None = None,
     **extra_arguments,
 ) -> None:
-    """Registers a task a language, and their mixture.
+    """Registers one task per language, and their mixture.
 
     Args:
-      dataset: Name of the data set.
       split: Name of the split, part of the tasks' names.
-      languages: Languages of the split.
       questions: Language -> its questions; called when the task is first read.
-      vocabulary: Vocabulary of inputs and targets.
-      rates: Language -> its rate in the mixture; None: equal ones.
+      rates: Language -> its rate in the mixture; None: equal rates.
       **extra_arguments: Passed to `seqio.TaskRegistry.add`, such as metric functions.
     """
     features = {name: seqio.Feature(vocabulary, add_eos=name == "targets") for name in ("inputs", "targets")}
@@ -120,10 +117,10 @@ def register_questions(
 
 
 def questions_of_task(name: str) -> list[Question]:
-    """The questions of a registered task, or of all tasks of a mixture, task after task.
+    """Returns the questions of a registered task, or of all tasks of a mixture.
 
     Raises:
-      UserError: there is no such task or mixture, or it was not made by `register_questions`.
+      UserError: there is no such task or mixture, or its examples are not questions.
     """
     if name in seqio.MixtureRegistry.names():
         return [question for task in seqio.MixtureRegistry.get(name).tasks for question in questions_of_task(task.name)]
@@ -174,20 +171,19 @@ def _question(row: Mapping[str, Any], task: str) -> Question:
 
 
 def register_file_data(vocabulary: seqio.Vocabulary) -> None:
-    """Registers every data set with each of its splits; MKQA and XOR-TyDi QA in the languages that LcRL takes."""
-    for split, languages in (("train", LCRL_TRAINING), ("validation", LCRL_TRAINING), ("test", LCRL_LANGUAGES)):
-        register_questions(mkqa.DATASET, split, languages, functools.partial(_mkqa, split), vocabulary)
-    for split, languages in (("train", XOR_TYDI_TRAINING), ("test", XOR_TYDI_TEST)):
-        register_questions(xor_tydi.DATASET, split, languages, functools.partial(_xor_tydi, split), vocabulary)
-    for split in ("train", "test"):
-        register_questions(xquad.DATASET, split, xquad.LANGUAGES, functools.partial(_xquad, split), vocabulary)
-    register_questions(mgsm.DATASET, "test", mgsm.LANGUAGES, _mgsm, vocabulary)
-    for split in global_mmlu.SPLITS:
-        questions = functools.partial(_global_mmlu, split)
-        register_questions(global_mmlu.DATASET, split, global_mmlu.LANGUAGES, questions, vocabulary)
+    """Registers every data set and split; MKQA and XOR-TyDi QA in LcRL's languages."""
+
+    def add(dataset: str, splits: Mapping[str, Sequence[str]], read: Callable[[str, str], Sequence[Question]]) -> None:
+        for split, languages in splits.items():
+            register_questions(dataset, split, languages, functools.partial(read, split), vocabulary)
+
+    add(mkqa.DATASET, {"train": LCRL_TRAINING, "validation": LCRL_TRAINING, "test": LCRL_LANGUAGES}, _mkqa)
+    add(xor_tydi.DATASET, {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}, _xor_tydi)
+    add(xquad.DATASET, dict.fromkeys(("train", "test"), xquad.LANGUAGES), _xquad)
+    add(mgsm.DATASET, {"test": mgsm.LANGUAGES}, _mgsm)
+    add(global_mmlu.DATASET, dict.fromkeys(global_mmlu.SPLITS, global_mmlu.LANGUAGES), _global_mmlu)
     for chosen in QUESTION_SETS.values():
-        for split in chosen.files:
-            register_questions(chosen.name, split, (LANGUAGE,), functools.partial(_english, chosen, split), vocabulary)
+        add(chosen.name, dict.fromkeys(chosen.files, (LANGUAGE,)), functools.partial(_english, chosen))
 
 
 def register_jsonl(
@@ -198,16 +194,11 @@ def register_jsonl(
     vocabulary: seqio.Vocabulary,
     rates: Mapping[str, float] | None = None,
 ) -> None:
-    """Registers one's own questions (see `lcrag.data.jsonl_questions`) as a split of a data set.
+    """Registers user-provided questions (see `lcrag.data.jsonl_questions`) as a split of a data set.
 
     Args:
-      dataset: Name of the data set.
-      split: Name of the split.
-      languages: Languages of the split.
-      files: JSON lines.
-      vocabulary: Vocabulary of inputs and targets.
-      rates: Language -> its rate in the mixture, `lcrag.data.tiers.inverse_resource_rates(languages)` for one; None:
-        equal ones.
+      rates: Language -> its rate in the mixture, for example `lcrag.data.tiers.inverse_resource_rates(languages)`;
+        None: equal rates.
     """
 
     def questions(language: str) -> list[Question]:
@@ -235,7 +226,7 @@ def _xquad(split: str, language: str) -> list[Question]:
     return xquad.xquad_questions(dataset_folder(xquad.DATASET), split, (language,), bad_rows=BadRows())
 
 
-def _mgsm(language: str) -> list[Question]:
+def _mgsm(split: str, language: str) -> list[Question]:
     return mgsm.mgsm_questions(dataset_folder(mgsm.DATASET), (language,), bad_rows=BadRows())
 
 
@@ -253,16 +244,17 @@ FEATURES = ("inputs", "targets")
 
 
 def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int | None = None) -> list[Demonstration]:
-    """The examples of a task, or of all tasks of a mixture, task after task.
+    """Returns the examples of a task, or of all tasks of a mixture: `inputs` opens the dialogue, the policy answers
+    `targets`.
+
+    They are used as text, because the policy has its own tokenizer and chat template; the task's packing, lengths and
+    mixing rates are not used.
 
     Args:
-      name: Of the task or mixture.
-      split: Of the task.
-      bad_rows: What becomes of examples without a text.
-      limit: At most this many of each task.
+      limit: Maximum number of examples of each task.
 
     Raises:
-      UserError: there is no such task, it has no such split, or one of its examples lacks a text.
+      UserError: there is no such task or split, or one of its examples lacks a text.
     """
     return [
         row
@@ -307,7 +299,7 @@ def _demonstrations(task: seqio.Task, split: str, bad_rows: BadRows, numbers: An
 
 
 def _text(example: Mapping[str, Any], feature: str, task: seqio.Task) -> str:
-    """A feature as it was before the task made tokens of it, or decoded by its vocabulary where that is not kept."""
+    """Returns a feature's text before tokenization, or its decoded tokens if the task does not keep the text."""
     value = example.get(f"{feature}_pretokenized", example[feature])
     if isinstance(value, bytes):
         return value.decode()

@@ -1,4 +1,4 @@
-"""Files in the format of SQuAD 1.1: articles of paragraphs, each with questions that it answers."""
+"""Files in the format of SQuAD 1.1: articles of paragraphs with questions."""
 
 import dataclasses
 import json
@@ -8,8 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import pydantic
 
-from lcrag.data.json_places import line_in_json
-from lcrag.data.rows import BadRows, Row, Text, first_problem, read_text
+from lcrag.data.rows import BadRows, Row, Text, first_problem, line_in_json, read_text
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
 
@@ -43,7 +42,7 @@ class _File(Row):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadQuestion:
-    """A question that a paragraph answers, with its distinct answers."""
+    """A question with its distinct answers."""
 
     id: str
     text: str
@@ -52,7 +51,7 @@ class SquadQuestion:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadParagraph:
-    """A paragraph and its questions; `number` counts the paragraphs of its article from 0."""
+    """A paragraph and its questions; `number` is its index in the article."""
 
     title: str
     number: int
@@ -61,21 +60,21 @@ class SquadParagraph:
 
     @property
     def passage(self) -> Passage:
-        """The paragraph as a passage; translations of each other have the same id."""
+        """The paragraph as a passage; translations of a paragraph have the same id."""
         return Passage(id=f"{self.title}/{self.number}", title=self.title, text=self.text)
 
 
 def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
-    """The paragraphs of a file, in its order; byte order marks in front of texts are taken off.
+    """Returns the paragraphs of a file, in order; byte order marks at the beginning of texts are removed.
 
     Raises:
-      UserError: the file is no JSON, or something in it is not what it should be and bad rows are not skipped.
+      UserError: the file is not JSON, or a part of it is bad and bad rows are not skipped.
     """
-    return list(_Reading(path, bad_rows).paragraphs())
+    return list(_Parser(path, bad_rows).paragraphs())
 
 
-class _Reading:
-    """One file, checked article by article, paragraph by paragraph and question by question."""
+class _Parser:
+    """Validates one file article by article, paragraph by paragraph and question by question."""
 
     def __init__(self, path: pathlib.Path, bad_rows: BadRows):
         self._path, self._bad_rows, self._text = path, bad_rows, read_text(path)
@@ -83,7 +82,7 @@ class _Reading:
         try:
             self._content = json.loads(self._text)
         except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {error.lineno}: this is no JSON ({error.msg}): download it again") from error
+            raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}): download it again") from error
 
     def paragraphs(self) -> Iterator[SquadParagraph]:
         file = self._checked(_File, self._content, ())
@@ -104,7 +103,7 @@ class _Reading:
             place = (*paragraph, "qas", q)
             question = self._checked(_Question, value, place)
             if question and question.id in self._seen:
-                self._add(place, "id", f"{question.id} is also that of an earlier question")
+                self._add(place, "id", f"{question.id} is already used by an earlier question")
             elif question:
                 self._seen.add(question.id)
                 answers = dict.fromkeys(_clean(answer.text) for answer in question.answers)

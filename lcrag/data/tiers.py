@@ -1,4 +1,4 @@
-"""Languages by how many digital speakers they have, and data in inverse proportion to it (Translate-R1, section 3)."""
+"""Tiers of languages by their number of digital speakers, and their shares of the data (Translate-R1, section 3)."""
 
 import collections
 import dataclasses
@@ -26,10 +26,10 @@ QUOTAS: Mapping[str, float] = {"high": 610, "low": 4880, "xlow": 3660, "syntheti
 
 
 def tier_of(language: str, tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> str:
-    """The tier of a language.
+    """Returns the tier of a language.
 
     Raises:
-      UserError: it is in none.
+      UserError: it has none.
     """
     for tier, languages in tiers.items():
         if language in languages:
@@ -40,10 +40,10 @@ def tier_of(language: str, tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> st
 
 
 def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> list[Question]:
-    """The questions, each with the tier of its language.
+    """Returns the questions with the tier of their language in `extra`.
 
     Raises:
-      UserError: a language is in no tier.
+      UserError: a language has no tier.
     """
     return [
         dataclasses.replace(question, extra={**question.extra, "tier": tier_of(question.language, tiers)})
@@ -56,10 +56,10 @@ def inverse_resource_rates(
     weights: Mapping[str, float] = QUOTAS,
     tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
 ) -> dict[str, float]:
-    """Language -> its rate in a seqio mixture: the weight of its tier.
+    """Returns language -> its rate in a seqio mixture: the weight of its tier.
 
     Raises:
-      UserError: a language is in no tier, or its tier has no weight.
+      UserError: a language has no tier, or its tier has no weight.
     """
     return {language: _weight(tier_of(language, tiers), weights) for language in languages}
 
@@ -67,19 +67,18 @@ def inverse_resource_rates(
 def weighted_by_tier(
     questions: Sequence[Question], weights: Mapping[str, float] = QUOTAS, *, seed: int = 0
 ) -> list[Question]:
-    """As many of the questions as can be had with the languages of every domain in proportion to their tiers' weights.
+    """Returns the largest subset in which the languages of every domain are in proportion to their tiers' weights.
 
-    Which ones stay depends on the seed and their ids, so that a language keeps a part of what one with more weight
-    keeps where they have the same questions. None comes twice: a language with too few questions for its weight makes
-    the others smaller. The order is kept.
+    The choice depends on seed and ids: of languages with the same questions, one with less weight keeps a subset of
+    what one with more weight keeps. Questions are never repeated: a language with too few questions reduces the others.
+    The order is kept.
 
     Args:
-      questions: Each with its tier.
+      questions: Questions with tiers.
       weights: Tier -> weight of each of its languages.
-      seed: Of the choice.
 
     Raises:
-      UserError: a question has a tier without a weight.
+      UserError: a question's tier has no weight.
     """
     cells: dict[str, dict[str, list[Question]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for question in questions:

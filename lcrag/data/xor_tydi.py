@@ -1,8 +1,8 @@
 """XOR-TyDi QA: questions that native speakers asked in seven languages (Asai et al., 2021).
 
-https://arxiv.org/abs/2010.11856; the files are those of XOR-Full, whose answers are in the question's language. A
-question exists in the language it was asked in only: `lcrag.models` makes the other versions. The data set
-has no English questions; those come from TyDi QA's gold passage task, out of which it was made.
+https://arxiv.org/abs/2010.11856. The files are those of XOR-Full, whose answers are in the question's language. A
+question exists only in its original language; `lcrag.models` translates it into others. English questions come from
+TyDi QA's gold passage task, on which the data set is based.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ from lcrag.data.batches import take_split
 from lcrag.data.files import data_file
 from lcrag.data.languages import XOR_TYDI_TEST
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import BadRows, Row, Text, read_rows
+from lcrag.data.rows import BadRows, Row, Text, first_of_each_id, read_rows
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
 
@@ -25,7 +25,7 @@ FILES = {"train": "xor_train_full.jsonl", "test": "xor_dev_full_v1_1.jsonl"}
 ENGLISH_FILES = {"train": "tydiqa-goldp-v1.1-train.json", "test": "tydiqa-goldp-v1.1-dev.json"}
 _SOURCE = "https://nlp.cs.washington.edu/xorqa/XORQA_site/data/"
 _ENGLISH_SOURCE = "https://storage.googleapis.com/tydiqa/v1.1/"
-_ENGLISH_IDS = "english-"  # of all languages' questions in a file, those in English
+_ENGLISH_IDS = "english-"  # prefix of the ids of English questions, in files of all languages
 
 
 def _as_list(value: Any) -> Any:
@@ -33,8 +33,6 @@ def _as_list(value: Any) -> Any:
 
 
 class XorRow(Row):
-    """One line of a file."""
-
     id: Text
     question: Text
     answers: Annotated[list[str], pydantic.BeforeValidator(_as_list)]
@@ -50,18 +48,14 @@ def xor_tydi_questions(
     seed: int = 0,
     bad_rows: BadRows,
 ) -> list[Question]:
-    """The questions of a split, language after language, each asked in its own language only.
+    """Returns the questions of a split, language after language, each in its original language only.
 
-    As in LcRL (Table 4), training takes `train` questions of each language, chosen by the seed, and testing the whole
-    validation split.
+    As in LcRL (Table 4), the training split has `train` questions of each language and the test split is the whole
+    validation set.
 
     Args:
-      folder: Where the official files are.
       split: train or test.
-      languages: Languages to take.
-      train: Training questions of a language; None: all.
-      seed: Of the choice.
-      bad_rows: What becomes of rows that cannot be used.
+      train: Training questions per language; None: all.
 
     Raises:
       UserError: an unknown split or language, a missing file, a bad row, or too few questions.
@@ -89,13 +83,9 @@ def _chosen(questions: Sequence[Question], count: int, seed: int, language: str)
 
 
 def _read_xor(path: pathlib.Path, bad_rows: BadRows) -> Iterable[Question]:
-    """The answerable questions of a file; a question without any answer text is left out."""
-    lines: dict[str, int] = {}
-    for line, row in read_rows(path, XorRow, bad_rows):
-        if row.id in lines:
-            bad_rows.add(path, line, "id", f"{row.id} is also that of line {lines[row.id]}")
-            continue
-        lines[row.id] = line
+    """Yields the questions that have an answer."""
+    rows = read_rows(path, XorRow, bad_rows)
+    for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
         if answers := tuple(dict.fromkeys(text.strip() for text in row.answers if text.strip())):
             yield _question(row.id, row.lang, row.question, answers)
 

@@ -1,7 +1,7 @@
 """XQuAD: 1,190 questions with their 240 paragraphs, translated by people into eleven languages (Artetxe et al., 2020).
 
-https://arxiv.org/abs/1910.11856. Everything is parallel, so it serves as questions for coupled groups and, with its own
-paragraphs as collections, as a small corpus whose gold passages are known. XQuAD-R's files are read as well.
+https://arxiv.org/abs/1910.11856. It is fully parallel, so it provides questions for coupled groups and, with its
+paragraphs as collections, a small corpus with known gold passages. XQuAD-R's files are supported as well.
 """
 
 import dataclasses
@@ -23,21 +23,19 @@ SOURCE = "https://github.com/google-deepmind/xquad/raw/master/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """A question in one language with its paragraph."""
-
     article: str
     passage: str
     question: SquadQuestion
 
 
 def xquad_file(folder: pathlib.Path, language: str) -> pathlib.Path:
-    """The file of a language: `xquad.<language>.json`, or XQuAD-R's `<language>.json`, as it is or gzipped.
+    """Returns the file of a language: `xquad.<language>.json` or XQuAD-R's `<language>.json`, plain or gzipped.
 
     Raises:
-      UserError: XQuAD does not have the language, or the folder not its file.
+      UserError: XQuAD does not have the language, or the file is missing.
     """
     if language not in LANGUAGES:
-        raise UserError(f"xquad is not written in {language!r}: use some of {' '.join(LANGUAGES)}")
+        raise UserError(f"xquad has no questions in {language!r}: use some of {' '.join(LANGUAGES)}")
     name = f"xquad.{language}.json"
     return data_file(folder, (name, f"{language}.json"), SOURCE + name)
 
@@ -51,19 +49,15 @@ def xquad_questions(
     seed: int = 0,
     bad_rows: BadRows,
 ) -> list[Question]:
-    """The questions of a split, every language version of a question together.
+    """Returns the questions of a split with all language versions adjacent.
 
-    `extra["passage"]` is the id of its paragraph. XQuAD is a test set without splits; these are ours: a quarter
-    of the 48 articles is kept for testing, so that no paragraph of a test question answers a training question. A
-    question that some language lacks is dropped for all.
+    `extra["passage"]` is the id of the paragraph. XQuAD is a test set without splits; here a quarter of the 48 articles
+    is the test split, so no paragraph of a test question answers a training question. A question that is missing in one
+    language is dropped in all.
 
     Args:
-      folder: Where the official files are.
       split: train, test, or all.
-      languages: Languages to ask in.
       test_articles: Articles of the test split.
-      seed: Of the split.
-      bad_rows: What becomes of rows that cannot be used.
 
     Raises:
       UserError: an unknown language or split, a missing file, or a bad row.
@@ -82,9 +76,7 @@ def xquad_questions(
 
 
 def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
-    """The paragraphs of a language; those that are translations of each other have the same id.
-
-    Titles are the English ones in every language, as in the files.
+    """Returns the paragraphs of a language with their English titles; translations of a paragraph have the same id.
 
     Raises:
       UserError: an unknown language, a missing file, or a bad row.

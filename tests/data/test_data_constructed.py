@@ -153,7 +153,9 @@ def test_a_vocabulary_in_a_file(tmp_path):
     write_word_list(path, vocabulary_of([TEXT]))
     assert read_word_list(path) == vocabulary_of([TEXT])
     path.write_text("ducks\nit's\n")
-    with pytest.raises(UserError, match='words.txt, line 2: "it\'s" is no word of two or more letters a to z: mend it'):
+    with pytest.raises(
+        UserError, match='words.txt, line 2: "it\'s" is not a word of two or more letters a to z: correct it'
+    ):
         read_word_list(path)
     path.write_text("\n")
     with pytest.raises(UserError, match="words.txt holds no word"):

@@ -64,7 +64,7 @@ def test_of_several_revisions_the_last_counts():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<html></html>", "no Wikimedia dump: its root is html"),
+        ("<html></html>", "not a Wikimedia dump: its root is html"),
         (OPENING + "<page><title>Cut", "line 1 of its XML, cannot be read"),
         ("", "cannot be read"),
         ("no XML", "cannot be read"),

@@ -96,7 +96,7 @@ def test_several_files_follow_each_other_by_their_numbers(tmp_path):
     [
         ((), "", "no file at"),
         ((), "missing.xml.bz2", "no file at .*missing"),
-        (("a.txt",), "a.txt", "a.txt is of no known format"),
+        (("a.txt",), "a.txt", "a.txt has an unknown format"),
         (("a.jsonl", "b.parquet"), "", "several formats .*.jsonl, .parquet"),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_no_field_tells_must_be_said(tmp_path):
     assert documents(path, kind="passages") == [Passage(id="1", title="T", text="x")]
     assert documents(path, kind="articles") == [Article(id="1", title="T", text="x")]
     for kind in ("dump", "squad"):
-        with pytest.raises(UserError, match="leave the kind out"):
+        with pytest.raises(UserError, match="omit the kind"):
             find_source(str(path), kind)
 
 
@@ -201,5 +201,5 @@ def test_blocks_that_are_finished_are_left_out(tmp_path):
     assert finished_files(source, finished) == {0}
     rest = list(unfinished_blocks(source, finished, BadRows()))
     assert [block.name for block in rest] == [names[3], names[5]]
-    with pytest.raises(UserError, match="b.jsonl is not whole"):
+    with pytest.raises(UserError, match="b.jsonl has missing shards"):
         check_complete(source, finished)

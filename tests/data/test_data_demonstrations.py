@@ -54,8 +54,8 @@ def test_an_opening_stands_in_for_a_prompt_in_a_template(tmp_path):
         ({**GOOD, "turns": [{"by": "user", "text": "a"}]}, "line 2, field turns.0.by", "'policy' or 'environment'"),
         ({**GOOD, "turns": [{"by": "policy"}]}, "line 2, field turns.0.text", "field required"),
         ({**GOOD, "turns": [{"by": "policy", "text": 3}]}, "line 2, field turns.0.text", "valid string"),
-        ({**GOOD, "turns": [{"by": "policy", "text": ""}]}, "line 2, field turns", "no text of the policy"),
-        ({**GOOD, "turns": [GOOD["turns"][1]]}, "line 2, field turns", "no text of the policy"),
+        ({**GOOD, "turns": [{"by": "policy", "text": ""}]}, "line 2, field turns", "no policy text"),
+        ({**GOOD, "turns": [GOOD["turns"][1]]}, "line 2, field turns", "no policy text"),
         (
             {**GOOD, "turns": [*GOOD["turns"], {"by": "environment", "text": "a", "learn": True}]},
             "line 2, field turns.3.learn",

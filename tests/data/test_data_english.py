@@ -191,7 +191,7 @@ HOTPOT = {
         (HOTPOT | {"context": [["A"]]}, ("line 3", "field 1.context.0", "required")),
         ({"_id": "b"}, ("line 3", "field 1.question", "required")),
         (["_id"], ("line 3", "field 1:", "object")),
-        (HOTPOT, ("line 3", "field id", "a is also that of line 2")),
+        (HOTPOT, ("line 3", "field id", "a is already used in line 2")),
     ],
 )
 def test_bad_rows_of_a_list(tmp_path, wrong, parts):
@@ -208,7 +208,7 @@ def test_bad_rows_of_a_list(tmp_path, wrong, parts):
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("nq_open", '{"question": "who", "answer": [" "]}\n', "line 1, field answer: .*no answer says anything"),
+        ("nq_open", '{"question": "who", "answer": [" "]}\n', "line 1, field answer: .*every answer is blank"),
         ("nq_open", '{"question": " ", "answer": ["x"]}\n', "line 1, field question: .*at least 1 character"),
         ("nq_open", "who\tx\n", "line 1, field answers: .*expected a list of answers as Python writes it"),
         ("popqa", POPQA.replace("[", "("), "line 2, field possible_answers: .*expected a JSON list"),
@@ -217,11 +217,11 @@ def test_bad_rows_of_a_list(tmp_path, wrong, parts):
         ("bamboogle", "Question,Answer\n", "no row of .* can be used: the table is empty"),
         ("wikihop", "[" + json.dumps({"id": "1", "query": "country"}) + "]", "field 0.answer: field required"),
         ("hotpotqa", "[]", "no row of .* can be used: its list is empty"),
-        ("hotpotqa", '[{"_id": "a",\n', "line 2: this is no JSON"),
+        ("hotpotqa", '[{"_id": "a",\n', "line 2: not JSON"),
         ("hotpotqa", '{"_id": "a"}', "holds no list: is it another file"),
         ("triviaqa", '{"Version": [{"Data": 1}]}', "holds no list under Data: is it another file"),
-        ("popqa", '[{"id": 1}]', "has no form in which popqa is published, which is a table: see docs/data.md"),
-        ("musique", "id\tquestion\n", "has no form in which musique is published, which is JSON"),
+        ("popqa", '[{"id": 1}]', "has no known format of popqa, which is a table: see docs/data.md"),
+        ("musique", "id\tquestion\n", "has no known format of musique, which is JSON"),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence(tmp_path, name, text, sentence):

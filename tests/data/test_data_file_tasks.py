@@ -69,7 +69,7 @@ def test_what_is_missing_is_a_sentence(folder, monkeypatch):
     with pytest.raises(UserError, match="no xquad.ro.json"):
         lcrag.atlas.tasks.questions_of_task("xquad_test_ro")
     monkeypatch.delenv("LCRAG_DATA")
-    with pytest.raises(UserError, match="nothing says where the files of mkqa are"):
+    with pytest.raises(UserError, match="the folder of mkqa is not configured"):
         lcrag.atlas.tasks.questions_of_task("mkqa_test_fi")
 
 

@@ -100,7 +100,7 @@ def test_a_golden_plan_that_is_none_is_a_bad_row(tmp_path, extra, said):
     path = tmp_path / "mine.jsonl"
     good = ROWS[2] | {"extra": {"golden_plans": [{"Q1": {"query": "Which colour?", "answer": ["red"]}}]}}
     path.write_text(f"{json.dumps(good)}\n{json.dumps(ROWS[1] | {'extra': extra})}\n")
-    with pytest.raises(UserError, match=f"mine.jsonl, line 2, field extra: {said}.*; mend the row"):
+    with pytest.raises(UserError, match=f"mine.jsonl, line 2, field extra: {said}.*; correct the row"):
         read(path, check_extra=golden_plans)
     bad_rows = BadRows(skip=True)
     [question] = read(path, bad_rows=bad_rows, check_extra=golden_plans)

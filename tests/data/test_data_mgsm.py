@@ -56,7 +56,7 @@ def test_languages_and_tiers():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("How many?", "line 2: expected a problem, a tab and its answer; mend the row"),
+        ("How many?", "line 2: expected a problem, a tab and its answer; correct the row"),
         ("How many?\tten", "line 2, field answer: expected a number, not 'ten'"),
         ("How\tmany?\t10", "line 2: expected a problem, a tab and its answer"),
         ("\t10", "line 2: expected a problem, a tab and its answer"),

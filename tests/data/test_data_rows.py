@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.files import data_file, dataset_folder
-from lcrag.data.json_places import line_in_json
+from lcrag.data.rows import line_in_json
 from lcrag.data.rows import BadRows, Row, Text, read_rows, read_text
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
@@ -156,7 +156,7 @@ def test_squad_files_and_their_bad_rows(tmp_path):
     assert [(question.id, question.answers) for question in paragraph.questions] == [("1", ("text",)), ("2", ("some",))]
     for old, new, field, problem in (
         ('"some"', "3", "qas.1.answers.0.text", "valid string"),
-        ('"id": "2"', '"id": "1"', "qas.1.id", "1 is also that of an earlier question"),
+        ('"id": "2"', '"id": "1"', "qas.1.id", "1 is already used by an earlier question"),
         ('"How much?"', '" "', "qas.1.question", "at least 1 character"),
         ('"id": "2"', '"ID": "2"', "qas.1.id", "required"),
     ):
@@ -173,7 +173,7 @@ def test_squad_files_and_their_bad_rows(tmp_path):
 def test_squad_files_that_are_something_else(tmp_path):
     path = tmp_path / "squad.json"
     path.write_text('{"data": [\n}')
-    with pytest.raises(UserError, match="squad.json, line 2: this is no JSON"):
+    with pytest.raises(UserError, match="squad.json, line 2: not JSON"):
         read_squad(path, BadRows())
     path.write_text('{"rows": []}')
     with pytest.raises(UserError, match="line 1, field data: field required"):

@@ -30,7 +30,7 @@ def test_the_whole_and_another_seed():
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
 def test_other_shares_do_not_exist(share):
-    with pytest.raises(UserError, match="of the questions does not exist"):
+    with pytest.raises(UserError, match="cannot take a share of"):
         share_of(QUESTIONS, share, seed=0)
 
 

@@ -79,7 +79,7 @@ def test_a_question_that_one_language_lacks_is_dropped_for_all(tmp_path):
 
 
 def test_missing_languages(tmp_path):
-    with pytest.raises(UserError, match="xquad is not written in 'fi'"):
+    with pytest.raises(UserError, match="xquad has no questions in 'fi'"):
         asked(tmp_path, "all", ("fi",))
     with pytest.raises(UserError, match="no xquad.ro.json in .*: download https://github.com/google-deepmind/xquad/"):
         asked(tmp_path, "all", ("ro",))

@@ -1,6 +1,6 @@
-"""Corpora: from the files that Wikipedia and published passage collections come in to passages for a collection.
+"""Corpora: from Wikipedia dumps and published passage collections to shards of embedded passages.
 
-`source` finds a source's files and reads them, by `dump`, `articles` or `passage_files`; `wikitext` cleans, `chunking`
-cuts, `plan` says what is to be made, and `local` and `beam` make it, on this machine or on a cluster. TensorFlow is
-imported by `chunking` alone, at first use.
+`source` finds and reads a source's files (dumps by `dump`, which removes wiki markup), `chunking` cuts articles into
+passages, and `local` and `beam` make the shards of a `CorpusPlan` on one machine or on a cluster. Only `chunking`
+imports TensorFlow, at first use.
 """

@@ -1,7 +1,7 @@
-"""The same shards made by Apache Beam: on a cluster, for dozens of languages (`pip install 'lcrag[beam]'`).
+"""Makes the shards of a corpus plan with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
 
-An element is a block, so that what is shuffled is wikitext, and a shard is written by one worker, whole or not at all:
-a bundle that Beam tries again writes the same. Files, encoder and shards must lie where every worker sees them.
+Elements are blocks, so workers exchange wikitext; one worker writes a whole shard, and a bundle that Beam retries
+writes the same shard. All workers must see the source files, the encoder and the shard folder.
 """
 
 import pathlib
@@ -36,20 +36,18 @@ def make_shards(
     skip_bad_rows: bool = False,
     options: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Makes every shard that is not there yet, and waits until it has.
+    """Makes every missing shard and waits until all exist.
 
     Args:
-      plan: What of.
-      shards: Where to.
-      encoder_folder: The encoder that embeds the passages; each worker opens it.
-      skip_bad_rows: Leave out rows that cannot be used.
-      options: Beam's, as its command line takes them: `--runner=FlinkRunner`, ...
+      encoder_folder: Encoder of the passages, opened by each worker.
+      skip_bad_rows: Whether to skip bad rows.
+      options: Beam's command-line options: `--runner=FlinkRunner`, ...
 
     Returns:
-      How many `passages` were embedded and `bad_rows` left out, this time.
+      Numbers of `passages` embedded and `bad_rows` skipped by this call.
 
     Raises:
-      UserError: a file is damaged; or a row is bad, and bad rows are not skipped.
+      UserError: a file is damaged, or a row is bad and bad rows are not skipped.
     """
     done = finished_files(plan.source, shards.finished())
     files = [number for number in range(len(plan.source.files)) if number not in done]
@@ -76,7 +74,7 @@ def make_shards(
 
 
 class ReadBlocks(beam.DoFn):
-    """A file's number to those of its blocks that have no shard."""
+    """Maps a file's number to its blocks without a shard."""
 
     def __init__(self, plan: CorpusPlan, folder: pathlib.Path, skip_bad_rows: bool):
         self._plan, self._shards, self._skip_bad_rows = plan, Shards(folder), skip_bad_rows
@@ -89,7 +87,7 @@ class ReadBlocks(beam.DoFn):
 
 
 class WriteShard(beam.DoFn):
-    """A block to its shard; the encoder is opened once a worker."""
+    """Writes the shard of a block; each worker opens the encoder once."""
 
     def __init__(self, plan: CorpusPlan, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
         self._plan, self._shards, self._skip_bad_rows = plan, Shards(folder), skip_bad_rows
@@ -113,7 +111,7 @@ class WriteShard(beam.DoFn):
 
 
 def _own_mistake(error: Exception) -> UserError | None:
-    """What a worker raised for a user's mistake; Beam hands it on as the last line of a traceback."""
+    """Returns a worker's `UserError`, which Beam passes on as the last line of a traceback."""
     marker = f"{UserError.__module__}.{UserError.__qualname__}: "
     for line in str(error).splitlines():
         if line.startswith(marker):

@@ -1,7 +1,7 @@
-"""Texts cut into passages of 100 words, or of 100 characters where a script puts no spaces between words.
+"""Cuts texts into passages of 100 words, or of 100 characters in scripts without spaces between words.
 
-As in LcRL (Appendix A.2): the title is not counted and stands in front of every passage. tensorflow-text finds the
-words and characters.
+As in LcRL (Appendix A.2), the title does not count and precedes every passage. tensorflow-text finds the words and
+characters.
 """
 
 import functools
@@ -25,10 +25,10 @@ _UNSPACED_SCRIPTS = frozenset("Hans Hant Hani Jpan Thai Laoo Khmr Mymr Tibt Lana
 
 
 def unit_of(language: str) -> Unit:
-    """What passages of a language are counted in, by the script that CLDR says it is usually written in.
+    """Returns the unit of a language's passages, by the script that CLDR considers most likely.
 
     Args:
-      language: A code as Wikipedia's: "fi", "zh", "zh-yue"; the part before a hyphen or underscore decides.
+      language: A code as in Wikipedia: "fi", "zh", "zh-yue"; only the part before a hyphen or underscore counts.
     """
     code = language.replace("_", "-").partition("-")[0]
     likely = get_global("likely_subtags").get(code, "")
@@ -36,15 +36,14 @@ def unit_of(language: str) -> Unit:
 
 
 def passages_of(articles: Sequence[Article], unit: Unit, length: int = PASSAGE_LENGTH) -> Iterator[Passage]:
-    """Every passage of some articles, in order; `<article>#<number>` is its id, numbers beginning at 0 as in MIRACL.
+    """Yields the passages of some plain-text articles with ids `<article>#<number>`, numbers from 0 as in MIRACL.
 
     Args:
-      articles: In plain text.
-      unit: What a passage is counted in.
-      length: Units in a passage; an article's last one may have fewer.
+      unit: Unit of the length.
+      length: Units per passage; an article's last one may have fewer.
 
     Raises:
-      UserError: passages would have no length.
+      UserError: the length is below 1.
     """
     for article, texts in zip(articles, chunks([each.text for each in articles], unit, length), strict=True):
         for number, text in enumerate(texts):
@@ -52,15 +51,15 @@ def passages_of(articles: Sequence[Article], unit: Unit, length: int = PASSAGE_L
 
 
 def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:
-    """Each text in consecutive pieces of `length` words or characters, white space being single spaces.
+    """Cuts each text into consecutive pieces of `length` words or characters; white space becomes single spaces.
 
-    No piece begins with a mark that belongs to the character before it, a Thai vowel say: it stays with its character.
+    No piece begins with a combining mark, such as a Thai vowel: it stays with its base character.
 
     Raises:
-      UserError: pieces would have no length.
+      UserError: the length is below 1.
     """
     if length < 1:
-        raise UserError(f"passages of {length} {unit} cannot be made: let them have at least one")
+        raise UserError(f"passages cannot have {length} {unit}: use at least one")
     normalised = [" ".join(text.split()) for text in texts]
     if not normalised:
         return []
@@ -77,7 +76,7 @@ def _rows(splits: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def _pieces_starts(row: tuple[int, int], length: int, characters: np.ndarray | None) -> list[int]:
-    """Numbers of the tokens with which the pieces of a text begin, and behind them that of its end."""
+    """Returns the indices of the tokens that begin the pieces of a text, followed by the end of the text."""
     first, end = row
     if characters is None:
         return [*range(first, end, length), end]
@@ -90,7 +89,7 @@ def _pieces_starts(row: tuple[int, int], length: int, characters: np.ndarray | N
 
 
 def _sliced(text: bytes, starts: list[int], first_bytes: np.ndarray, last_bytes: np.ndarray) -> list[str]:
-    """The pieces of a text between neighbouring starts; none of a text without tokens."""
+    """Returns the pieces of a text between neighbouring starts."""
     pieces = [
         text[first_bytes[start] : last_bytes[end - 1]].decode().strip()
         for start, end in zip(starts[:-1], starts[1:], strict=True)
@@ -101,7 +100,7 @@ def _sliced(text: bytes, starts: list[int], first_bytes: np.ndarray, last_bytes:
 
 @functools.cache
 def _tensorflow_text() -> types.ModuleType:
-    """tensorflow-text, with the accelerators left to JAX: TensorFlow would take all of their memory."""
+    """Imports tensorflow-text and hides the accelerators from TensorFlow, which would allocate all of their memory."""
     import tensorflow
     import tensorflow_text
 

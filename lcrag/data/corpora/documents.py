@@ -1,9 +1,9 @@
-"""Documents of a corpus: articles to be cut, and passages that are cut already.
+"""Documents of a corpus: articles to cut into passages, and ready-made passages.
 
-Articles: the folders of `wikimedia/wikipedia` (Parquet), or JSON lines with the same fields. Passages, taken as they
-are: MIRACL (`docid`, `title`, `text`), BEIR (`_id`, `title`, `text`), FlashRAG and Search-R1 (`id`, `contents`, the
-title in its first line, usually in double quotes), Mr. TyDi and Pyserini (likewise, unquoted), in Parquet or JSON
-lines; DPR's `psgs_w100.tsv` (`id`, `text`, `title`); the paragraphs of SQuAD's format (XQuAD, MLQA).
+Articles: the folders of `wikimedia/wikipedia` (Parquet), or JSON lines with the same fields. Passages: MIRACL (`docid`,
+`title`, `text`), BEIR (`_id`, `title`, `text`), FlashRAG and Search-R1 (`id`, `contents` with the title, usually
+quoted, in the first line), Mr. TyDi and Pyserini (the same, unquoted), in Parquet or JSON lines; DPR's `psgs_w100.tsv`
+(`id`, `text`, `title`); the paragraphs of SQuAD's format (XQuAD, MLQA).
 """
 
 import dataclasses
@@ -13,8 +13,7 @@ from typing import Annotated
 
 import pydantic
 
-from lcrag.data.rows import BadRows, Row
-from lcrag.data.squad_format import read_squad
+from lcrag.data.rows import Row
 from lcrag.retrieval.passages import Passage
 
 
@@ -26,7 +25,7 @@ class WikiPage:
       id: The page's number in its wiki.
       title: Its title.
       wikitext: The markup of its last revision.
-      hidden_namespaces: Names, in lower case, of the namespaces whose links show no text: files, categories.
+      hidden_namespaces: Lower-case names of the namespaces whose links show no text: files, categories.
     """
 
     id: str
@@ -49,15 +48,14 @@ Document = WikiPage | Article | Passage
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:
-    """Consecutive documents of one file: what is prepared, embedded and kept together.
+    """Consecutive documents of one file, which are prepared, embedded and stored together.
 
     Attributes:
-      file: The file's number among those of its source.
-      path: The file.
-      number: The block's number in the file.
-      documents: In the file's order; empty only where a whole file is.
-      bytes_read: How far the file, as it is stored, was read when the block ended.
-      is_last: Whether the file ends here.
+      file: The file's index in its source.
+      number: The block's index in the file.
+      documents: In the file's order; empty only if the whole file is.
+      bytes_read: Position in the stored file at the end of the block.
+      is_last: Whether it is the file's last block.
     """
 
     file: int
@@ -69,12 +67,11 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Sorts as the blocks of a source follow each other."""
+        """The block's name; names sort in the order of a source's blocks."""
         return block_name(self.file, self.number)
 
 
 def block_name(file: int, number: int) -> str:
-    """The name of a block of a file."""
     return f"{file:05d}-{number:07d}"
 
 
@@ -90,7 +87,7 @@ class ArticleRow(Row):
 
 
 def articles_of(rows: Iterable[ArticleRow]) -> Iterator[Article]:
-    """The articles that have any text."""
+    """Yields the articles that have any text."""
     for row in rows:
         if row.text.strip():
             yield Article(id=str(row.id), title=row.title.strip(), text=row.text)
@@ -103,7 +100,7 @@ Identifier = Annotated[str, pydantic.Field(min_length=1)] | int
 
 
 class PassageRow(Row):
-    """One passage; either `text` or `contents` holds it."""
+    """A passage; its text is in `text` or `contents`."""
 
     id: Annotated[Identifier, pydantic.Field(validation_alias=pydantic.AliasChoices("docid", "_id", "id"))]
     title: str = ""
@@ -118,24 +115,14 @@ class PassageRow(Row):
 
 
 def passages_of(rows: Iterable[PassageRow]) -> Iterator[Passage]:
-    """The passages of rows."""
+    """Yields the passages of some rows."""
     for row in rows:
         title, text = (row.title, row.text) if row.text is not None else _split(row.contents or "")
         yield Passage(id=str(row.id), title=title.strip(), text=text.strip())
 
 
-def squad_passages(path: pathlib.Path, bad_rows: BadRows) -> Iterator[Passage]:
-    """The paragraphs of a file in SQuAD's format.
-
-    Raises:
-      UserError: it cannot be read; or a part of it is bad, and bad rows are not skipped.
-    """
-    for paragraph in read_squad(path, bad_rows):
-        yield paragraph.passage
-
-
 def _split(contents: str) -> tuple[str, str]:
-    """The title in the first line, and the rest; what has one line only has no title."""
+    """Splits contents into the title (first line) and the rest; a single line has no title."""
     first, line_break, rest = contents.partition("\n")
     if not line_break:
         return "", first

@@ -1,4 +1,4 @@
-"""Articles of a Wikipedia dump, and their text without wiki markup."""
+"""Reads the articles of a Wikipedia dump and removes wiki markup from their text."""
 
 import io
 import pathlib
@@ -14,7 +14,7 @@ from mwparserfromhell.wikicode import Wikicode
 from lcrag.data.corpora.documents import Article, WikiPage
 from lcrag.errors import UserError
 
-# Elements whose content is no running text.
+# Elements whose content is not running text.
 _HIDDEN_TAGS = frozenset(
     "ref references table gallery math chem ce score timeline imagemap inputbox categorytree graph mapframe maplink"
     " templatedata templatestyles syntaxhighlight source section indicator hiero style script includeonly".split()
@@ -28,24 +28,23 @@ _QUOTES = re.compile(r"'{5}|'''|''")
 _VARIANTS = re.compile(r"-\{(?:[^{}|]*\|)?([^{}]*)\}-")
 _WANTED_VARIANT = re.compile(r"zh-(?:hans|cn)\s*:\s*([^;]*)")
 _FIRST_VARIANT = re.compile(r"\s*[a-z]{2,3}(?:-[a-z]+)+\s*:\s*([^;]*)")
-# What templates leave behind when they go: "( ; 1815)", "()", " ,".
+# Left over when templates are removed: "( ; 1815)", "()", " ,".
 _LEADING_SEPARATORS = re.compile(r"([(（])[\s,;:，；、]+")
 _EMPTY_BRACKETS = re.compile(r"\s*[(（][\s,;:，；、]*[)）]")
 _SPACE_BEFORE = re.compile(r"[ \t]+([,;.،。，、])(?=\s|$)", re.MULTILINE)
 _SPACES = re.compile(r"[ \t\xa0]+")
-# Stands, as often as the level says, before a heading; no XML can hold it.
+# Marks headings, repeated once per level; XML cannot contain it.
 _HEADING = "\x1d"
 
 
 def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -> str:
-    """The running text of a page, one line a paragraph, item of a list, or heading of a section that is not empty.
+    """Returns the running text of a page: one line per paragraph, list item, and heading of a non-empty section.
 
     Args:
-      wikitext: The markup.
-      hidden_namespaces: Names, in lower case, of the namespaces whose links show no text.
+      hidden_namespaces: Lower-case names of the namespaces whose links show no text.
 
     Raises:
-      ParserError: mwparserfromhell does not understand its own tokens.
+      ParserError: mwparserfromhell fails.
     """
     parsed = mwparserfromhell.parse(wikitext, skip_style_tags=True)
     text = "".join(_shown(parsed, hidden_namespaces))
@@ -57,9 +56,9 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -
 
 
 def _without_empty_sections(lines: list[str]) -> list[str]:
-    """The lines without headings, like that of references, that have nothing under them any more."""
+    """Removes headings, such as that of references, whose sections have become empty."""
     kept: list[str] = []
-    level_below = 1  # of what follows: a heading's level, 7 for running text; behind the last line the page ends
+    level_below = 1  # level of the following line: a heading's, or 7 for running text; 1 at the end of the page
     for line in reversed(lines):
         level = len(line) - len(line.lstrip(_HEADING))
         if not level:
@@ -72,7 +71,7 @@ def _without_empty_sections(lines: list[str]) -> list[str]:
 
 
 def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
-    """The text of every node that shows some."""
+    """Yields the text of every visible node."""
     for node in code.nodes:
         match node:
             case nodes.Text():
@@ -109,14 +108,14 @@ def _link_text(link: nodes.Wikilink, hidden: frozenset[str]) -> str:
 
 
 def _chosen_variant(match: re.Match) -> str:
-    """Of a word given in several Chinese variants the mainland's, else the first."""
+    """Chooses the mainland variant of a word given in several Chinese variants, else the first."""
     content = match[1]
     chosen = _WANTED_VARIANT.search(content) or _FIRST_VARIANT.match(content)
     return chosen[1].strip() if chosen else content
 
 
 def clean(pages: tuple[WikiPage, ...]) -> tuple[list[Article], list[tuple[str, str]]]:
-    """The pages as articles, those without any text left out; and (page, problem) of each that cannot be parsed."""
+    """Returns the pages that have text as articles, and (page, problem) for each that cannot be parsed."""
     articles, problems = [], []
     for page in pages:
         try:
@@ -135,21 +134,21 @@ _HIDDEN_EVERYWHERE = ("media", "file", "image", "category")
 
 
 def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage]:
-    """The articles of a dump: pages of the main namespace that are wikitext and no redirects, in their order.
+    """Yields the articles of a dump, in order: wikitext pages of the main namespace that are not redirects.
 
     Args:
-      file: The XML, decompressed, in any encoding that it declares.
-      path: What to call it in a message.
+      file: The decompressed XML, in any declared encoding.
+      path: Its path for messages.
 
     Raises:
-      UserError: it is not such a dump, or damaged.
+      UserError: it is not a dump, or it is damaged.
     """
     hidden = frozenset(_HIDDEN_EVERYWHERE)
     events = _events(file, path)
     _, root = next(events)
     prefix, _, name = root.tag.rpartition("mediawiki")
     if name or root.tag != f"{prefix}mediawiki":
-        raise UserError(f"{path} is no Wikimedia dump: its root is {root.tag}, not mediawiki")
+        raise UserError(f"{path} is not a Wikimedia dump: its root is {root.tag}, not mediawiki")
     for event, element in events:
         if event == "end" and element.tag == f"{prefix}siteinfo":
             hidden |= _hidden_namespaces(element, prefix)
@@ -174,7 +173,7 @@ def _hidden_namespaces(siteinfo: ElementTree.Element, prefix: str) -> frozenset[
 
 
 def _article(page: ElementTree.Element, prefix: str, hidden: frozenset[str]) -> WikiPage | None:
-    """The page with its last revision, None if it is no article."""
+    """Returns the page with its last revision, or None if it is not an article."""
     revision = page.findall(f"{prefix}revision")[-1:]
     if page.findtext(f"{prefix}ns", "0") != "0" or page.find(f"{prefix}redirect") is not None or not revision:
         return None

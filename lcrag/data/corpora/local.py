@@ -27,13 +27,13 @@ from lcrag.retrieval.shards import ShardRecord, Shards
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusPlan:
-    """What becomes of one language's source.
+    """How one language's source becomes passages.
 
     Attributes:
       language: Its code, also the name of the collection.
       source: The files.
-      unit: What passages are counted in; of no account where they are cut already.
-      length: Units in a passage.
+      unit: Unit of the passages' length; unused for ready-made passages.
+      length: Units per passage.
     """
 
     language: str
@@ -42,24 +42,26 @@ class CorpusPlan:
     length: int = PASSAGE_LENGTH
 
     def identity(self) -> dict[str, Any]:
-        """All that the passages depend on, files by name and size; two plans of one identity make the same."""
+        """Returns everything the passages depend on, files by name and size; plans with equal identities make equal
+        passages.
+        """
         files = [f"{path.name}: {path.stat().st_size} bytes" for path in self.source.files]
         cut = {"documents_per_block": self.source.documents_per_block, "unit": self.unit, "length": self.length}
         return {"language": self.language, "kind": self.source.kind, "files": files, **cut}
 
 
 def make_plan(language: str, source: Source, unit: Unit | None = None, length: int = PASSAGE_LENGTH) -> CorpusPlan:
-    """A plan; without a unit, the language's script decides."""
+    """Returns a plan; the default unit depends on the language's script."""
     return CorpusPlan(language=language, source=source, unit=unit or unit_of(language), length=length)
 
 
 def fingerprint_of(identity: dict[str, Any]) -> str:
-    """Sixteen hexadecimal digits that name an identity."""
+    """Returns sixteen hexadecimal digits that identify a plan."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def cleaned(block: Block) -> tuple[Block, list[tuple[str, str]]]:
-    """The block with its wiki pages as articles; and (page, problem) of each that cannot be parsed."""
+    """Converts a block's wiki pages to articles; also returns (page, problem) for each that cannot be parsed."""
     pages = tuple(document for document in block.documents if isinstance(document, WikiPage))
     if not pages:
         return block, []
@@ -68,7 +70,7 @@ def cleaned(block: Block) -> tuple[Block, list[tuple[str, str]]]:
 
 
 def block_passages(plan: CorpusPlan, block: Block) -> list[Passage]:
-    """The passages of a cleaned block."""
+    """Returns the passages of a cleaned block."""
     articles = [document for document in block.documents if isinstance(document, Article)]
     if articles:
         return list(passages_of(articles, plan.unit, plan.length))
@@ -76,20 +78,20 @@ def block_passages(plan: CorpusPlan, block: Block) -> list[Passage]:
 
 
 def count_problems(block: Block, problems: list[tuple[str, str]], bad_rows: BadRows) -> None:
-    """Hands the problems of a block's pages to `bad_rows`."""
+    """Reports the problems of a block's pages to `bad_rows`."""
     for page, problem in problems:
         bad_rows.add(block.path, None, page, problem)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
-    """A moment of the making of shards.
+    """Progress of making shards.
 
     Attributes:
-      passages: Those embedded so far, earlier attempts included.
-      passages_per_second: Of this attempt.
-      share: Of the source's bytes, in [0, 1].
-      seconds_left: Estimated from the bytes and the time of this attempt; None before its first shard.
+      passages: Passages embedded so far, earlier attempts included.
+      passages_per_second: Rate of this attempt.
+      share: Share of the source's bytes, in [0, 1].
+      seconds_left: Estimate from bytes and time of this attempt; None before its first shard.
     """
 
     passages: int
@@ -99,7 +101,7 @@ class Progress:
 
 
 class Meter:
-    """Counts the shards of one attempt."""
+    """Measures the progress of one attempt."""
 
     def __init__(self, source: Source, passages: int):
         sizes = [path.stat().st_size for path in source.files]
@@ -110,7 +112,7 @@ class Meter:
         self._first: tuple[float, float] | None = None
 
     def add(self, block: Block, passages: int) -> Progress:
-        """A shard more, that of `block`."""
+        """Records the finished shard of a block and returns the progress."""
         now, share = time.monotonic(), min(1.0, (self._before[block.file] + block.bytes_read) / self._total)
         self._made += passages
         return Progress(
@@ -121,7 +123,7 @@ class Meter:
         )
 
     def _seconds_left(self, now: float, share: float) -> float | None:
-        """Counted from the first shard on, which compiled the encoder and where an earlier attempt had stopped."""
+        """Extrapolates from the first shard on: its time includes compilation and skipping finished blocks."""
         if self._first is None:
             self._first = now, share
         then, first_share = self._first
@@ -129,12 +131,12 @@ class Meter:
 
 
 def notes_of(block: Block) -> dict[str, Any]:
-    """What a block's shard must say of it."""
+    """Returns the notes that a block's shard must hold."""
     return {"is_last": block.is_last}
 
 
 def finished_files(source: Source, finished: Mapping[str, ShardRecord]) -> set[int]:
-    """Numbers of the files that have all of their shards, up to the last."""
+    """Returns the numbers of the files whose shards all exist."""
     return {number for number in range(len(source.files)) if _is_finished(number, finished)}
 
 
@@ -148,7 +150,7 @@ def _is_finished(file: int, finished: Mapping[str, ShardRecord]) -> bool:
 
 
 def unfinished_blocks(source: Source, finished: Mapping[str, ShardRecord], bad_rows: BadRows) -> Iterator[Block]:
-    """The blocks that have no shard yet; files that have all of theirs are not even read."""
+    """Yields the blocks without a shard; finished files are not read."""
     done = finished_files(source, finished)
     for number in range(len(source.files)):
         if number not in done:
@@ -156,7 +158,7 @@ def unfinished_blocks(source: Source, finished: Mapping[str, ShardRecord], bad_r
 
 
 def check_complete(source: Source, finished: Mapping[str, ShardRecord]) -> None:
-    """Makes sure that nothing is missing.
+    """Checks that every file has all of its shards.
 
     Raises:
       UserError: a file lacks a shard.
@@ -164,7 +166,7 @@ def check_complete(source: Source, finished: Mapping[str, ShardRecord]) -> None:
     done = finished_files(source, finished)
     missing = [path for number, path in enumerate(source.files) if number not in done]
     if missing:
-        raise UserError(f"{missing[0]} is not whole in the shards: run the same command again, which makes the others")
+        raise UserError(f"{missing[0]} has missing shards: run the same command again to make them")
 
 
 Cleaned = tuple[Block, list[tuple[str, str]]]
@@ -179,18 +181,15 @@ def make_shards(
     progress: Callable[[Progress], None] = lambda progress: None,
     workers: int | None = None,
 ) -> None:
-    """Makes every shard that is not there yet.
+    """Makes every missing shard.
 
     Args:
-      plan: What of.
-      shards: Where to.
-      encoder: Embeds the passages.
-      bad_rows: What becomes of rows that cannot be used.
       progress: Called after each shard.
-      workers: Processes that clean wikitext; None: one for every other processor core; 0: none but this one.
+      workers: Processes that clean wikitext; None: one less than the available cores, at least one; 0: this process
+        cleans.
 
     Raises:
-      UserError: a file is damaged; or a row is bad, and bad rows are not skipped.
+      UserError: a file is damaged, or a row is bad and bad rows are not skipped.
     """
     finished = shards.finished()
     meter = Meter(plan.source, sum(record.passages for record in finished.values()))
@@ -210,7 +209,7 @@ def _default_workers() -> int:
 
 
 def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Cleaned, None, None]:
-    """Every block cleaned, in order; the processes are at most two blocks each ahead of who asks."""
+    """Yields every block cleaned, in order; at most two blocks per worker are cleaned in advance."""
     if not workers:
         yield from map(cleaned, blocks)
         return
@@ -230,7 +229,7 @@ def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Cleaned, No
 
 
 def _end_with_the_parent() -> None:
-    """Ends this process when the one that started it is gone, killed perhaps: by itself it would wait for work."""
+    """Ends this process when its parent dies; otherwise it would wait for work forever."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,15 +1,19 @@
-"""A corpus's files: which they are, what is in them, and their documents in blocks."""
+"""The files of a corpus: their discovery, their formats, and their documents in blocks."""
 
 import bz2
 import contextlib
 import dataclasses
+import functools
 import gzip
 import io
+import itertools
 import pathlib
 import re
 import zlib
-from collections.abc import Callable, Container, Iterator
-from typing import Literal, get_args
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, Literal, get_args
+
+import pydantic
 
 from lcrag.data.corpora.documents import (
     ARTICLE_FIELDS,
@@ -21,37 +25,38 @@ from lcrag.data.corpora.documents import (
     articles_of,
     block_name,
     passages_of,
-    squad_passages,
 )
 from lcrag.data.corpora.dump import read_pages
-from lcrag.data.corpora.rows import first_row, json_rows, parquet_rows, tab_separated_rows
-from lcrag.data.rows import BadRows
+from lcrag.data.rows import BadRows, Schema, validated
+from lcrag.data.squad_format import read_squad
+from lcrag.data.tables import parquet_dictionaries, tab_separated_dictionaries
 from lcrag.errors import UserError
 
 Kind = Literal["dump", "articles", "passages", "squad"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-# About as many passages has an article.
+# Approximate number of passages per article.
 PASSAGES_PER_DOCUMENT = 8
 
 _OPENERS: dict[str, Callable[[io.BufferedIOBase], io.BufferedIOBase]] = {
     ".bz2": lambda file: bz2.open(file),
     ".gz": lambda file: gzip.open(file),
 }
-# By the file's name without .bz2 or .gz: how its rows are read.
-_ROW_READERS = {".parquet": parquet_rows, ".jsonl": json_rows, ".tsv": tab_separated_rows}
-_FORMATS = (".xml", ".json", *_ROW_READERS)
+# Endings of file names without .bz2 or .gz.
+_FORMATS = (".xml", ".json", ".parquet", ".jsonl", ".tsv")
+# Number of JSON lines searched for a valid one that shows what a file holds.
+_LINES_LOOKED_AT = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the documents of one language come from.
+    """The files with the documents of one language.
 
     Attributes:
-      files: In the order in which they are read.
-      kind: What they hold: "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (taken as they are),
-        "squad" (paragraphs of a reading comprehension data set).
-      documents_per_block: Of dumps and articles; of what is cut already there are PASSAGES_PER_DOCUMENT times as many.
+      files: In reading order.
+      kind: "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad" (paragraphs
+        of a reading comprehension data set).
+      documents_per_block: Articles per block; blocks of passages hold PASSAGES_PER_DOCUMENT times as many.
     """
 
     files: tuple[pathlib.Path, ...]
@@ -60,62 +65,56 @@ class Source:
 
     @property
     def block_size(self) -> int:
-        """Documents in a block."""
+        """Documents per block."""
         cut_already = self.kind in ("passages", "squad")
         return self.documents_per_block * (PASSAGES_PER_DOCUMENT if cut_already else 1)
 
     def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Document]]:
-        """The documents of a file, each with how many of its bytes, as it is stored, were read by then.
+        """Yields (bytes of the stored file read so far, document) for a file.
 
         Raises:
-          UserError: the file is damaged or not what `kind` says; or a row is bad, and bad rows are not skipped.
+          UserError: the file is damaged or not of the source's kind, or a row is bad and bad rows are not skipped.
         """
         with _opened(path) as (stored, content):
             for document in _documents(content, path, self.kind, bad_rows):
                 yield stored.tell(), document
 
     def blocks(self, file: int, finished: Container[str], bad_rows: BadRows) -> Iterator[Block]:
-        """The blocks of a file that are not finished; there is always a last one, and only in an empty file is it
-        empty. Those that are finished are read over, which is quick beside cleaning them.
+        """Yields the unfinished blocks of a file. Every file has a last block, which is empty only in an empty file.
+
+        Finished blocks are read but not cleaned, which is fast.
 
         Args:
-          file: The file's number.
-          finished: Names of blocks to leave out.
-          bad_rows: What becomes of rows that cannot be used.
+          file: The file's index.
+          finished: Names of the blocks to skip.
         """
         path = self.files[file]
+        block = functools.partial(Block, file=file, path=path)
         number, bytes_read = 0, 0
         waiting: list[Document] = []
         for position, document in self.documents(path, bad_rows):
             if len(waiting) == self.block_size:
                 if block_name(file, number) not in finished:
-                    yield _block(file, path, number, waiting, bytes_read, is_last=False)
+                    yield block(number=number, documents=tuple(waiting), bytes_read=bytes_read, is_last=False)
                 number, waiting = number + 1, []
             waiting.append(document)
             bytes_read = position
         if block_name(file, number) not in finished:
-            yield _block(file, path, number, waiting, path.stat().st_size, is_last=True)
-
-
-def _block(
-    file: int, path: pathlib.Path, number: int, documents: list[Document], bytes_read: int, *, is_last: bool
-) -> Block:
-    return Block(
-        file=file, path=path, number=number, documents=tuple(documents), bytes_read=bytes_read, is_last=is_last
-    )
+            size = path.stat().st_size
+            yield block(number=number, documents=tuple(waiting), bytes_read=size, is_last=True)
 
 
 def find_source(place: str, kind: Kind | None = None, documents_per_block: int = 1024) -> Source:
-    """The source at a place.
+    """Returns the source at a place.
 
     Args:
-      place: A file; a folder, whose files of known formats are taken; or a pattern with `*`. Several files are ordered
-        by name, numbers in the names counting as numbers.
-      kind: What they hold; None: what the name or first row of the first says.
+      place: A file, a folder (all files of known formats) or a pattern with `*`; files are sorted by name, with numbers
+        in numeric order.
+      kind: Kind of the documents; None: inferred from the name or first row of the first file.
       documents_per_block: See `Source`.
 
     Raises:
-      UserError: there are no such files, they have several formats, or nothing says what they hold.
+      UserError: there are no such files, they have several formats, or the kind cannot be inferred.
     """
     files = _files(place)
     formats = {_format(path) for path in files}
@@ -123,9 +122,9 @@ def find_source(place: str, kind: Kind | None = None, documents_per_block: int =
         raise UserError(f"{place} holds files of several formats ({', '.join(sorted(formats))}): name one, as *.jsonl")
     kind = kind or _kind(files[0])
     if kind not in KINDS:
-        raise UserError(f"a source cannot be of the kind {kind!r}: choose among {', '.join(KINDS)}")
+        raise UserError(f"unknown kind of source {kind!r}: use one of {', '.join(KINDS)}")
     if (kind == "dump") != (formats == {".xml"}) or (kind == "squad") != (formats == {".json"}):
-        raise UserError(f"{files[0]} cannot hold what the kind {kind!r} says: leave the kind out")
+        raise UserError(f"{files[0]} does not have the format of kind {kind!r}: omit the kind")
     return Source(files=files, kind=kind, documents_per_block=documents_per_block)
 
 
@@ -142,7 +141,9 @@ def _files(place: str) -> tuple[pathlib.Path, ...]:
         raise UserError(f"there is no file at {place}: name a dump, a Parquet, JSON lines or tab-separated file")
     if unknown := [each for each in found if _format(each) not in _FORMATS]:
         known = ", ".join(_FORMATS)
-        raise UserError(f"{unknown[0]} is of no known format: its name must end in {known}, or one of them and .bz2")
+        raise UserError(
+            f"{unknown[0]} has an unknown format: its name must end in {known}, optionally followed by .gz or .bz2"
+        )
     return tuple(sorted(found, key=_natural_order))
 
 
@@ -156,7 +157,7 @@ def _format(path: pathlib.Path) -> str:
 
 
 def _kind(path: pathlib.Path) -> Kind:
-    """What a file holds, by its name or the fields of its first row."""
+    """Infers a file's kind from its name or the fields of its first row."""
     match _format(path):
         case ".xml":
             return "dump"
@@ -165,7 +166,7 @@ def _kind(path: pathlib.Path) -> Kind:
         case ".tsv":
             return "passages"
     with _opened(path) as (_, content):
-        fields = set(first_row(content, path, is_parquet=_format(path) == ".parquet"))
+        fields = set(_first_row(content, path))
     if not fields:
         raise UserError(f"{path} holds no row: name another file, or make this one again")
     if fields & PASSAGE_FIELDS:
@@ -173,30 +174,60 @@ def _kind(path: pathlib.Path) -> Kind:
     if ARTICLE_FIELDS <= fields and "url" in fields:
         return "articles"
     raise UserError(
-        f"nothing says whether {path} holds articles to be cut or passages that are: "
-        'set index.kind to "articles" or "passages"'
+        f'cannot infer whether {path} holds articles or passages: set index.kind to "articles" or "passages"'
     )
 
 
+def _first_row(content: io.BufferedIOBase, path: pathlib.Path) -> Mapping[str, Any]:
+    """Returns the first row of a Parquet file, or the first object of JSON lines; empty if the file is."""
+    if _format(path) == ".parquet":
+        return next(parquet_dictionaries(content, path), {})
+    lines = [line for line in itertools.islice(content, _LINES_LOOKED_AT) if line.strip()]
+    for line in lines:
+        try:
+            return pydantic.TypeAdapter(dict[str, Any]).validate_json(line)
+        except pydantic.ValidationError:  # a bad row, which is reported when the rows are read
+            continue
+    if lines:
+        raise UserError(f"no line of {path}, from line 1 on, is a JSON object: is it a file of JSON lines?")
+    return {}
+
+
 def _documents(content: io.BufferedIOBase, path: pathlib.Path, kind: Kind, bad_rows: BadRows) -> Iterator[Document]:
-    read = _ROW_READERS.get(_format(path), json_rows)
     match kind:
         case "dump":
             return read_pages(content, path)
         case "squad":
-            return squad_passages(path, bad_rows)
+            return (paragraph.passage for paragraph in read_squad(path, bad_rows))
         case "articles":
-            return articles_of(read(content, path, ArticleRow, bad_rows))
+            return articles_of(_rows(content, path, ArticleRow, bad_rows))
         case "passages":
-            return passages_of(read(content, path, PassageRow, bad_rows))
+            return passages_of(_rows(content, path, PassageRow, bad_rows))
+
+
+def _rows(content: io.BufferedIOBase, path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[Schema]:
+    """Yields the valid rows of a file; unlike `lcrag.data.rows.read_rows` it never holds the whole file."""
+    numbered: Iterable[tuple[int, Any]]
+    validate: Callable[[Any], Schema] = schema.model_validate
+    match _format(path):
+        case ".parquet":
+            numbered = enumerate(parquet_dictionaries(content, path), start=1)
+        case ".tsv":
+            numbered = tab_separated_dictionaries(content, path, bad_rows)
+        case _:
+            numbered = ((number, line) for number, line in enumerate(content, start=1) if line.strip())
+            validate = schema.model_validate_json
+    for number, value in numbered:
+        if (row := validated(validate, value, path, number, bad_rows)) is not None:
+            yield row
 
 
 @contextlib.contextmanager
 def _opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
-    """A file as it is stored, and decompressed.
+    """Yields a file as stored, and decompressed.
 
     Raises:
-      UserError: it is cut off or damaged.
+      UserError: it is truncated or damaged.
     """
     try:
         with path.open("rb") as stored:

@@ -1,4 +1,4 @@
-"""Published question sets in English: multi-hop and open-domain ones, in their official and in others' formats.
+"""Published question sets in English, multi-hop and open-domain.
 
-`sets` lists them with the files they are read from; a module a format reads their rows.
+`sets` lists them with their files; `official` reads their official formats, `formats` those of other publishers.
 """

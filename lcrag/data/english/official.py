@@ -1,4 +1,10 @@
-"""Multi-hop question sets: HotpotQA, 2WikiMultiHopQA, Bamboogle, MuSiQue and WikiHop."""
+"""The official formats of the English question sets.
+
+Multi-hop: HotpotQA, 2WikiMultiHopQA, MuSiQue and WikiHop. Open-domain, without paragraphs: Natural Questions
+(Kwiatkowski et al., 2019; NQ-open: Lee et al., 2019: https://arxiv.org/abs/1906.00300), TriviaQA (Joshi et al., 2017:
+https://arxiv.org/abs/1705.03551), PopQA (Mallen et al., 2023: https://arxiv.org/abs/2212.10511), Bamboogle (Press et
+al., 2023: https://arxiv.org/abs/2210.03350), and DPR's form of the first two.
+"""
 
 import ast
 import json
@@ -8,13 +14,14 @@ from typing import Annotated, Any
 
 import pydantic
 
-from lcrag.data.english.asked import Answers, Asked, asked, distinct, list_rows, paragraph, supports_of, table_rows
-from lcrag.data.rows import BadRows, Row, Text, read_rows
+from lcrag.data.english.formats import Answers, Asked, asked, distinct, paragraph, supports_of
+from lcrag.data.rows import BadRows, Row, Text, list_rows, read_rows
+from lcrag.data.tables import table_rows
 from lcrag.retrieval.passages import Passage
 
 
 class MultiHopRow(Row):
-    """An element of the list; `level` is HotpotQA's, `evidences` (subject, relation, object) are 2WikiMultiHopQA's."""
+    """An element of the list; HotpotQA has `level`, 2WikiMultiHopQA `evidences` (subject, relation, object)."""
 
     id: Annotated[Text, pydantic.Field(alias="_id")]
     question: Text
@@ -27,7 +34,7 @@ class MultiHopRow(Row):
 
 
 class SimplifiedRow(Row):
-    """An element of the list that ReAct made of HotpotQA's development set: no id, no paragraphs."""
+    """An element of ReAct's list of HotpotQA's development set, without id and paragraphs."""
 
     question: Text
     answer: Text
@@ -35,41 +42,37 @@ class SimplifiedRow(Row):
 
 
 def read_multi_hop(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of an official file."""
+    """Yields the questions of an official file."""
     for line, _, row in list_rows(path, MultiHopRow, bad_rows):
         passages = [paragraph(title, " ".join(map(str.strip, sentences))) for title, sentences in row.context]
-        yield (
-            line,
-            asked(
-                row.id,
-                row.question,
-                [row.answer],
-                passages,
-                type=row.type,
-                level=row.level,
-                supports=supports_of(passages, (title for title, _ in row.supporting_facts)),
-                supporting_facts=[list(fact) for fact in row.supporting_facts],
-                evidences=[list(triple) for triple in row.evidences],
-            ),
+        question = asked(
+            row.id,
+            row.question,
+            [row.answer],
+            passages,
+            type=row.type,
+            level=row.level,
+            supports=supports_of(passages, (title for title, _ in row.supporting_facts)),
+            supporting_facts=[list(fact) for fact in row.supporting_facts],
+            evidences=[list(triple) for triple in row.evidences],
         )
+        yield line, question
 
 
 def read_simplified(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of a simplified file; an id is the place in the list, from 0."""
+    """Yields the questions of a simplified file; an id is the index in the list."""
     for line, number, row in list_rows(path, SimplifiedRow, bad_rows):
         yield line, asked(str(number), row.question, [row.answer], type=row.type)
 
 
 class MusiqueParagraph(Row):
-    """One of a question's twenty paragraphs."""
-
     idx: int
     title: str
     paragraph_text: Text
 
 
 class MusiqueStep(Row):
-    """A single question; `#1` in it stands for the first one's answer."""
+    """A single-hop question; `#1` in it stands for the first one's answer."""
 
     question: Text
     answer: Text
@@ -77,7 +80,7 @@ class MusiqueStep(Row):
 
 
 class MusiqueRow(Row):
-    """One line. The kind of composition begins its id: `3hop1__...` is the first of two with three hops."""
+    """One line. Its id begins with the kind of composition: `3hop1__...` is the first of two with three hops."""
 
     id: Text
     question: Text
@@ -89,7 +92,7 @@ class MusiqueRow(Row):
 
 
 def read_musique(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The answerable questions of a file; aliases are golden answers as well, as in the official script."""
+    """Yields the answerable questions of a file; aliases are golden answers too, as in the official script."""
     for line, row in read_rows(path, MusiqueRow, bad_rows):
         if not row.answerable:
             continue
@@ -99,22 +102,20 @@ def read_musique(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, A
             bad_rows.add(path, line, "question_decomposition", f"there is no paragraph {missing[0]}")
             continue
         steps = [_step(step, passages) for step in row.question_decomposition]
-        yield (
-            line,
-            asked(
-                row.id,
-                row.question,
-                distinct([row.answer, *row.answer_aliases]),
-                list(passages.values()),
-                type=kind_of(row.id),
-                supports=[step["support"] for step in steps if step["support"]],
-                decomposition=steps,
-            ),
+        question = asked(
+            row.id,
+            row.question,
+            distinct([row.answer, *row.answer_aliases]),
+            list(passages.values()),
+            type=kind_of(row.id),
+            supports=[step["support"] for step in steps if step["support"]],
+            decomposition=steps,
         )
+        yield line, question
 
 
 def kind_of(identity: str) -> str:
-    """The kind of composition that an official id names; empty where it names none."""
+    """Returns the kind of composition that an official id begins with, or an empty string."""
     kind, mark, _ = identity.partition("__")
     return kind if mark else ""
 
@@ -129,8 +130,6 @@ def _step(step: MusiqueStep, passages: Mapping[int, Passage]) -> dict[str, str |
 
 
 class WikiHopRow(Row):
-    """An element of the list."""
-
     id: Text
     query: Text
     answer: Text
@@ -139,9 +138,9 @@ class WikiHopRow(Row):
 
 
 def read_wikihop(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The queries of a file as questions: "What is the country of citizenship of juan rossell?".
+    """Yields the queries of a file as questions: "What is the country of citizenship of juan rossell?".
 
-    Its paragraphs have no titles, and nothing says which of them are needed.
+    The paragraphs have no titles, and the supporting ones are not marked.
     """
     for line, number, row in list_rows(path, WikiHopRow, bad_rows):
         relation, space, subject = row.query.partition(" ")
@@ -149,18 +148,16 @@ def read_wikihop(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, A
             bad_rows.add(path, line, f"{number}.query", "expected a relation, a space and a subject")
             continue
         name = relation.replace("_", " ")
-        yield (
-            line,
-            asked(
-                row.id,
-                f"What is the {name} of {subject}?",
-                [row.answer],
-                [paragraph("", text) for text in row.supports],
-                relation=name,
-                subject=subject,
-                candidates=list(row.candidates),
-            ),
+        question = asked(
+            row.id,
+            f"What is the {name} of {subject}?",
+            [row.answer],
+            [paragraph("", text) for text in row.supports],
+            relation=name,
+            subject=subject,
+            candidates=list(row.candidates),
         )
+        yield line, question
 
 
 def _parsed(parse: Callable[[str], Any], what: str) -> pydantic.BeforeValidator:
@@ -174,15 +171,11 @@ def _parsed(parse: Callable[[str], Any], what: str) -> pydantic.BeforeValidator:
 
 
 class NqRow(Row):
-    """One line of NQ-open."""
-
     question: Text
     answer: Answers
 
 
 class TriviaAnswer(Row):
-    """What TriviaQA accepts."""
-
     value: Annotated[Text, pydantic.Field(alias="Value")]
     aliases: Annotated[list[str], pydantic.Field(alias="Aliases")] = []
 
@@ -196,7 +189,7 @@ class TriviaRow(Row):
 
 
 class PopRow(Row):
-    """One line of PopQA; `prop` is the relation asked for, `s_pop` the monthly views of the subject's page."""
+    """One line of PopQA; `prop` is the relation, `s_pop` the monthly views of the subject's page."""
 
     id: Text
     question: Text
@@ -206,8 +199,6 @@ class PopRow(Row):
 
 
 class BamboogleRow(Row):
-    """One line of Bamboogle."""
-
     question: Annotated[Text, pydantic.Field(alias="Question")]
     answer: Annotated[Text, pydantic.Field(alias="Answer")]
 
@@ -220,30 +211,30 @@ class DprRow(Row):
 
 
 def read_nq(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of a file of NQ-open; an id is the line."""
+    """Yields the questions of an NQ-open file; an id is the line number."""
     for line, row in read_rows(path, NqRow, bad_rows):
         yield line, asked(str(line), row.question, row.answer)
 
 
 def read_trivia(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of a file of TriviaQA; its evidence documents are other files and not read."""
+    """Yields the questions of a TriviaQA file, without the evidence documents, which are other files."""
     for line, _, row in list_rows(path, TriviaRow, bad_rows, "Data"):
         yield line, asked(row.id, row.question, distinct([row.answer.value, *row.answer.aliases]))
 
 
 def read_pop(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of PopQA; their type is the relation."""
+    """Yields the questions of PopQA; their type is the relation."""
     for line, row in table_rows(path, PopRow, bad_rows):
         yield line, asked(row.id, row.question, row.possible_answers, type=row.prop, popularity=row.s_pop)
 
 
 def read_bamboogle(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of Bamboogle, as its spreadsheet is exported; an id is the line."""
+    """Yields the questions of Bamboogle's exported spreadsheet; an id is the line number."""
     for line, row in table_rows(path, BamboogleRow, bad_rows, delimiter=","):
         yield line, asked(str(line), row.question, [row.answer])
 
 
 def read_dpr(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Asked]]:
-    """The questions of DPR's question files (Karpukhin et al., 2020); an id is the line."""
+    """Yields the questions of DPR's question files (Karpukhin et al., 2020); an id is the line number."""
     for line, row in table_rows(path, DprRow, bad_rows, columns=("question", "answers")):
         yield line, asked(str(line), row.question, row.answers)

@@ -1,6 +1,6 @@
-"""The English question sets by name: their splits, files and formats.
+"""The English question sets by name, with their splits, files and formats.
 
-Where the test answers are not public, "test" is the development set, as in the papers.
+If the test answers are not public, "test" is the development set, as in the papers.
 """
 
 import dataclasses
@@ -9,8 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 
 from lcrag.data.batches import seeded_order
-from lcrag.data.english.asked import Asked, Reader
-from lcrag.data.english.flashrag import read_flashrag, read_kilt, read_searcher
+from lcrag.data.english.formats import Asked, Reader, read_flashrag, read_kilt, read_searcher
 from lcrag.data.english.official import (
     read_bamboogle,
     read_dpr,
@@ -24,7 +23,7 @@ from lcrag.data.english.official import (
 )
 from lcrag.data.files import data_file
 from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows, UnusableQuestion
+from lcrag.data.rows import BadRows, UnusableQuestion, first_of_each_id
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
 
@@ -36,13 +35,13 @@ class QuestionSet:
     """A published question set.
 
     Attributes:
-      name: As it is called, also its folder.
-      files: Split -> names its file may have, the official one first.
-      source: Where the official files are downloaded from.
-      json: Reads its own JSON, None where it has none.
-      table: Reads its own tables, or DPR's, None where there are none.
-      own_passages: Whether its official rows come with paragraphs.
-      decomposed: Whether its rows come with the steps that answer the question.
+      name: Its name and the name of its folder.
+      files: Split -> possible names of its file, the official one first.
+      source: Download address of the official files.
+      json: Reader of its JSON format, if it has one.
+      table: Reader of its tables, or DPR's, if there are any.
+      own_passages: Whether its official rows contain paragraphs.
+      decomposed: Whether its rows contain the reasoning steps.
     """
 
     name: str
@@ -54,15 +53,10 @@ class QuestionSet:
     decomposed: bool = False
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
-        """The file of a split in a folder.
-
-        Args:
-          folder: Where to look.
-          split: One of `files`.
-          name: The file's name where it is another.
+        """Returns the file of a split in a folder; `name` overrides the known file names.
 
         Raises:
-          UserError: there is no such split, or not its file.
+          UserError: there is no such split or file.
         """
         if split not in self.files:
             raise UserError(f"there is no split {split!r} of {self.name}: use one of {', '.join(self.files)}")
@@ -71,31 +65,24 @@ class QuestionSet:
     def read(
         self, path: pathlib.Path, bad_rows: BadRows, *, add_plan: Callable[[Question], Question] | None = None
     ) -> list[Asked]:
-        """What a file asks, in its order, whatever format it has.
+        """Returns the questions of a file in any known format, in order.
 
         Args:
-          path: The file.
-          bad_rows: What becomes of rows that cannot be used.
-          add_plan: Adds a golden plan made of the question's decomposition; a row for which it raises
+          add_plan: Adds a golden plan made from the question's decomposition; a row for which it raises
             `UnusableQuestion` is a bad row, counted under the error's cause.
 
         Raises:
-          UserError: its format is not known, a row is not what it should be and bad rows are not skipped, or there
-            should be golden plans and the set has no decompositions.
+          UserError: the format is unknown, a row is bad and bad rows are not skipped, or golden plans are wanted and
+            the set has no decompositions.
         """
         if add_plan and not self.decomposed:
             raise UserError(
-                f"the rows of {self.name} hold no decomposition that could be a golden plan: make their plans with"
+                f"the rows of {self.name} have no decompositions to make golden plans of: make plans with"
                 " `lcrag curate golden_plans`, or set english_questions.golden_plans to False"
             )
-        lines: dict[str, int] = {}
         found = []
-        for line, each in self._reader(path)(path, bad_rows):
-            identity = each.question.id
-            if identity in lines:
-                bad_rows.add(path, line, "id", f"{identity} is also that of line {lines[identity]}")
-                continue
-            lines[identity] = line
+        rows = self._reader(path)(path, bad_rows)
+        for line, each in first_of_each_id(path, rows, lambda each: each.question.id, "id", bad_rows):
             try:
                 question = add_plan(each.question) if add_plan else each.question
             except UnusableQuestion as error:
@@ -106,12 +93,12 @@ class QuestionSet:
         return found
 
     def _reader(self, path: pathlib.Path) -> Reader:
-        """The reader of a file's format, told by how it begins."""
+        """Chooses the reader by the beginning of a file."""
         beginning = _beginning(path)
         reader = self._json_reader(beginning) if beginning.startswith(("{", "[")) else self.table
         if reader is None:
             own = " or ".join(name for name, known in (("JSON", self.json), ("a table", self.table)) if known)
-            raise UserError(f"{path} has no form in which {self.name} is published, which is {own}: see docs/data.md")
+            raise UserError(f"{path} has no known format of {self.name}, which is {own}: see docs/data.md")
         return reader
 
     def _json_reader(self, beginning: str) -> Reader | None:
@@ -126,7 +113,6 @@ class QuestionSet:
 
 
 def _beginning(path: pathlib.Path) -> str:
-    """How a file begins; what cannot be read is left for its reader to name."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             return file.read(_BEGINNING_BYTES).decode(errors="replace").lstrip("\ufeff \t\r\n")
@@ -135,7 +121,7 @@ def _beginning(path: pathlib.Path) -> str:
 
 
 def first_questions(found: list[Asked], limit: int | None, seed: int) -> list[Asked]:
-    """At most `limit` of them, chosen by the seed whatever else is there, in the file's order."""
+    """Returns at most `limit` of them in the file's order; the seed's choice does not depend on the other questions."""
     if limit is None or limit >= len(found):
         return found
     kept = set(seeded_order((each.question.id for each in found), seed)[:limit])
@@ -143,17 +129,17 @@ def first_questions(found: list[Asked], limit: int | None, seed: int) -> list[As
 
 
 def questions_of(found: list[Asked]) -> list[Question]:
-    """The questions alone."""
+    """Returns the questions without paragraphs."""
     return [each.question for each in found]
 
 
 def passages_of(found: list[Asked]) -> list[Passage]:
-    """All their paragraphs, each once."""
+    """Returns the distinct paragraphs."""
     return list({passage.id: passage for each in found for passage in each.passages}.values())
 
 
 def question_set(name: str) -> QuestionSet:
-    """The question set of a name.
+    """Returns the question set with a name.
 
     Raises:
       UserError: there is none.

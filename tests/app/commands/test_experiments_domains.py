@@ -34,7 +34,7 @@ def bound(file):
 def test_mgsm_and_bad_rows(tmp_path, capsys):
     (tmp_path / "mgsm_en.tsv").write_text("One?\t1\nTwo?\ttwo\n")
     with pytest.raises(
-        UserError, match="mgsm_en.tsv, line 2, field answer: expected a number, not 'two'; mend the row"
+        UserError, match="mgsm_en.tsv, line 2, field answer: expected a number, not 'two'; correct the row"
     ):
         mgsm_questions(("en",), str(tmp_path))
     gin.bind_parameter("BadRows.skip", True)

@@ -191,7 +191,7 @@ def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, ro
         (("index.sources={}",), [], "index.sources names no source"),
         (("index.length=0",), [], "index.length is 0"),
         (("index.documents_per_shard=0",), [], "index.documents_per_shard is 0"),
-        (("index.kind='dump'",), [], "leave the kind out"),
+        (("index.kind='dump'",), [], "omit the kind"),
         (("index.unit='lines'",), [], "index.unit must be"),
         (("index.encoder='nowhere'",), [], "no encoder at nowhere"),
     ],

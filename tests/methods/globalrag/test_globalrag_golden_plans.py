@@ -191,5 +191,5 @@ def test_a_step_without_an_answer():
 
 
 def test_sets_without_decompositions_are_refused(tmp_path):
-    with pytest.raises(UserError, match="the rows of hotpotqa hold no decomposition that could be a golden plan"):
+    with pytest.raises(UserError, match="the rows of hotpotqa have no decompositions"):
         read(written(tmp_path, ROW), name="hotpotqa")
