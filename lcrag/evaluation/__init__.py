@@ -20,31 +20,3 @@ from lcrag.evaluation.run_tables import comparison_table, method_table, place_ta
 from lcrag.evaluation.significance import clustered_standard_error, paired_difference
 from lcrag.evaluation.tables import Cell, Table, to_latex, to_markdown, to_rich
 from lcrag.evaluation.training_log import Curve, read_training_log
-
-__all__ = [
-    "IDENTIFIER",
-    "METRIC_NAMES",
-    "Answered",
-    "Cell",
-    "Curve",
-    "Row",
-    "Table",
-    "clustered_standard_error",
-    "compare",
-    "comparison_table",
-    "correct_language",
-    "evaluate",
-    "mean_over_seeds",
-    "method_table",
-    "paired_difference",
-    "place_tables",
-    "question_metrics",
-    "read_rows",
-    "read_training_log",
-    "retrieval_rows",
-    "to_latex",
-    "to_markdown",
-    "to_rich",
-    "write_report",
-    "write_rows",
-]

@@ -13,26 +13,3 @@ from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradien
 from lcrag.learning.optimizers import Optimizer, adamw
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, largest_batch, pack
 from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
-
-__all__ = [
-    "Batch",
-    "Critic",
-    "Layout",
-    "Optimizer",
-    "PolicyGradient",
-    "Supervised",
-    "TrainState",
-    "Trajectory",
-    "adamw",
-    "batch_shardings",
-    "generalized_advantages",
-    "group_advantages",
-    "initial_state",
-    "largest_batch",
-    "leave_one_out_advantages",
-    "make_score",
-    "make_update",
-    "pack",
-    "policy_gradient_loss",
-    "state_shardings",
-]

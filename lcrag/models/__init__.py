@@ -19,15 +19,3 @@ from lcrag.models.translators import (
     ModelTranslator,
     RememberedTranslator,
 )
-
-__all__ = [
-    "CompletionJudge",
-    "EndpointCompleter",
-    "EndpointTranslator",
-    "FirstTranslator",
-    "LookUpTranslator",
-    "ModelTranslator",
-    "RememberedTranslator",
-    "SamplerCompleter",
-    "TranslationCache",
-]

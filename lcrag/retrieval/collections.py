@@ -22,9 +22,9 @@ ENCODER = "encoder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionMeta:
-    """What `meta.json` says of a collection: content and encoder fingerprints, the index, the sums of its files.
+    """Content of `meta.json`: fingerprints of content and encoder, the index, and checksums of the files.
 
-    `source` names what it was made from and how, if it was made from shards; empty otherwise.
+    `source` identifies the source and settings of a collection built from shards; empty otherwise.
     """
 
     language: str
@@ -42,10 +42,10 @@ def write_meta(folder: pathlib.Path, meta: CollectionMeta) -> None:
 
 
 def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
-    """What is recorded of the collection in `folder`.
+    """Reads the `meta.json` of the collection in `folder`.
 
     Raises:
-      UserError: it has no readable `meta.json`.
+      UserError: It has no readable `meta.json`.
     """
     path = readable(folder) / META
     try:
@@ -89,14 +89,14 @@ def open_collection(folder: str | pathlib.Path, encoder: Encoder) -> Collection:
             "build it again with build_collection, or load it with its own encoder"
         )
     if damaged := first_damaged(folder, meta.files):
-        raise UserError(f"{folder / damaged} is missing or damaged: {_mend(folder, damaged)}")
+        raise UserError(f"{folder / damaged} is missing or damaged: {_remedy(folder, damaged)}")
     try:
         return Collection(meta, Corpus(folder), read_index(folder, meta.index))
     except (ValueError, RuntimeError, OSError) as error:
-        raise UserError(f"the index of {folder} cannot be opened ({error}): {_mend(folder, 'index/')}") from error
+        raise UserError(f"the index of {folder} cannot be opened ({error}): {_remedy(folder, 'index/')}") from error
 
 
-def _mend(folder: pathlib.Path, damaged: str) -> str:
+def _remedy(folder: pathlib.Path, damaged: str) -> str:
     if damaged in (FILE_NAME, VECTORS):
         return "build the collection again with lcrag.retrieval.build_collection"
     return f'rebuild it with lcrag.retrieval.rebuild_index("{folder}")'
@@ -114,16 +114,16 @@ class Collections:
         return tuple(sorted(self._collections))
 
     def content_hashes(self) -> dict[str, str]:
-        """Fingerprints of the encoder and of each collection, by name."""
+        """Returns fingerprints of the encoder and of each collection, by name."""
         opened = sorted(self._collections.items())
         collections = {f"collection/{language}": collection.meta.fingerprint for language, collection in opened}
         return {"encoder": self.encoder.fingerprint()} | collections
 
     def collection(self, language: str) -> Collection:
-        """One language's collection.
+        """Returns the collection of a language.
 
         Raises:
-          UserError: the language has none.
+          UserError: The language has none.
         """
         if language not in self._collections:
             present = ", ".join(self.languages)
@@ -136,7 +136,7 @@ class Collections:
         Distinct queries are encoded in one batch, and each language's index answers one batch.
 
         Raises:
-          UserError: a language has no collection, or k is not positive.
+          UserError: A language has no collection, or k is not positive.
         """
         if k < 1:
             raise UserError(f"a search for {k} passages finds nothing: ask for at least one")

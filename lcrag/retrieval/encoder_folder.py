@@ -48,11 +48,10 @@ def save_encoder(folder: str | pathlib.Path, encoder: Encoder, dtype: StoredDtyp
     another fingerprint.
     """
     with replacing(folder) as temporary:
-        write_encoder_files(temporary, encoder, dtype)
+        _write_files(temporary, encoder, dtype)
 
 
-def write_encoder_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> None:
-    """Writes the files of an encoder into an existing folder."""
+def _write_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> None:
     settings = encoder.settings
     stored = _DTYPES[dtype]
     tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}

@@ -138,14 +138,7 @@ _INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages t
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """Pooling and prefixes of a family of encoders, from its authors' model cards.
-
-    Attributes:
-      family: Name of the family.
-      pooling: "mean" or "cls".
-      query_prefix: Prepended to a query.
-      passage_prefix: Prepended to a passage.
-    """
+    """Pooling and prefixes of a family of encoders, from the model cards of its authors."""
 
     family: str
     pooling: Pooling

@@ -25,26 +25,23 @@ class Hit(Passage):
 
 
 def passage_text(passage: Passage) -> str:
-    """What of a passage is encoded: the title in front of the text."""
+    """Returns the text of a passage to encode: its title and its text."""
     return f"{passage.title} {passage.text}".strip()
 
 
 @runtime_checkable
 class SearchableCollections(Protocol):
-    """Collections of several languages: on this machine (`Collections`), behind HTTP or the web (`RemoteCollections`).
-
-    Threads may share one.
-    """
+    """The collections of several languages, local (`Collections`) or remote (`RemoteCollections`); thread-safe."""
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages that can be searched, sorted."""
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each pair (queries[i], languages[i]) its best passages, best first, at most `k`."""
+        """Returns at most `k` best passages of each pair (queries[i], languages[i]), best first."""
 
     def content_hashes(self) -> dict[str, str]:
-        """By name, what tells the content of the encoder and of each collection from any other."""
+        """Returns hashes of the content of the encoder and of each collection, by name."""
 
 
 class NoCollections:
@@ -52,11 +49,9 @@ class NoCollections:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """None."""
         return ()
 
     def content_hashes(self) -> dict[str, str]:
-        """None."""
         return {}
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:

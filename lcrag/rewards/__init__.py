@@ -17,25 +17,3 @@ from lcrag.rewards.matching import (
 )
 from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term
 from lcrag.rewards.text import normalise, normalise_english
-
-__all__ = [
-    "ANSWER_TERMS",
-    "VERDICTS",
-    "Adjustment",
-    "Episodes",
-    "Reward",
-    "Term",
-    "TermSum",
-    "answer_term",
-    "c3_recall",
-    "c3_recall_bergen",
-    "domain_reward",
-    "exact_match",
-    "flexible_exact_match",
-    "mixed_f1",
-    "normalise",
-    "normalise_english",
-    "squad_accuracy",
-    "squad_exact_match",
-    "token_f1",
-]

@@ -1,9 +1,3 @@
 """The tiny model and tokenizer that tests share."""
 
 from lcrag.testing.tiny import SENTENCES, tiny_config, tiny_tokenizer
-
-__all__ = [
-    "SENTENCES",
-    "tiny_config",
-    "tiny_tokenizer",
-]

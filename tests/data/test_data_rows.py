@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.files import data_file, dataset_folder
-from lcrag.data.rows import line_in_json
-from lcrag.data.rows import BadRows, Row, Text, read_rows, read_text
+from lcrag.data.rows import BadRows, Row, Text, line_in_json, read_rows, read_text
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
 

@@ -11,7 +11,7 @@ from lcrag.app.composition.components import configured_encoder, resolved_folder
 from lcrag.app.composition.datasets import counted_bad_rows
 from lcrag.atlas import World
 from lcrag.data import xquad
-from lcrag.data.english.asked import LANGUAGE
+from lcrag.data.english.formats import LANGUAGE
 from lcrag.data.english.sets import first_questions, passages_of, question_set
 from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES

@@ -12,19 +12,3 @@ from lcrag.app.runs.files import Journal, write_json, write_json_lines, write_te
 from lcrag.app.runs.folder import RunFolder, is_writer, open_run, writer_does
 from lcrag.app.runs.metrics import MetricsLog, read_metrics
 from lcrag.app.runs.provenance import provenance
-
-__all__ = [
-    "Journal",
-    "MetricsLog",
-    "RunFolder",
-    "first_difference",
-    "is_writer",
-    "open_run",
-    "provenance",
-    "read_configured",
-    "read_metrics",
-    "write_json",
-    "write_json_lines",
-    "write_text",
-    "writer_does",
-]

@@ -34,16 +34,3 @@ from lcrag.methods.baselines.rag import direct_inference, iter_retgen, rag
 from lcrag.methods.baselines.search_o1 import search_o1
 from lcrag.methods.baselines.search_r1 import search_r1
 from lcrag.methods.baselines.sure import sure
-
-__all__ = [
-    "adaptive_rag",
-    "d_rag",
-    "direct_inference",
-    "flare",
-    "ircot",
-    "iter_retgen",
-    "rag",
-    "search_o1",
-    "search_r1",
-    "sure",
-]

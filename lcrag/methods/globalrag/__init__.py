@@ -23,5 +23,3 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 from lcrag.methods.globalrag.plan_scores import plan_rewards
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.rewards import globalrag_reward
-
-__all__ = ["globalrag", "globalrag_reward", "plan_rewards"]

@@ -17,5 +17,3 @@ Results: `docs/atlas_tables.md`; ablations and studies: `docs/studies.md`.
 
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.lcrl.rewards import anti_consistency, language_coupled, language_coupled_reward
-
-__all__ = ["anti_consistency", "hierarchical_search", "language_coupled", "language_coupled_reward"]

@@ -15,12 +15,3 @@ Zhao, Wang, Xu, Zha and Liu, 2025, arXiv 2506.04185. Commands and results: `docs
 from lcrag.methods.r_search.evidence_reader import EvidenceReader, answer_from_evidence
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.r_search.rewards import evidence_rewards, format_rewards, r_search_reward
-
-__all__ = [
-    "EvidenceReader",
-    "answer_from_evidence",
-    "evidence_rewards",
-    "format_rewards",
-    "r_search",
-    "r_search_reward",
-]

@@ -13,5 +13,3 @@ Tan, Huang, Wu, Zhang, Zhuang and Gu, 2025, arXiv 2507.02962. Commands and resul
 """
 
 from lcrag.methods.rag_r1.program import rag_r1
-
-__all__ = ["rag_r1"]

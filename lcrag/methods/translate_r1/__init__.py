@@ -23,5 +23,3 @@ Domains, tiers and constructed languages, which other methods use too, are in `l
 from lcrag.methods.translate_r1.call_costs import cost, cost_adjusted_rewards, gate_firing_probability
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.methods.translate_r1.translate_and_search import translate_and_search
-
-__all__ = ["cost", "cost_adjusted_rewards", "gate_firing_probability", "translate_and_search", "translate_r1"]

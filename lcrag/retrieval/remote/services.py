@@ -54,40 +54,32 @@ class LcragService:
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the service's hashes of its encoder and of the collections in use."""
-        unused = {f"collection/{language}" for language in set(self._hashes_languages()) - set(self.languages)}
-        return {name: value for name, value in self._hashes.items() if name not in unused}
+        used = {f"collection/{language}" for language in self.languages}
+        return {
+            name: value for name, value in self._hashes.items() if name in used or not name.startswith("collection/")
+        }
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Returns requests of many queries in any languages."""
         return cut(pairs, self._queries)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request.
-
-        Raises:
-          UserError: The service is unreachable, or its collections have changed.
-          ServiceRefusal: It refuses this request.
-        """
+        """Sends one request (see `Backend.fetch`); changed collections are a UserError."""
         languages = [language for _, language in pairs]
         payload = {"queries": [query for query, _ in pairs], "languages": languages, "topk": k, "return_scores": True}
         response = self._service.post(f"{self._url}/retrieve", payload)
         if response.headers.get(wire.CONTENT_HEADER, self._content) != self._content:
             raise UserError(
-                f"the collections of {self._service.name} have changed since this command began: serve the former"
-                " ones, or begin anew"
+                f"the collections of {self._service.name} have changed since this command began: serve the earlier"
+                " ones, or start again"
             )
         return read_hits(response, self._service.name, languages, k)
-
-    def _hashes_languages(self) -> list[str]:
-        prefix = "collection/"
-        return [name.removeprefix(prefix) for name in self._hashes if name.startswith(prefix)]
 
     def _describe(self, patience: Patience) -> wire.Description:
         try:
             response = HttpService(self._service.name, patience).get(f"{self._url}/collections")
             return wire.Description.model_validate_json(response.content)
         except ServiceRefusal as error:
-            raise UserError(f"{error}: it cannot say which collections it has, so look into its log") from error
+            raise UserError(f"{error}: it cannot list its collections: look at its log") from error
         except pydantic.ValidationError as error:
             raise UserError(
                 f"{self._service.name} does not describe its collections ({wire.first_problem(error)}): is it a"
@@ -96,15 +88,11 @@ class LcragService:
 
 
 def read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k: int) -> list[list[Hit]]:
-    """Reads the hits of an answer.
-
-    Raises:
-      UserError: The service does not implement the `/retrieve` API.
-    """
+    """Reads the hits of an answer; another API than `/retrieve` is a UserError."""
     try:
         return wire.hits_of(response.content, languages, k)
     except ValueError as error:
-        raise UserError(f"{name} does not speak the /retrieve API ({error}): check its address") from error
+        raise UserError(f"{name} does not implement the /retrieve API ({error}): check its address") from error
 
 
 class SearchR1Servers:
@@ -149,12 +137,7 @@ class SearchR1Servers:
         return [request for same in by_language for request in cut(same, self._queries)]
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request, whose pairs have one language.
-
-        Raises:
-          UserError: The server is unreachable or not a retrieval server.
-          ServiceRefusal: It refuses this request.
-        """
+        """Sends one request, whose pairs have one language (see `Backend.fetch`)."""
         languages = [language for _, language in pairs]
         url = self._urls[languages[0]]
         payload = {"queries": [query for query, _ in pairs], "topk": k, "return_scores": True}

@@ -125,14 +125,14 @@ class HttpService:
             if error.broken:
                 raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
             raise UserError(
-                f"{self.name} does not answer after {attempts} attempts ({error}): start it, or mend its address"
+                f"{self.name} does not answer after {attempts} attempts ({error}): start it, or correct its address"
             ) from error
 
     def _once(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
         try:
             response = self._client.request(method, url, **content)
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
-            raise UserError(f"{self.name} is no address: write http://HOST:PORT") from error
+            raise UserError(f"{self.name} is not an address: write http://HOST:PORT") from error
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise _TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
         if response.is_success:
@@ -143,7 +143,7 @@ class HttpService:
         if response.status_code >= _BROKEN:
             raise _TemporaryFailure(reason, broken=True)
         if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
-            raise UserError(f"{self.name} does not serve this ({reason}): check its address and key")
+            raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
         raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
 
@@ -163,9 +163,9 @@ def _seconds_to_wait(response: httpx2.Response) -> float:
 def _detail(response: httpx2.Response) -> str:
     """Returns the reason of a failure: `detail`, `error` or `error.message` of the JSON answer, else its text."""
     try:
-        said = response.json()
-        said = said.get("detail", said.get("error", said)) if isinstance(said, dict) else said
-        said = said.get("message", said) if isinstance(said, dict) else said
+        reason = response.json()
+        reason = reason.get("detail", reason.get("error", reason)) if isinstance(reason, dict) else reason
+        reason = reason.get("message", reason) if isinstance(reason, dict) else reason
     except ValueError:
-        said = response.text
-    return " ".join(str(said).split())[:_SHOWN_CHARACTERS]
+        reason = response.text
+    return " ".join(str(reason).split())[:_SHOWN_CHARACTERS]

@@ -65,7 +65,7 @@ class SerpApi:
     url: str = "https://serpapi.com/search.json"
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
-        code = engine_code(language)
+        code = _ENGINE_CODES.get(language, language)
         languages = {"hl": code.lower() if code == "zh-CN" else code, "lr": f"lang_{code}"}
         return {"engine": self.engine, "q": query, "num": count, "api_key": self.key} | languages
 
@@ -94,7 +94,7 @@ class GoogleCustomSearch:
     url: str = "https://www.googleapis.com/customsearch/v1"
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
-        code = engine_code(language)
+        code = _ENGINE_CODES.get(language, language)
         return {"key": self.key, "cx": self.engine_id, "q": query, "num": count, "hl": code, "lr": f"lang_{code}"}
 
     def results(self, page: Mapping[str, Any]) -> list[WebResult]:
@@ -114,11 +114,7 @@ class WebSearch:
     most_passages: int | None = MOST_RESULTS
 
     def __init__(
-        self,
-        engine: WebEngine,
-        languages: Sequence[str],
-        patience: Patience = USUAL_PATIENCE,
-        connections: int = 4,
+        self, engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE, connections: int = 4
     ):
         self._engine, self.languages, self.connections = engine, tuple(languages), connections
         self._service = HttpService(f"the search engine at {engine.url}", patience, connections)
@@ -128,16 +124,10 @@ class WebSearch:
         return {f"collection/{language}": f"the web, by {self._engine.url}" for language in self.languages}
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Returns one request per query."""
         return cut(pairs, 1)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request for one pair.
-
-        Raises:
-          UserError: The engine is unreachable, rejects the key, or does not answer with results.
-          ServiceRefusal: It refuses this query.
-        """
+        """Sends one request for one pair (see `Backend.fetch`)."""
         [(query, language)] = pairs
         if not query.strip():
             raise ServiceRefusal(f"{self._service.name} answers no empty query")
@@ -146,7 +136,7 @@ class WebSearch:
             results = self._engine.results(response.json())[:k]
             return [[_hit(result, language, rank) for rank, result in enumerate(results, start=1)]]
         except (ValueError, AttributeError, TypeError) as error:
-            raise UserError(f"{self._service.name} answers something else than results: check its address") from error
+            raise UserError(f"{self._service.name} does not answer with results: check its address") from error
 
 
 def key_from(variable: str) -> str:
@@ -159,11 +149,6 @@ def key_from(variable: str) -> str:
     if not key:
         raise UserError(f"the environment variable {variable} is not set: export {variable}=KEY")
     return key
-
-
-def engine_code(language: str) -> str:
-    """Returns the code that search engines use for a language."""
-    return _ENGINE_CODES.get(language, language)
 
 
 def _result(item: Mapping[str, Any]) -> WebResult:

@@ -11,20 +11,3 @@ from lcrag.retrieval.service.application import USUAL_LIMITS, ServiceLimits, def
 from lcrag.retrieval.service.batching import Batcher, Overloaded
 from lcrag.retrieval.service.endpoint import Extension, JsonEndpoint, RequestLimits, refusing
 from lcrag.retrieval.service.server import address_of, is_loopback, listen, run_until_stopped
-
-__all__ = [
-    "USUAL_LIMITS",
-    "Batcher",
-    "Extension",
-    "JsonEndpoint",
-    "Overloaded",
-    "RequestLimits",
-    "ServiceLimits",
-    "address_of",
-    "default_among",
-    "is_loopback",
-    "listen",
-    "make_application",
-    "refusing",
-    "run_until_stopped",
-]

@@ -25,10 +25,10 @@ class ServiceLimits(RequestLimits):
     """Limits of searches.
 
     Attributes:
-      queries: Most queries in one request.
-      passages: Most passages for one query.
-      waiting_queries: Most queries that wait for a search, over all requests; beyond it requests are refused with 503.
-      search_seconds: Time for an answer, waiting included.
+      queries: Largest number of queries in a request.
+      passages: Largest number of passages per query.
+      waiting_queries: Largest number of waiting queries, over all requests; further ones are refused with 503.
+      search_seconds: Time limit of an answer, including the wait.
     """
 
     queries: int = 2048
@@ -61,20 +61,29 @@ def make_application(
       extensions: Further routes; the service is healthy if they are.
 
     Raises:
-      UserError: the default language has no collection.
+      UserError: The default language has no collection.
     """
-    description = describe(collections, limits, default_language)
+    languages = list(collections.languages)
+    description = wire.Description(
+        languages=languages,
+        default_language=default_among(languages, default_language),
+        hashes=collections.content_hashes(),
+        most_queries=limits.queries,
+        most_passages=limits.passages,
+    )
     content = {wire.CONTENT_HEADER: wire.digest(description.hashes)}
     batcher = search_batcher(
-        collections,
-        window_seconds=window_seconds,
-        batch_items=batch_queries,
-        waiting_items=limits.waiting_queries,
+        collections, window_seconds=window_seconds, batch_items=batch_queries, waiting_items=limits.waiting_queries
     )
 
     async def retrieve(asked: wire.RetrieveRequest) -> dict[str, Any]:
         _check_limits(asked, limits)
-        hits = await _search(batcher, asked, _languages(asked, description), limits)
+        languages = _languages(asked, description)
+        if not asked.queries:
+            return wire.answer_of([], asked.return_scores)
+        passages = asked.topk or min(PASSAGES, limits.passages)
+        async with refusing("the search failed", limits.search_seconds):
+            hits = await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
         return wire.answer_of(hits, asked.return_scores)
 
     endpoints: list[Extension] = [
@@ -116,29 +125,7 @@ def search_batcher(
         return collections.search([query for query, _ in pairs], [language for _, language in pairs], passages)
 
     return Batcher(
-        search,
-        called="queries",
-        window_seconds=window_seconds,
-        batch_items=batch_items,
-        waiting_items=waiting_items,
-    )
-
-
-def describe(
-    collections: SearchableCollections, limits: ServiceLimits, default_language: str | None
-) -> wire.Description:
-    """Returns what a service tells its clients before they search.
-
-    Raises:
-      UserError: the default language has no collection.
-    """
-    languages = list(collections.languages)
-    return wire.Description(
-        languages=languages,
-        default_language=default_among(languages, default_language),
-        hashes=collections.content_hashes(),
-        most_queries=limits.queries,
-        most_passages=limits.passages,
+        search, called="queries", window_seconds=window_seconds, batch_items=batch_items, waiting_items=waiting_items
     )
 
 
@@ -146,7 +133,7 @@ def default_among(languages: Sequence[str], wanted: str | None) -> str | None:
     """Returns the language of a request that names none: `wanted`, else English if present, else the only language.
 
     Raises:
-      UserError: the wanted language has no collection.
+      UserError: The wanted language has no collection.
     """
     if wanted is None:
         return "en" if "en" in languages else languages[0] if len(languages) == 1 else None
@@ -179,14 +166,3 @@ def _languages(asked: wire.RetrieveRequest, description: wire.Description) -> li
     if missing:
         raise HTTPException(422, f"no collection in language {missing[0]!r}: there are {present}")
     return asked.languages
-
-
-async def _search(
-    batcher: SearchBatcher, asked: wire.RetrieveRequest, languages: list[str], limits: ServiceLimits
-) -> Sequence[Sequence[Hit]]:
-    if not asked.queries:
-        return []
-    passages = asked.topk or min(PASSAGES, limits.passages)
-    async with refusing("the search failed", limits.search_seconds):
-        hits = await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
-    return hits

@@ -1,4 +1,4 @@
-"""Concurrent requests are collected for a few milliseconds and answered by one call."""
+"""Collects concurrent requests for a few milliseconds and answers them with one call."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class Overloaded(Exception):
-    """Too many items wait already."""
+    """Too many items are waiting."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,16 +29,15 @@ class _Ask(Generic[Item, Answer]):
 class Batcher(Generic[Item, Answer]):
     """Answers many small requests with few large calls, one at a time; an asynchronous context manager.
 
-    While a call runs, what comes meanwhile makes the next batch; `window_seconds` only matters to requests that
-    find the batcher idle. Requests of different kinds are answered apart, so that no answer depends on what else is in
-    its batch.
+    Requests that arrive during a call form the next batch. Requests of different kinds are answered separately, so an
+    answer does not depend on its batch.
 
     Args:
-      serve: (items, their kind) -> an answer each, in the same order; called on one thread of its own.
-      called: What the items are, for messages.
-      window_seconds: How long the first request of a batch waits for others.
+      serve: (items, their kind) -> an answer per item, in order; called on one thread.
+      called: Name of the items in messages.
+      window_seconds: How long the first request of a batch waits for others if the batcher is idle.
       batch_items: A batch takes no further request once it holds this many items.
-      waiting_items: Most items that may wait.
+      waiting_items: Largest number of waiting items.
     """
 
     def __init__(
@@ -73,11 +72,11 @@ class Batcher(Generic[Item, Answer]):
         return self._task is not None and not self._task.done()
 
     async def ask(self, items: Sequence[Item], kind: Hashable = None) -> Sequence[Answer]:
-        """The answer to each item. Whoever stops waiting is dropped from the queue.
+        """Returns the answer to each item; a cancelled request leaves the queue.
 
         Raises:
-          Overloaded: too many items wait; a request that finds none waiting is always taken.
-          Exception: what the call raised for this request alone.
+          Overloaded: Too many items are waiting; a request is always accepted if none is.
+          Exception: The error of the call for this request alone.
         """
         if self._waiting and self._waiting + len(items) > self._most_waiting:
             raise Overloaded(f"{self._waiting} {self._called} are waiting")
@@ -100,7 +99,7 @@ class Batcher(Generic[Item, Answer]):
                 await self._answer(group)
 
     async def _answer(self, group: Iterable[_Ask[Item, Answer]]) -> None:
-        """One call for all; if it fails, one for each, so that a request that cannot be served fails alone."""
+        """Makes one call for all requests, and if it fails, one for each, so only the faulty request fails."""
         asks = [ask for ask in group if not ask.answers.done()]
         if not asks:
             return
@@ -127,7 +126,7 @@ class Batcher(Generic[Item, Answer]):
 
 
 def _settle(ask: _Ask[Item, Answer], result: Sequence[Answer] | Exception) -> None:
-    """Answers a request, unless nobody waits for it any more."""
+    """Answers a request unless it was cancelled."""
     if ask.answers.done():
         return
     if isinstance(result, Exception):

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import pydantic
@@ -43,7 +42,7 @@ class RequestLimits:
 
 @runtime_checkable
 class Service(Protocol):
-    """Answers requests while it is entered; `Batcher` is one."""
+    """An asynchronous context manager that answers requests while entered, such as a `Batcher`."""
 
     @property
     def running(self) -> bool:
@@ -51,14 +50,12 @@ class Service(Protocol):
 
     async def __aenter__(self) -> object: ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trail: TracebackType | None
-    ) -> bool | None: ...
+    async def __aexit__(self, *failure: Any) -> bool | None: ...
 
 
 @runtime_checkable
 class Extension(Service, Protocol):
-    """Further routes of the application; entered when it starts, left when it ends."""
+    """Further routes of the application, which enters it at the start and exits it at the end."""
 
     def add_to(self, application: FastAPI) -> None:
         """Adds the routes."""
@@ -68,12 +65,12 @@ class JsonEndpoint(Generic[RequestModel]):
     """`POST path` with JSON in and out, as an `Extension`.
 
     Args:
-      path: Of the route.
+      path: Path of the route.
       request: Type of the requests.
-      answer: Request -> content of the answer; an `HTTPException` refuses it.
+      answer: Maps a request to the content of its answer; an `HTTPException` refuses it.
       limits: Limits of the body.
-      service: Lives as long as the endpoint.
-      headers: Of every answer.
+      service: Entered and exited with the endpoint.
+      headers: Headers of every answer.
       answer_model: Type of the answers, for the API's schema.
     """
 
@@ -98,10 +95,8 @@ class JsonEndpoint(Generic[RequestModel]):
         await self._service.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trail: TracebackType | None
-    ) -> None:
-        await self._service.__aexit__(kind, error, trail)
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._service.__aexit__(*failure)
 
     def add_to(self, application: FastAPI) -> None:
         content = {"application/json": {"schema": self._request.model_json_schema()}}
@@ -120,12 +115,7 @@ class JsonEndpoint(Generic[RequestModel]):
 
 
 async def read_body(request: Request, most_bytes: int, seconds: float) -> bytes:
-    """Returns the body of a request.
-
-    Raises:
-      HTTPException: it is longer than `most_bytes` (413), does not arrive within `seconds` (408), or its sender has
-        disconnected (400).
-    """
+    """Returns the body of a request; one that is too long (413), late (408) or cut off (400) is an HTTPException."""
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Runs an application until it is told to stop: binds, answers, finishes what is in flight, ends."""
+"""Runs an application until a signal stops it; requests in flight are finished."""
 
 import contextlib
 import ipaddress
@@ -17,10 +17,10 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any that is free.
+    """Returns a listening socket; port 0 takes any free port.
 
     Raises:
-      UserError: the address does not exist on this machine, or is taken.
+      UserError: The address does not exist on this machine, or is taken.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
@@ -32,18 +32,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """The URL of a listening socket."""
+    """Returns the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Whether only this machine can reach a listening socket."""
+    """Returns whether only this machine can reach a listening socket."""
     return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def make_server(application: FastAPI, graceful_seconds: float) -> uvicorn.Server:
-    """A server that, told to stop, takes no further request and finishes those it has within `graceful_seconds`."""
+    """Returns a server that, when stopped, finishes the requests in flight within `graceful_seconds`."""
     return uvicorn.Server(
         uvicorn.Config(
             application,
@@ -62,9 +62,9 @@ def run_until_stopped(application: FastAPI, listener: socket.socket, graceful_se
     """Serves until SIGTERM or SIGINT, finishes the requests in flight and returns.
 
     Args:
-      application: What answers.
-      listener: From `listen`; closed at the end.
-      graceful_seconds: How long requests in flight may take to finish.
+      application: The application.
+      listener: Result of `listen`; closed at the end.
+      graceful_seconds: Time for requests in flight to finish.
     """
     server = make_server(application, graceful_seconds)
     with _stopped_by_signals(server):
@@ -73,8 +73,7 @@ def run_until_stopped(application: FastAPI, listener: socket.socket, graceful_se
 
 @contextlib.contextmanager
 def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
-    """A signal that comes before uvicorn listens to it counts too; the one that uvicorn raises once more when it has
-    ended changes nothing."""
+    """Stops the server on a signal, even before uvicorn handles signals; the signal that it raises again is ignored."""
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
         server.should_exit = True

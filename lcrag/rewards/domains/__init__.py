@@ -13,24 +13,3 @@ from lcrag.rewards.domains.written_texts import (
     summarisation,
     translation,
 )
-
-__all__ = [
-    "SCORERS",
-    "Judge",
-    "Written",
-    "chrf",
-    "domain_reward",
-    "instruction_following",
-    "judged",
-    "length_ratio",
-    "mathematics",
-    "multiple_choice",
-    "number",
-    "option",
-    "read_constraints",
-    "repetition_ratio",
-    "satisfied_share",
-    "score_in",
-    "summarisation",
-    "translation",
-]

@@ -1,6 +1,7 @@
 """The baselines, driven by hand: each asks for what its paper says, in its order, and reads its answer alike."""
 
 import dataclasses
+import inspect
 
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, Encoder, drive, found, hit, kinds, searched, texts_of
@@ -25,7 +26,7 @@ from lcrag.methods.baselines.search_o1 import REPEATED, abridged
 from lcrag.testing import tiny_tokenizer
 
 STEPS = {name: each for name, each in vars(prompts).items() if name.isupper() and isinstance(each, dict)}
-PROGRAMS = [getattr(baselines, name) for name in baselines.__all__]
+PROGRAMS = [each for each in vars(baselines).values() if inspect.isgeneratorfunction(each) or each is search_r1]
 
 
 # Direct inference and RAG.

@@ -6,12 +6,3 @@
 
 from lcrag.app.commands.serve.search_tool import Findings, SearchTool
 from lcrag.app.commands.serve.service import USUAL_TOOL_LIMITS, ToolLimits, ToolService, tool_endpoint
-
-__all__ = [
-    "USUAL_TOOL_LIMITS",
-    "Findings",
-    "SearchTool",
-    "ToolLimits",
-    "ToolService",
-    "tool_endpoint",
-]
