@@ -26,7 +26,7 @@ from lcrag.methods.baselines.search_o1 import REPEATED, abridged
 from lcrag.testing import tiny_tokenizer
 
 STEPS = {name: each for name, each in vars(prompts).items() if name.isupper() and isinstance(each, dict)}
-PROGRAMS = [each for each in vars(baselines).values() if inspect.isgeneratorfunction(each) or each is search_r1]
+PROGRAMS = [each for each in vars(baselines).values() if inspect.isgeneratorfunction(each)]
 
 
 # Direct inference and RAG.
