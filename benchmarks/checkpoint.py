@@ -1,16 +1,16 @@
-"""Times a checkpoint at its real size in bfloat16: loading, generating beside `transformers`, and updating.
+"""Times a checkpoint at its real size in bfloat16: loading, generation compared with `transformers`, and updates.
 
     python benchmarks/checkpoint.py                                # a Qwen2.5-3B of random weights, on an accelerator
     python benchmarks/checkpoint.py --shape=layers=12,width=1024   # any shape: fields of DecoderConfig
     python benchmarks/checkpoint.py --folder=/models/Qwen2.5-3B-Instruct
     python benchmarks/checkpoint.py --tiny                         # a smoke run on the CPU
 
-Each part runs in a process of its own, so that no library holds another's memory; medians of repeats after one that
-compiles. Generation is `batch` random prompts of equal length, sampled at temperature 1 without any end; both sides do
-exactly that. Bandwidth is the bytes that decoding must touch at the least (`lcrag.policy.flops.decode_bytes`) over
-its time, as a share of a large array's copy, measured beside it. MFU is `update_flops` (nothing recomputed) over the
-time of a GRPO update with AdamW and float32 masters, as a share of a large bfloat16 matrix product, measured beside it,
-and of the device's data sheet where `lcrag.policy.accelerators` lists it.
+Each part runs in a separate process, so no library holds another's memory; results are medians after a warm-up that
+compiles. Both sides sample `batch` random prompts of equal length at temperature 1 without an end token. Bandwidth is
+the minimum of bytes that decoding reads (`lcrag.policy.flops.decode_bytes`) over its time, as a share of the measured
+bandwidth of copying a large array. MFU is `update_flops` (nothing recomputed) over the time of a GRPO update with AdamW
+and float32 masters, as a share of the measured rate of a large bfloat16 matrix product, and of the data sheet of the
+device if `lcrag.policy.accelerators` lists it.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def create(options: argparse.Namespace) -> dict:
 
 
 def probe(options: argparse.Namespace) -> dict:
-    """What the device can do: bytes per second of a copy (read and written), bfloat16 operations per second."""
+    """Measures bytes per second of a copy (read and written) and bfloat16 operations per second of the device."""
     import jax
     import jax.numpy as jnp
 
@@ -104,7 +104,7 @@ def probe(options: argparse.Namespace) -> dict:
 
 
 def generate(options: argparse.Namespace) -> dict:
-    """The engine's sampler: all prompts at once, all tokens, and decoding alone."""
+    """Measures the sampler: all prompts at once, all tokens, and decoding alone."""
     import numpy as np
 
     from lcrag.atlas.vocabulary import SHIPPED_FOLDER
@@ -114,7 +114,7 @@ def generate(options: argparse.Namespace) -> dict:
     from lcrag.sampling.slots import CHECK_EVERY
 
     config, params, seconds_to_load = load(options, "bfloat16")
-    # Any tokenizer serves, since nothing is decoded; an end that the model cannot sample ends nothing.
+    # Nothing is decoded, so any tokenizer works; an end token outside the vocabulary is never sampled.
     tokenizer = dataclasses.replace(load_tokenizer(SHIPPED_FOLDER), eos_ids=(config.vocabulary_size,))
     context = options.prompt + options.new
     settings = {
@@ -135,7 +135,7 @@ def generate(options: argparse.Namespace) -> dict:
         sampler.free(prompts)
 
     seconds = median_seconds(lambda: rollout(options.new), options.repeats)
-    # Prefill ends when the first tokens do: the decode loop looks whether it is done only so often.
+    # The time of prefill includes the first tokens: the decode loop checks for its end only every CHECK_EVERY steps.
     first_seconds = median_seconds(lambda: rollout(CHECK_EVERY), options.repeats)
     steps, decode_seconds = options.new - CHECK_EVERY, seconds - first_seconds
     length = options.prompt + options.new / 2  # of the contexts, over the steps on average
@@ -217,7 +217,7 @@ PARTS = {each.__name__: each for each in (create, probe, generate_with_transform
 
 
 def run_part(name: str, folder: str, arguments: list[str]) -> dict:
-    """Runs one part in a process of its own; its last line is its result."""
+    """Runs one part in a separate process; its last line of output is its result."""
     command = [sys.executable, __file__, *arguments, f"--folder={folder}", f"--part={name}"]
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.94"} | os.environ
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)

@@ -1,9 +1,9 @@
-"""Times of making a collection: `python benchmarks/indexing.py DUMP [--encoder=FOLDER]`, on an idle machine.
+"""Times building a collection: `python benchmarks/indexing.py DUMP [--encoder=FOLDER]`, on an idle machine.
 
-DUMP is a Wikimedia dump of some megabytes, `.xml.bz2`. Prints, as JSON lines: each stage alone; the whole pipeline,
-from the dump to a searchable collection, beside the sum of its stages (below 1.0: cleaning and embedding overlap);
-going on when one shard in ten is missing, beside the whole; and shards of passages beside the same built at one go.
-Each is done once before it is timed, since encoders compile.
+DUMP is a Wikimedia dump of some megabytes, `.xml.bz2`. Prints JSON lines: each stage alone; the whole pipeline, from the
+dump to a searchable collection, relative to the sum of its stages (below 1.0, since cleaning and embedding overlap);
+resuming with every tenth shard missing, relative to the whole; and building passages in shards, relative to
+`build_collection`. Each runs once before it is timed, since encoders compile.
 """
 
 import argparse
@@ -32,7 +32,7 @@ LANGUAGE = "en"
 
 
 def stages(dump: pathlib.Path, encoder: Encoder) -> tuple[dict[str, float], list]:
-    """Seconds of reading, cleaning, cutting and embedding, one after the other in this process; and the passages."""
+    """Returns the seconds of reading, cleaning, cutting and embedding in this process, and the passages."""
     with bz2.open(dump) as file:
         pages, reading = timed(lambda: tuple(read_pages(file, dump)))
     (articles, _), cleaning = timed(lambda: clean(pages))
@@ -47,7 +47,7 @@ def stages(dump: pathlib.Path, encoder: Encoder) -> tuple[dict[str, float], list
 
 
 def build(plan: CorpusPlan, encoder: Encoder, root: pathlib.Path, workers: int) -> float:
-    """Seconds from the source, or the shards that are there, to a collection."""
+    """Returns the seconds from the source, or from existing shards, to a collection."""
     start = time.perf_counter()
     with open_shards(root, LANGUAGE, plan.identity()) as shards:
         make_shards(plan, shards, encoder, bad_rows=BadRows(), workers=workers)
@@ -56,7 +56,7 @@ def build(plan: CorpusPlan, encoder: Encoder, root: pathlib.Path, workers: int) 
 
 
 def in_shards(passages: Sequence[Passage], encoder: Encoder, folder: pathlib.Path) -> float:
-    """Seconds from a file of passages to a collection, by shards."""
+    """Returns the seconds from a file of passages to a collection built in shards."""
     path = folder / "passages.jsonl"
     rows = ({"docid": passage.id, "title": passage.title, "text": passage.text} for passage in passages)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")

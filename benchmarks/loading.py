@@ -1,13 +1,12 @@
-"""Reading and writing a checkpoint: host memory above the parameters, and time beside that of `transformers`.
+"""Reading and writing a checkpoint: host memory above the parameters, and time relative to `transformers`.
 
     python benchmarks/loading.py
     python benchmarks/loading.py --model=qwen2_5_3b --folder=/scratch/checkpoint
 
 Writes a random bfloat16 checkpoint once, then reads it (or reads it and writes a copy) in a fresh process each time.
-Memory is anonymous resident memory (the pages of mapped files are the system's to drop), sampled every millisecond,
-less what the process had before; "above" is less the parameters too. The bound on it is 1.3 times the largest tensor,
-as stored, and 200 MB. `transformers` maps a file of the wanted dtype and reads it when it is used, so its parameters
-are summed once.
+Memory is the growth of anonymous resident memory (the system can drop pages of mapped files), sampled every
+millisecond; "above" subtracts the parameters. Its bound is 1.3 times the largest stored tensor plus 200 MB.
+`transformers` maps files of the requested dtype and reads them at first use, so its parameters are summed once.
 """
 
 import argparse
@@ -32,7 +31,7 @@ MODELS = {
     "qwen2_5_3b": {"width": 2048, "layers": 36, "heads": 16, "kv_heads": 2, "head_width": 128, "mlp_width": 11008},
     "tiny": {"width": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_width": 16, "mlp_width": 128},
 }
-# Each way of ours is timed as a ratio to the way of `transformers` with its dtype.
+# Times are ratios to `transformers` with the same dtype.
 WAYS = {
     "transformers, bfloat16": {"dtype": "bfloat16", "peer": True},
     "transformers, float32": {"dtype": "float32", "peer": True},
@@ -46,7 +45,7 @@ WAYS = {
 
 
 def write_checkpoint(folder: pathlib.Path, model: str) -> None:
-    """Random values under the names of a Qwen2.5 checkpoint, in shards of 500 MB."""
+    """Writes random values under the names of a Qwen2.5 checkpoint, in shards of 500 MB."""
     import numpy as np
 
     from lcrag.policy import DecoderConfig
@@ -142,7 +141,7 @@ def _peer(folder: pathlib.Path, way: dict):
 
 
 def copied(folder: pathlib.Path) -> pathlib.Path:
-    """Where a copy of the checkpoint goes, until this process ends."""
+    """Returns a folder for a copy of the checkpoint, deleted when this process ends."""
     copy = folder / "copy"
     atexit.register(shutil.rmtree, copy)
     return copy

@@ -1,13 +1,13 @@
-"""RAG-R1's single-query policy against its multi-query one, side by side: retrieval rounds and time per question.
+"""Compares the single-query and the multi-query policy of RAG-R1: retrieval rounds and time per question.
 
     python benchmarks/parallel_queries.py runs/rag_r1/study/several-0/policy runs/rag_r1/study/single-0/policy
 
-Both are asked the same held-out questions of the atlas, comparisons and two hops apart, greedily, with at most five
-searches. The sides take turns; times are medians of the repeats, divided by the questions. Each side runs the program
-that it was taught, so the ratio is of systems, not of one policy with and without commas.
+Both answer the same held-out questions of the atlas (comparisons and two hops, separately) greedily, with at most five
+searches. The sides alternate; times are medians over repeats, per question. Each side runs the program of its training,
+so the ratio compares systems, not one policy with and without parallel queries.
 
-The collections are in this process, where a search takes less than a millisecond. `--delay` adds what a request to a
-service would take, and `--at_once=1` asks one question after the other, as somebody who waits for the answer does.
+The collections are in this process, where a search takes less than a millisecond. `--delay` adds the latency of a
+service, and `--at_once=1` asks one question after the other, as an interactive user does.
 """
 
 import argparse
@@ -36,7 +36,7 @@ BUDGET = 5
 
 
 class Side(NamedTuple):
-    """A policy with the program that it was taught."""
+    """A policy with the program of its training."""
 
     name: str
     runner: Runner
@@ -68,7 +68,7 @@ def search_later(collections: SearchableCollections, delay: float, *query):
 
 
 def ask(side: Side, questions: Sequence[Question], at_once: int) -> tuple[list[EpisodeRecord], float]:
-    """The episodes, and the seconds that they took."""
+    """Returns the episodes and their seconds."""
     records, seconds = [], 0.0
     for start in range(0, len(questions), at_once):
         asked = list(enumerate(questions))[start : start + at_once]
@@ -78,7 +78,7 @@ def ask(side: Side, questions: Sequence[Question], at_once: int) -> tuple[list[E
 
 
 def measure(sides: Sequence[Side], questions: Sequence[Question], repeats: int, at_once: int) -> dict[str, Measured]:
-    """What each side needs for the questions; the sides take turns, and the first turn of each compiles."""
+    """Measures each side on the questions; the sides alternate, and the first round compiles."""
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     records: dict[str, list[EpisodeRecord]] = {}
     for repeat in range(repeats + 1):
@@ -107,12 +107,12 @@ def mean_count(records: Sequence[EpisodeRecord], name: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("several", help="folder of the policy that was taught several queries at once")
-    parser.add_argument("single", help="folder of the policy that was taught one query at a time")
+    parser.add_argument("several", help="folder of the policy trained on several queries at once")
+    parser.add_argument("single", help="folder of the policy trained on one query at a time")
     parser.add_argument("--questions", type=int, default=192, help="of each kind")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--at_once", type=int, default=48, help="questions asked at once")
-    parser.add_argument("--delay", type=float, default=0.0, help="milliseconds that each search request takes longer")
+    parser.add_argument("--delay", type=float, default=0.0, help="additional milliseconds of each search request")
     options = parser.parse_args()
     bindings = (f"Sampler.slots = {options.at_once}",)
     configure(read_configuration(EXPERIMENT, bindings))

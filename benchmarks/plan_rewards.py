@@ -2,11 +2,10 @@
 
     python benchmarks/plan_rewards.py [--step_seconds=60] [--questions=256] [--samples=5] [--encoder=atlas/encoder]
 
-Prints the seconds of all rewards of the step's episodes, which part of them is the one encoder call, the matching of
-plans, and the rest, and their share of a step that takes `--step_seconds` beside them. Golden plans are chains, trees
-and lists of two to four sub-questions, like those of multi-hop sets; samples repeat them, reorder them, ask one
-question more, or forget what depends on what. In the last line every sample has a different plan of the most
-questions, all of which resemble each other.
+Prints the seconds of all rewards of a step, split into the encoder call, the matching of plans and the rest, and their
+share of a step that otherwise takes `--step_seconds`. Golden plans are chains, trees and lists of two to four
+sub-questions, as in multi-hop data sets; samples repeat them, reorder them, add a question, or drop dependencies. In the
+last line every sample has a different plan of maximal size, whose questions are all similar.
 """
 
 import argparse
@@ -27,7 +26,7 @@ Entries = dict[str, list[str]]
 
 
 class TimedEncoder:
-    """An encoder that adds up its seconds."""
+    """An encoder that sums its seconds."""
 
     def __init__(self, encode: Callable[[Sequence[str]], np.ndarray]):
         self._encode, self.seconds = encode, 0.0
@@ -40,7 +39,7 @@ class TimedEncoder:
 
 
 def golden_plan(generator: random.Random, number: int) -> Entries:
-    """Sub-questions each of which names one earlier answer, or none."""
+    """Returns sub-questions, each of which names at most one earlier answer."""
     plan = {}
     for place in range(1, generator.randint(2, 4) + 1):
         earlier = generator.choice([f"entity {number}", *(f"#{k}" for k in range(1, place))])
@@ -49,7 +48,7 @@ def golden_plan(generator: random.Random, number: int) -> Entries:
 
 
 def sample(generator: random.Random, golden: Entries) -> Entries | None:
-    """What a policy could make of it."""
+    """Returns a plan that a policy might write."""
     kind = generator.randrange(5)
     if kind == 0:
         return None
@@ -62,7 +61,7 @@ def sample(generator: random.Random, golden: Entries) -> Entries | None:
 
 
 def longest(generator: random.Random, number: int) -> Entries:
-    """A plan of the most questions, half of all dependencies at random, none of them in another sample's words."""
+    """Returns a plan of maximal size with half of all dependencies, worded unlike every other sample."""
     plan = {}
     for place in range(1, MOST_QUESTIONS + 1):
         named = [f"#{k}" for k in range(1, place) if generator.random() < 0.5]
@@ -109,7 +108,7 @@ def report(name: str, batch: Episodes, encoder: TimedEncoder, step_seconds: floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step_seconds", type=float, default=60.0, help="what else a step takes")
+    parser.add_argument("--step_seconds", type=float, default=60.0, help="seconds of the rest of a step")
     parser.add_argument("--questions", type=int, default=256, help="questions of a step")
     parser.add_argument("--samples", type=int, default=5, help="episodes of each")
     parser.add_argument("--encoder", default="atlas/encoder", help="folder of the encoder")

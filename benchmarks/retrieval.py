@@ -1,7 +1,7 @@
-"""Times of the retrieval room: `python benchmarks/retrieval.py [--vectors=200000] [--width=256]`, on an idle machine.
+"""Times retrieval: `python benchmarks/retrieval.py [--vectors=200000] [--width=256]`, on an idle machine.
 
-Prints, as JSON lines, medians over repeats: texts encoded a second by the atlas's encoder, index
-building, and queries a second with their measured recall@10 beside exact search in NumPy.
+Prints medians over repeats as JSON lines: texts per second of the atlas's encoder, the time to build an index, and
+queries per second with measured recall@10, compared with exact search in NumPy.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def encoding() -> dict[str, float]:
 
 
 def searching(count: int, width: int) -> dict[str, float | str]:
-    """Clustered unit vectors, as text embeddings are, and queries from the same clusters."""
+    """Searches clustered unit vectors, similar to text embeddings, with queries from the same clusters."""
     generator = np.random.default_rng(0)
     centres = generator.normal(size=(count // 100, width))
     vectors = centres[generator.integers(0, len(centres), count + QUERIES)]

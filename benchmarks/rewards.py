@@ -1,10 +1,9 @@
-"""Times the reward kernels beside plain Python on the same answers.
+"""Times the reward kernels against plain Python on the same answers.
 
     python benchmarks/rewards.py [--repeats=7]
 
-Prints, for each, the median milliseconds of both sides (in turn, after one warm-up each that
-fills the caches of compiled kernels and normalised texts), their ratio and the first call's
-seconds. Before it times anything it checks that both sides agree.
+Prints the median milliseconds of both sides (alternating, after a warm-up that fills the caches of compiled kernels and
+normalised texts), their ratio, and the seconds of the first call, after checking that both sides agree.
 """
 
 import argparse
@@ -16,6 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from lcrag import rewards
+from lcrag.methods.lcrl.rewards import anti_consistency
+from lcrag.methods.translate_r1.call_costs import cost_adjusted_rewards
 from lcrag.testing import plain_costs, plain_rewards
 
 ANSWERS, GOLDS = 4096, 3
@@ -31,7 +32,7 @@ ALPHABETS = (
 
 
 def some_answers(count: int, generator: random.Random) -> list[str]:
-    """Answers of 2 to 40 characters; half of them are changed copies of others, as rollouts' are."""
+    """Answers of 2 to 40 characters; half of them are changed copies of others, as in rollouts."""
     fresh = ["".join(generator.choices(generator.choice(ALPHABETS), k=generator.randint(2, 40))) for _ in range(count)]
     return [text if generator.random() < 0.5 else generator.choice(fresh)[:-1] + "x" for text in fresh]
 
@@ -53,7 +54,7 @@ def compare(
 
 
 def compare_costs(repeats: int) -> None:
-    """The costs of tool calls, one row a mechanism."""
+    """Times the costs of tool calls, with one row per mechanism."""
     drawn = np.random.default_rng(0)
     shape = (COSTED_GROUPS, SAMPLES)
     correct = drawn.random(shape) < drawn.random((COSTED_GROUPS, 1))
@@ -61,7 +62,7 @@ def compare_costs(repeats: int) -> None:
     plain_groups = tuple(column.tolist() for column in groups)
     print(f"{COSTED_GROUPS} groups of {SAMPLES} samples that call a tool")
     for method in ("flat", "otc", "group_relative", "gated"):
-        fast = lambda method=method: np.asarray(rewards.cost_adjusted_rewards(*groups, method))  # noqa: E731
+        fast = lambda method=method: np.asarray(cost_adjusted_rewards(*groups, method))  # noqa: E731
         plain = lambda method=method: plain_costs.cost_adjusted_rewards(*plain_groups, method)  # noqa: E731
         compare(f"cost: {method}", fast, plain, repeats, tolerance=1e-6)
 
@@ -79,7 +80,7 @@ def main() -> None:
         fast, plain = getattr(rewards, name), getattr(plain_rewards, name)
         compare(name, lambda fast=fast: fast(answers, golds), lambda plain=plain: plain(answers, golds), repeats)
     coupled = (answers, np.zeros(ANSWERS), np.arange(ANSWERS) % GROUPS)
-    fast = lambda: rewards.anti_consistency(*coupled)  # noqa: E731
+    fast = lambda: anti_consistency(*coupled)  # noqa: E731
     compare("anti_consistency", fast, lambda: plain_rewards.anti_consistency_sets_once(*coupled), repeats)
     compare_costs(repeats)
 

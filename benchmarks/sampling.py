@@ -1,9 +1,9 @@
-"""Multi-turn sampling: the cache kept across turns against prefilling the whole history every turn.
+"""Times multi-turn sampling with the cache kept across turns, compared with prefilling the history every turn.
 
     python benchmarks/sampling.py
 
-The work is 64 episodes of three turns, each 64 retrieved and 32 sampled tokens, on a decoder 256 wide
-with four layers and 4,096 words. Both sides use the same compiled decode loop; medians of alternating repeats.
+Runs 64 episodes of three turns, each of 64 retrieved and 32 sampled tokens, on a decoder with width 256, four layers and
+4,096 tokens. Both sides use the same compiled decode loop; results are medians of alternating repeats.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def make_sampler(episodes: int) -> Sampler:
 
 
 def rollouts(sampler: Sampler, keep_cache: bool) -> float:
-    """Seconds for all turns of all episodes."""
+    """Returns the seconds of all turns of all episodes."""
     generator = np.random.default_rng(0)
     history: dict[int, list[int]] = {slot: [] for slot in range(sampler.slots)}
     started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What the HTTP service costs, and what its batching gains: `python benchmarks/service.py`, on an idle machine.
+"""Measures the cost of HTTP and the gain of batching: `python benchmarks/service.py`, on an idle machine.
 
-Searches the atlas's collections three ways in one run, and prints JSON lines of medians: calls in this process; one
-client with requests of many queries; many clients with requests of one query, collected into batches and not.
+Searches the atlas's collections in three ways and prints medians as JSON lines: calls in this process; one client with
+requests of many queries; many clients with requests of one query, with and without batching.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def post(client: httpx2.Client, url: str, queries: list[str], languages: list[st
 
 
 def many_clients(collections: Collections, queries: list[str], languages: list[str], clients: int, batch: int) -> float:
-    """Queries a second, each in a request of its own."""
+    """Returns queries per second, with one query per request."""
     application = make_application(collections, batch_queries=batch)
     limits = httpx2.Limits(max_connections=clients, max_keepalive_connections=clients)
     with (
@@ -41,7 +41,7 @@ def many_clients(collections: Collections, queries: list[str], languages: list[s
 
 
 def one_client(collections: Collections, queries: list[str], languages: list[str]) -> float:
-    """Queries a second, all in one request."""
+    """Returns queries per second, with all queries in one request."""
     with served(make_application(collections)) as url, httpx2.Client(timeout=60.0) as client:
         return len(queries) / median_seconds(lambda: post(client, url, queries, languages))
 

@@ -1,8 +1,8 @@
-"""How long a tokenizer's tables take: bytes of tokens, the stop automaton, and encoding beside the bare library.
+"""Times the tables of a tokenizer: bytes of tokens and the stop automaton; and encoding, relative to `tokenizers`.
 
     python benchmarks/stop_tables.py --folder=Qwen2.5-3B-Instruct --rows=151936
 
-Prints one line of JSON. Seconds are of this machine; `encode_ratio` is side by side in one run.
+Prints one line of JSON. `encode_ratio` compares both sides in the same run.
 """
 
 import argparse
@@ -22,12 +22,12 @@ REPEATS = 5
 
 
 def best(work: Callable[[], Any]) -> float:
-    """Seconds of the quickest of several repeats, the first of which only prepares."""
+    """Returns the seconds of the fastest of several repeats after a warm-up."""
     return min([timed(work)[1] for _ in range(REPEATS + 1)][1:])
 
 
 def tables(folder: str, rows: int | None) -> dict[str, float]:
-    """Seconds of every table on the way from a folder to a sampler's stop automaton."""
+    """Returns the seconds of each step from a folder to the stop automaton of a sampler."""
     tokenizer, loading = timed(lambda: load_tokenizer(folder))
     known, bytes_of_tokens = timed(lambda: tokenizer.token_bytes)
     padded = [*known, *[b""] * ((rows or len(known)) - len(known))]

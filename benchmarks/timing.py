@@ -1,4 +1,4 @@
-"""How the benchmarks beside this file time a piece of work."""
+"""Timing functions of the benchmarks."""
 
 import statistics
 import time
@@ -9,13 +9,13 @@ Result = TypeVar("Result")
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """What the work gives, and its seconds; it must wait for the devices itself."""
+    """Returns the result of `work` and its seconds; `work` must wait for the devices itself."""
     started = time.perf_counter()
     result = work()
     return result, time.perf_counter() - started
 
 
 def median_seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Median seconds of `work` over repeats, after one call that compiles and is not counted."""
+    """Returns the median seconds of `work` over repeats, after a warm-up call that compiles."""
     work()
     return statistics.median(timed(work)[1] for _ in range(repeats))

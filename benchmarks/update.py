@@ -1,11 +1,10 @@
-"""Times one GRPO update on packed rows beside the same update with one episode a row.
+"""Times a GRPO update on packed rows, compared with one episode per row.
 
     python benchmarks/update.py [--episodes=64] [--rows=8] [--repeats=5] [--tiny]
 
-Both sides run the same jitted function on the same multi-turn episodes (1 to 4 searches, so the longest is about
-four times the shortest), in turn, after one warm-up each; before it times anything it checks that loss and gradient
-norm agree. Prints the median seconds, the episodes' own tokens per second, the share of the rows that is filled,
-and the ratio of the times.
+Both sides run the same jitted function on the same multi-turn episodes (1 to 4 searches, so the longest has about four
+times the tokens of the shortest), alternating, after a warm-up that checks that loss and gradient norm agree. Prints the
+median seconds, the tokens of episodes per second, the filled share of the rows, and the ratio of the times.
 """
 
 import argparse
@@ -29,7 +28,7 @@ ROW_LENGTH, PROMPT, SAMPLED, RETRIEVED, SEARCHES = 512, 48, (12, 40), (60, 76), 
 
 
 def episode(random: np.random.Generator, vocabulary_size: int, scale: float) -> Trajectory:
-    """A prompt, then sampled and retrieved text in turn, then a sampled answer; log-probabilities come later."""
+    """Returns a prompt, alternating sampled and retrieved text, and a sampled answer, without log-probabilities."""
     by_policy = [np.zeros(int(PROMPT * scale), bool)]
     for _ in range(random.integers(*SEARCHES)):
         by_policy += [np.ones(int(random.integers(*SAMPLED) * scale), bool)]
@@ -40,7 +39,7 @@ def episode(random: np.random.Generator, vocabulary_size: int, scale: float) -> 
 
 
 def filled_up(trajectory: Trajectory, length: int) -> Trajectory:
-    """Return the episode with environment tokens behind it, so that it has a row to itself: padding."""
+    """Returns the episode padded with environment tokens to a full row."""
     missing = length - len(trajectory.tokens)
     return dataclasses.replace(
         trajectory,

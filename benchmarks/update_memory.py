@@ -1,13 +1,13 @@
-"""Peak memory of the update, as the compiler counts it: log-probabilities in blocks, remat policies, adapters.
+"""Prints the peak memory of the update by compiler statistics: log-probabilities in blocks, remat policies, adapters.
 
     python benchmarks/update_memory.py [--topology=v5p:2x2x1] [--rows=8] [--time=2048] [--tiny]
 
-Nothing runs and no weights exist: programs are compiled for one device, of the kind present or of a TPU topology that
-need not be there, and `memory_analysis()` is read. First the log-probabilities of [rows, time] targets and their
-gradient, over 151,936 words and a float32 table: all logits at once ("plain") beside the blocks that training uses.
-Then the whole GRPO update (bfloat16 activations) of a decoder shaped like Qwen2.5-3B, for every remat policy, all
-parameters learned or adapters of rank 16 beside a frozen bfloat16 base. CPUs compute bfloat16 by way of float32 copies,
-and attend without a fused kernel: their temporaries say little about an accelerator's.
+Nothing runs and no weights are allocated: functions are compiled for one device, either local or of a TPU topology that
+need not exist, and `memory_analysis()` is read. First, log-probabilities of [rows, time] targets and their gradient, with
+151,936 tokens and a float32 table: all logits at once ("plain"), compared with the blocks of training. Then the GRPO
+update (bfloat16 activations) of a decoder with the sizes of Qwen2.5-3B for every remat policy, training all parameters or
+adapters of rank 16 on a frozen bfloat16 base. CPUs compute bfloat16 through float32 copies and have no fused attention, so
+their temporaries do not predict those of an accelerator.
 """
 
 import argparse
@@ -43,14 +43,14 @@ GIB = 2**30
 
 
 def plain_log_probabilities(config: DecoderConfig, params, hidden, targets):
-    """What is compared with: all logits at once."""
+    """Computes the baseline: all logits at once."""
     everything = jax.nn.log_softmax(unembed(config, params, hidden))
     entropy = -jnp.sum(jnp.exp(everything) * everything, axis=-1)
     return jnp.take_along_axis(everything, targets[..., None], -1)[..., 0], entropy
 
 
 def compiled_gradient(function, config: DecoderConfig, mesh, rows: int, time: int) -> Compilation:
-    """The gradient of a sum of log-probabilities with respect to the table and the hidden states."""
+    """Compiles the gradient of a sum of log-probabilities with respect to the table and the hidden states."""
 
     def gradient(table, hidden, targets):
         def total(table, hidden):
@@ -69,7 +69,7 @@ def compiled_gradient(function, config: DecoderConfig, mesh, rows: int, time: in
 
 
 def plan_of(config: DecoderConfig, mesh, rows: int, time: int) -> CompilePlan:
-    """The update of one packed micro-batch whose policy wrote half of the tokens."""
+    """Returns the update of one packed micro-batch, half of whose tokens are sampled."""
     return CompilePlan(
         config=config,
         mesh=mesh,
@@ -83,7 +83,7 @@ def plan_of(config: DecoderConfig, mesh, rows: int, time: int) -> CompilePlan:
 
 
 def show(console: Console, title: str, found: dict[str, Compilation]) -> None:
-    """One line a program, in GiB; ratios are to the first. Of what the compiler refuses it tells the need alone."""
+    """Prints a line per function, in GiB, with ratios to the first; rejected functions have only their total."""
     table = Table(title=f"{title} (GiB)")
     for name in ("", "arguments", "results", "temporaries", "together", "/ first", "seconds"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)

@@ -105,5 +105,5 @@ def test_a_service_whose_translator_is_away_or_that_is_no_translation_service(se
     other.post("/translate")(lambda: {"result": []})
     with served(other) as url, pytest.raises(UserError, match="does not speak the /translate API"):
         RemoteTranslator(url, QUICK)
-    with served(FastAPI()) as url, pytest.raises(UserError, match="does not serve this"):
+    with served(FastAPI()) as url, pytest.raises(UserError, match="rejects the request"):
         RemoteTranslator(url, QUICK)

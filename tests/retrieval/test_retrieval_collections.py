@@ -1,7 +1,6 @@
 """Collections: built whole, opened with care, searched in one batch."""
 
 import concurrent.futures
-import signal
 import subprocess
 import sys
 
@@ -59,11 +58,6 @@ def test_each_distinct_query_is_encoded_once(folder, encoder, monkeypatch):
     assert calls == [["a", "b"]]
 
 
-def test_more_wanted_than_there_is(folder):
-    (hits,) = load_collections(folder).search(["x"], ["fr"], 50)
-    assert len(hits) == 5
-
-
 def test_mistakes_in_a_search(folder):
     collections = load_collections(folder)
     with pytest.raises(UserError, match="'ja'.*en, fr"):
@@ -116,20 +110,6 @@ def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
     with pytest.raises(RuntimeError):
         build_collection(broken(), encoder, folder, language="en")
     assert len(load_collections(folder).collection("en").corpus) == 20
-
-
-def test_a_killed_build_keeps_what_was_there(folder, passages):
-    script = f"""
-import os, signal
-from lcrag.retrieval import Passage, build_collection, load_encoder
-def passages():
-    yield Passage(id="1", title="", text="")
-    os.kill(os.getpid(), signal.SIGKILL)
-build_collection(passages(), load_encoder({str(folder / "encoder")!r}), {str(folder)!r}, language="en")
-"""
-    assert subprocess.run([sys.executable, "-c", script]).returncode == -signal.SIGKILL
-    collections = load_collections(folder)
-    assert collections.languages == ("en", "fr") and len(collections.collection("en").corpus) == 20
 
 
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])

@@ -1,4 +1,4 @@
-"""Passages survive the disk, whatever they hold."""
+"""Corpora on disk: any Unicode is read back, and damage is reported."""
 
 import pathlib
 import tempfile
@@ -57,13 +57,9 @@ def test_no_passages_is_a_mistake(tmp_path):
         write_passages([], tmp_path / FILE_NAME)
 
 
-@pytest.mark.parametrize("content", [b"", b"not arrow", b"ARROW1\0\0" + b"\xff" * 64])
+@pytest.mark.parametrize("content", [None, b"", b"not arrow", b"ARROW1\0\0" + b"\xff" * 64])
 def test_damaged_files_are_named(tmp_path, content):
-    (tmp_path / FILE_NAME).write_bytes(content)
+    if content is not None:
+        (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(UserError, match=FILE_NAME):
-        Corpus(tmp_path)
-
-
-def test_missing_corpus_is_named(tmp_path):
-    with pytest.raises(UserError, match=str(tmp_path)):
         Corpus(tmp_path)

@@ -46,11 +46,6 @@ def test_a_long_text_does_not_widen_short_ones():
     assert shapes[-1] == (1, 8192)
 
 
-def test_one_device_has_the_plain_buckets():
-    assert row_buckets(64, 1) == [4, 16, 64, 256] and row_buckets(512, 1) == [4, 16, 64]
-    assert row_buckets(64, 8) == [8, 16, 64, 256] and row_buckets(64, 3) == [6, 18, 66, 258]
-
-
 def test_rows_are_padded_on_the_right():
     tokens, lengths = pad_rows([[5, 6], [7]], (3, 4))
     np.testing.assert_array_equal(tokens, [[5, 6, 0, 0], [7, 0, 0, 0], [0, 0, 0, 0]])

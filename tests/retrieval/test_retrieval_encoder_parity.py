@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from encoder_checkpoints import SENTENCES, unigrams, vectors_of, word_pieces, write_checkpoint, write_json
+from encoder_checkpoints import SENTENCES, unigrams, vectors_of, write_checkpoint, write_json
 
 from lcrag.retrieval import XlmRobertaConfig, load_encoder, save_encoder
 
@@ -99,8 +99,3 @@ def test_texts_are_put_in_lower_case_where_the_folder_says_so(tmp_path):
     assert _cosines(encoder.encode(TEXTS), expected).min() >= 0.99999
     save_encoder(tmp_path / "saved", encoder)
     np.testing.assert_array_equal(load_encoder(tmp_path / "saved").encode(TEXTS), encoder.encode(TEXTS))
-
-
-def test_tokenizers_are_what_they_claim():
-    assert word_pieces().encode("a").ids[0] == 2 and word_pieces().token_to_id("[PAD]") == 0
-    assert unigrams().encode("a").ids[0] == 0 and unigrams().token_to_id("<pad>") == 1

@@ -46,28 +46,3 @@ def test_texts_of_many_scripts(tmp_path, texts, family, make, config):
     assert (ours.astype(np.float64) * expected).sum(1).min() >= 0.99999
     spread = np.abs(expected - expected.mean(axis=0)).max()
     assert np.abs(ours - expected).max() <= 1e-3 * spread
-
-
-def _greedy_word_pieces(word: str, vocabulary: dict[str, int]) -> list[int]:
-    """WordPiece by its definition: the longest piece that is known, again and again."""
-    pieces, start = [], 0
-    while start < len(word):
-        fits = (end for end in range(len(word), start, -1) if ("##" * (start > 0) + word[start:end]) in vocabulary)
-        end = next(fits, None)
-        if end is None:
-            return [vocabulary["[UNK]"]]
-        pieces.append(vocabulary["##" * (start > 0) + word[start:end]])
-        start = end
-    return pieces
-
-
-def test_word_pieces_are_those_of_the_definition(tmp_path):
-    folder = write_checkpoint(tmp_path / "e5", "bert", tokenizer=_multilingual_bert(), config={"num_hidden_layers": 1})
-    encoder = load_encoder(folder, query_prefix="")
-    vocabulary = encoder.tokenizer.get_vocab()
-    words = (
-        "Botswanas Währung unglaublich валюта العملة กรุงเทพมหานคร 서울특별시 1999 antidisestablishmentarianism".split()
-    )
-    expected = [piece for word in words for piece in _greedy_word_pieces(word, vocabulary)]
-    [[first, *middle, last]] = encoder.tokenize([" ".join(words)], "query")
-    assert [first, last] == [vocabulary["[CLS]"], vocabulary["[SEP]"]] and middle == expected

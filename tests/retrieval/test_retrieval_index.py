@@ -37,9 +37,6 @@ def test_more_wanted_than_there_is(tmp_path):
     rows, scores = read_index(tmp_path, _written(tmp_path, _unit(3))).search(_unit(2, seed=1), 10)
     assert rows.shape == scores.shape == (2, 3)
     assert all(set(row) == {0, 1, 2} for row in rows.tolist())
-
-
-def test_no_queries(tmp_path):
     rows, scores = read_index(tmp_path, _written(tmp_path, _unit(3))).search(np.empty((0, 16), np.float32), 2)
     assert rows.shape == scores.shape == (0, 2)
 

@@ -111,14 +111,3 @@ def test_too_many_waiting(collections):
             assert await search(batch, ["c"], ["en"], 1)
 
     asyncio.run(ask())
-
-
-def test_it_runs_between_enter_and_exit(collections):
-    async def ask():
-        batch = batcher(collections)
-        before = batch.running
-        async with batch:
-            during = batch.running
-        return before, during, batch.running
-
-    assert asyncio.run(ask()) == (False, True, False)

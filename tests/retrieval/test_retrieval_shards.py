@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lcrag.errors import UserError
-from lcrag.retrieval import Passage, build_collection, load_collections
+from lcrag.retrieval import build_collection, load_collections
 from lcrag.retrieval.building import build_from_shards, keep_encoder
 from lcrag.retrieval.collections import read_meta
 from lcrag.retrieval.shards import PLAN, open_shards, remove_shards
@@ -53,12 +53,6 @@ def test_shards_of_something_else_are_refused(tmp_path, encoder, passages):
             pass
 
 
-def test_two_builders_at_once_are_refused(tmp_path):
-    with open_shards(tmp_path, "fi", PLAN_A):
-        with pytest.raises(UserError, match="another process"), open_shards(tmp_path, "fi", PLAN_A):
-            pass
-
-
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "shard.json"])
 @pytest.mark.parametrize("damage", ["missing", "truncated"])
 def test_shards_that_did_not_reach_the_disk_are_made_again(tmp_path, encoder, passages, name, damage):
@@ -73,19 +67,3 @@ def test_shards_that_did_not_reach_the_disk_are_made_again(tmp_path, encoder, pa
         assert list(shards.finished()) == ["b"]
         shards.write("a", passages, encoder, {})
         assert list(shards.finished()) == ["a", "b"]
-
-
-def test_a_failed_shard_leaves_nothing(tmp_path, encoder, passages):
-    broken = [*passages, Passage(id="x", title="", text="\ud800")]
-    with open_shards(tmp_path, "fi", PLAN_A) as shards:
-        with pytest.raises(UserError, match="not valid Unicode"):
-            shards.write("a", broken, encoder, {})
-        assert not shards.finished()
-
-
-def test_no_passages_in_any_shard(tmp_path, encoder):
-    with open_shards(tmp_path, "fi", PLAN_A) as shards:
-        shards.write("a", [], encoder, {})
-        with pytest.raises(UserError, match="at least one passage"):
-            build_from_shards(shards, encoder, tmp_path, "fi", "source")
-    assert not (tmp_path / "fi").exists()

@@ -17,7 +17,6 @@ from lcrag.retrieval.remote import (
     WebSearch,
     key_from,
 )
-from lcrag.retrieval.service import make_application
 from lcrag.testing.local_server import served
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=3)
@@ -149,15 +148,5 @@ def test_google_refuses_a_wrong_key_with_status_400():
 def test_something_else_than_an_engine(page):
     application = FastAPI()
     application.get("/search")(lambda: page)
-    with served(application) as url, pytest.raises(UserError, match="answers something else than results"):
+    with served(application) as url, pytest.raises(UserError, match="does not answer with results"):
         web(SerpApi(key=KEY, url=f"{url}/search")).search(["a"], ["en"], 1)
-
-
-def test_our_service_serves_the_web_too(serpapi):
-    """So that a Search-R1-style client can search the web through it."""
-    from lcrag.retrieval.remote import LcragService
-
-    with served(make_application(web(serpapi))) as url:
-        there = RemoteCollections(LcragService(url, patience=QUICK))
-        [[hit]] = there.search(["capital of Chad"], ["en"], 1)
-    assert (hit.title, hit.text) == ("Chad / Capital", "N'Djamena")
