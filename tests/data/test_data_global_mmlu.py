@@ -97,7 +97,7 @@ def test_languages_tiers_and_splits(tmp_path):
 )  # fmt: skip
 def test_a_row_that_is_none(tmp_path, form, changed, field):
     write(tmp_path, "en", [row(0), row(1, **changed), row(2)], form)
-    with pytest.raises(UserError, match=rf"en/test.*, line \d, field {field}: .*; correct the row, or leave"):
+    with pytest.raises(UserError, match=rf"en/test.*, line \d, field {field}: .*; correct the row, or skip"):
         asked(tmp_path, ("en",))
     skipped = BadRows(skip=True)
     assert len(asked(tmp_path, ("en",), bad_rows=skipped)) == 2 and len(skipped.problems) == 1
