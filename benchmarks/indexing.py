@@ -1,8 +1,8 @@
 """Times building a collection: `python benchmarks/indexing.py DUMP [--encoder=FOLDER]`, on an idle machine.
 
-DUMP is a Wikimedia dump of some megabytes, `.xml.bz2`. Prints JSON lines: each stage alone; the whole pipeline, from the
-dump to a searchable collection, relative to the sum of its stages (below 1.0, since cleaning and embedding overlap);
-resuming with every tenth shard missing, relative to the whole; and building passages in shards, relative to
+DUMP is a Wikimedia dump of some megabytes, `.xml.bz2`. Prints JSON lines: each stage alone; the whole pipeline, from
+the dump to a searchable collection, relative to the sum of its stages (below 1.0, since cleaning and embedding
+overlap); resuming with every tenth shard missing, relative to the whole; and building passages in shards, relative to
 `build_collection`. Each runs once before it is timed, since encoders compile.
 """
 

@@ -4,8 +4,8 @@
 
 Prints the seconds of all rewards of a step, split into the encoder call, the matching of plans and the rest, and their
 share of a step that otherwise takes `--step_seconds`. Golden plans are chains, trees and lists of two to four
-sub-questions, as in multi-hop data sets; samples repeat them, reorder them, add a question, or drop dependencies. In the
-last line every sample has a different plan of maximal size, whose questions are all similar.
+sub-questions, as in multi-hop data sets; samples repeat them, reorder them, add a question, or drop dependencies. In
+the last line every sample has a different plan of maximal size, whose questions are all similar.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/sampling.py
 
-Runs 64 episodes of three turns, each of 64 retrieved and 32 sampled tokens, on a decoder with width 256, four layers and
-4,096 tokens. Both sides use the same compiled decode loop; results are medians of alternating repeats.
+Runs 64 episodes of three turns, each of 64 retrieved and 32 sampled tokens, on a decoder with width 256, four layers
+and 4,096 tokens. Both sides use the same compiled decode loop; results are medians of alternating repeats.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/update.py [--episodes=64] [--rows=8] [--repeats=5] [--tiny]
 
 Both sides run the same jitted function on the same multi-turn episodes (1 to 4 searches, so the longest has about four
-times the tokens of the shortest), alternating, after a warm-up that checks that loss and gradient norm agree. Prints the
-median seconds, the tokens of episodes per second, the filled share of the rows, and the ratio of the times.
+times the tokens of the shortest), alternating, after a warm-up that checks that loss and gradient norm agree. Prints
+the median seconds, the tokens of episodes per second, the filled share of the rows, and the ratio of the times.
 """
 
 import argparse

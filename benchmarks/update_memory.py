@@ -3,11 +3,11 @@
     python benchmarks/update_memory.py [--topology=v5p:2x2x1] [--rows=8] [--time=2048] [--tiny]
 
 Nothing runs and no weights are allocated: functions are compiled for one device, either local or of a TPU topology that
-need not exist, and `memory_analysis()` is read. First, log-probabilities of [rows, time] targets and their gradient, with
-151,936 tokens and a float32 table: all logits at once ("plain"), compared with the blocks of training. Then the GRPO
-update (bfloat16 activations) of a decoder with the sizes of Qwen2.5-3B for every remat policy, training all parameters or
-adapters of rank 16 on a frozen bfloat16 base. CPUs compute bfloat16 through float32 copies and have no fused attention, so
-their temporaries do not predict those of an accelerator.
+need not exist, and `memory_analysis()` is read. First, log-probabilities of [rows, time] targets and their gradient,
+with 151,936 tokens and a float32 table: all logits at once ("plain"), compared with the blocks of training. Then the
+GRPO update (bfloat16 activations) of a decoder with the sizes of Qwen2.5-3B for every remat policy, training all
+parameters or adapters of rank 16 on a frozen bfloat16 base. CPUs compute bfloat16 through float32 copies and have no
+fused attention, so their temporaries do not predict those of an accelerator.
 """
 
 import argparse

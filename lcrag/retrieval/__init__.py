@@ -1,10 +1,10 @@
-"""Retrieval: corpora, encoders, ScaNN indexes and per-language collections.
+"""Retrieval: corpora, encoders, ScaNN indexes and the collections of several languages.
 
 Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
 `initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
-`rebuild_index`, `load_collections`, `Collections`; `Shards`, `open_shards`, `build_from_shards`;
-`SearchableCollections`, what `Collections` and those of `lcrag.retrieval.remote` have in common, and `NoCollections`;
-`lcrag.retrieval.service` serves them over HTTP. JAX, Arrow and ScaNN are imported at first use.
+`rebuild_index`, `load_collections`, `Collections`; `Shards`, `open_shards`, `build_from_shards`; the interface
+`SearchableCollections` of local and remote collections (`lcrag.retrieval.remote`), and `NoCollections`.
+`lcrag.retrieval.service` serves collections over HTTP. JAX, Arrow and ScaNN are imported at first use.
 """
 
 import importlib
@@ -36,30 +36,7 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "BertConfig",
-    "Collections",
-    "ContrastiveConfig",
-    "Corpus",
-    "Encoder",
-    "EncoderSettings",
-    "Hit",
-    "NoCollections",
-    "Pair",
-    "Passage",
-    "SearchableCollections",
-    "Shards",
-    "XlmRobertaConfig",
-    "build_collection",
-    "build_from_shards",
-    "initialise_encoder",
-    "load_collections",
-    "load_encoder",
-    "open_shards",
-    "rebuild_index",
-    "save_encoder",
-    "train_encoder",
-]
+__all__ = ["Hit", "NoCollections", "Passage", "SearchableCollections", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:

@@ -95,11 +95,7 @@ _CONFIGS: dict[str, type[BertConfig]] = {config.model_type: config for config in
 
 
 def read_config(path: pathlib.Path) -> BertConfig:
-    """Reads a Hugging Face `config.json`.
-
-    Raises:
-      UserError: The architecture or a setting is not supported, or a size is missing.
-    """
+    """Reads a Hugging Face `config.json`; an unsupported or incomplete one is a UserError."""
     try:
         values = json.loads(path.read_text())
         kind = _CONFIGS[_checked(values)]

@@ -70,11 +70,11 @@ def build_from_shards(
     An existing collection is replaced once the new one is complete. The shards stay.
 
     Args:
-      shards: All of them finished.
+      shards: Finished shards.
       encoder: The encoder of the shards.
       root: The collections' folder.
       language: ISO 639-1 code.
-      source: Names the source of the shards.
+      source: Identifies the source and settings of the shards.
       records: Further files of the collection's folder, name -> text.
 
     Raises:

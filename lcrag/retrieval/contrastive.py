@@ -17,13 +17,7 @@ from lcrag.retrieval.encoder import Encoder, embed, pad_rows
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A query and a passage that answers it.
-
-    Attributes:
-      query: Text of the query side.
-      passage: Text of the passage side.
-      group: Pairs of the same group, such as those of one fact, are never each other's negatives.
-    """
+    """A query and a passage that answers it; pairs of the same group are never each other's negatives."""
 
     query: str
     passage: str

@@ -21,13 +21,9 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """Settings that turn texts into vectors.
+    """Settings of pooling, of the prefixes of texts, and of truncation on the right.
 
-    Attributes:
-      pooling: "mean" over the tokens (E5: Wang et al. 2022, arXiv:2212.03533) or "cls", the first token (BGE).
-      query_prefix: Prepended to a query before tokenization.
-      passage_prefix: Prepended to a passage.
-      max_tokens: Longer texts are truncated on the right.
+    `pooling` is the "mean" over the tokens (E5: Wang et al. 2022, arXiv:2212.03533) or "cls", the first token (BGE).
     """
 
     pooling: Pooling = "mean"
@@ -222,13 +218,7 @@ class Choices:
 
 
 def choose(folder: pathlib.Path, config: BertConfig, modules: EncoderModules, given: Mapping[str, Any]) -> Choices:
-    """Chooses each setting that the caller left open.
-
-    Args:
-      folder: The encoder's folder.
-      config: Sizes of its body.
-      modules: Places of its parts.
-      given: The caller's settings, by the names of `EncoderSettings`; None leaves one open.
+    """Chooses each setting of a folder that the caller left open (None in `given`).
 
     Raises:
       UserError: A file cannot be read, or a setting in it is not supported.

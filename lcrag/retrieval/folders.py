@@ -35,7 +35,8 @@ def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
     building = folder.with_name(f".{folder.name}.building")
     building.mkdir(parents=True, exist_ok=True)
     with exclusive(building, folder):
-        _clear(building)
+        for path in building.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
             yield building
         except BaseException:
@@ -82,11 +83,6 @@ def exclusive(building: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
         raise UserError(f"{folder} is being written by another process: wait until it has finished") from error
     finally:
         os.close(descriptor)
-
-
-def _clear(folder: pathlib.Path) -> None:
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _swap(building: pathlib.Path, folder: pathlib.Path) -> None:

@@ -54,14 +54,7 @@ class Shards:
         return {name: record for name, record in records.items() if record is not None}
 
     def write(self, name: str, passages: Sequence[Passage], encoder: Encoder, notes: Mapping[str, Any]) -> None:
-        """Embeds passages and writes them as a shard.
-
-        Args:
-          name: Shards are joined in the order of their names.
-          passages: May be empty.
-          encoder: Embeds them.
-          notes: Kept in the record.
-        """
+        """Embeds passages, if any, and writes them as a shard with `notes` in its record."""
         with replacing(self.folder / name) as temporary:
             if passages:
                 write_passages(passages, temporary / FILE_NAME)
@@ -87,10 +80,7 @@ class Shards:
 def open_shards(root: pathlib.Path, language: str, identity: Mapping[str, Any]) -> Iterator[Shards]:
     """Opens the shards of a collection being built in `root`, including those of an earlier attempt.
 
-    Args:
-      root: The collections' folder.
-      language: Language of the collection.
-      identity: Everything that its content depends on.
+    `identity` is everything that the content of the collection depends on.
 
     Raises:
       UserError: Another process is writing them, or the shards there have another identity.
@@ -102,8 +92,8 @@ def open_shards(root: pathlib.Path, language: str, identity: Mapping[str, Any]) 
         shards = Shards(folder)
         if path.exists() and path.read_text(encoding="utf-8") != plan and shards.finished():
             raise UserError(
-                f"{folder} is the unfinished work of another configuration, as its {PLAN} says:"
-                " go on with that one, or delete the folder"
+                f"{folder} is the unfinished work of another configuration (see its {PLAN}):"
+                " continue that one, or delete the folder"
             )
         temporary = folder / f".{PLAN}"
         temporary.write_text(plan, encoding="utf-8")

@@ -103,15 +103,11 @@ def _sent(hit: Hit, return_scores: bool) -> dict[str, Any]:
 def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
     """Reads the answer of any `/retrieve` service, at most `k` hits per query.
 
-    A missing score is the reciprocal of the rank, a missing id a hash of the contents.
-
-    Args:
-      answer: JSON.
-      languages: Requested language of each query.
-      k: Requested number of passages.
+    A missing score is the reciprocal of the rank, a missing id a hash of the contents, a missing language the requested
+    one.
 
     Raises:
-      ValueError: It is not an answer to these queries; the message says why.
+      ValueError: It is not an answer to these queries.
     """
     try:
         result = _Answer.model_validate_json(answer).result

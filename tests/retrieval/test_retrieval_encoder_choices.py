@@ -132,7 +132,7 @@ def test_the_longest_text_has_positions(folder):
     assert _settings(folder).max_tokens == 64
     with pytest.raises(UserError, match="65 exceeds the encoder's 64 positions"):
         load_encoder(folder, max_tokens=65)
-    with pytest.raises(UserError, match="2 own tokens"):
+    with pytest.raises(UserError, match="2 special tokens"):
         load_encoder(folder, max_tokens=2)
 
 

@@ -110,7 +110,7 @@ def test_google(google, asked):
 def test_what_an_engine_refuses(serpapi):
     with pytest.raises(ServiceRefusal, match="SerpAPI failed: Unsupported `lr`"):
         web(serpapi).search(["wrong"], ["en"], 1)
-    with pytest.raises(ServiceRefusal, match="answers no empty query"):
+    with pytest.raises(ServiceRefusal, match="rejects empty queries"):
         web(serpapi).search([" "], ["en"], 1)
     with pytest.raises(UserError, match="a search for 11 passages: ask this service for 1 to 10"):
         web(serpapi).search(["capital of Chad"], ["en"], 11)

@@ -30,11 +30,7 @@ class WebResult:
 
 @runtime_checkable
 class WebEngine(Protocol):
-    """A search engine's JSON API.
-
-    Attributes:
-      url: Its address.
-    """
+    """The JSON API of a search engine at `url`."""
 
     @property
     def url(self) -> str: ...
@@ -52,13 +48,7 @@ class WebEngine(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SerpApi:
-    """SerpAPI (https://serpapi.com/search-api): Google's result page as JSON, its answer box first.
-
-    Attributes:
-      key: API key of the account.
-      engine: The search engine that SerpAPI queries.
-      url: Its address.
-    """
+    """SerpAPI (https://serpapi.com/search-api): the result page of `engine` as JSON, its answer box first."""
 
     key: str = dataclasses.field(repr=False)
     engine: str = "google"
@@ -74,8 +64,8 @@ class SerpApi:
         if "error" in page and "hasn't returned any results" not in str(page["error"]):
             raise ServiceRefusal(f"SerpAPI failed: {page['error']}")
         box = page.get("answer_box") or {}
-        said = box.get("answer") or box.get("snippet")
-        first = [_result({**box, "snippet": said})] if isinstance(said, str) else []
+        text = box.get("answer") or box.get("snippet")
+        first = [_result({**box, "snippet": text})] if isinstance(text, str) else []
         return first + [_result(each) for each in page.get("organic_results", ())]
 
 
@@ -83,10 +73,7 @@ class SerpApi:
 class GoogleCustomSearch:
     """Google's Custom Search JSON API (https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list).
 
-    Attributes:
-      key: API key of the project.
-      engine_id: Id of the Programmable Search Engine (`cx`).
-      url: Its address.
+    `engine_id` is the id of the Programmable Search Engine (`cx`).
     """
 
     key: str = dataclasses.field(repr=False)
@@ -130,7 +117,7 @@ class WebSearch:
         """Sends one request for one pair (see `Backend.fetch`)."""
         [(query, language)] = pairs
         if not query.strip():
-            raise ServiceRefusal(f"{self._service.name} answers no empty query")
+            raise ServiceRefusal(f"{self._service.name} rejects empty queries")
         response = self._service.get(self._engine.url, self._engine.parameters(query, language, k))
         try:
             results = self._engine.results(response.json())[:k]

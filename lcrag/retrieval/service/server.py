@@ -59,13 +59,7 @@ def make_server(application: FastAPI, graceful_seconds: float) -> uvicorn.Server
 
 
 def run_until_stopped(application: FastAPI, listener: socket.socket, graceful_seconds: float) -> None:
-    """Serves until SIGTERM or SIGINT, finishes the requests in flight and returns.
-
-    Args:
-      application: The application.
-      listener: Result of `listen`; closed at the end.
-      graceful_seconds: Time for requests in flight to finish.
-    """
+    """Serves until SIGTERM or SIGINT, finishes the requests in flight, closes the listener and returns."""
     server = make_server(application, graceful_seconds)
     with _stopped_by_signals(server):
         server.run(sockets=[listener])
