@@ -36,8 +36,6 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = ["Hit", "NoCollections", "Passage", "SearchableCollections", *_MODULE_OF]
-
 
 def __getattr__(name: str) -> Any:
     """Imports a public name's module when it is first used (PEP 562)."""

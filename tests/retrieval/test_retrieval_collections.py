@@ -1,4 +1,4 @@
-"""Collections: built whole, opened with care, searched in one batch."""
+"""Collections: atomic builds, damage, and batched search."""
 
 import concurrent.futures
 import subprocess
@@ -114,7 +114,7 @@ def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
 
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
-def test_damage_is_named_with_its_mend(tmp_path, encoder, monkeypatch, name, damage):
+def test_damage_is_reported_with_its_remedy(tmp_path, encoder, monkeypatch, name, damage):
     monkeypatch.setattr(index_module, "LARGEST_EXACT", 100)
     many = [Passage(id=str(row), title="", text=str(row)) for row in range(300)]
     build_collection(many, encoder, tmp_path, language="en")

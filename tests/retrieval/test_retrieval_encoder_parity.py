@@ -1,4 +1,4 @@
-"""Encoders read from folders that `transformers` wrote give the vectors that `transformers` gives."""
+"""Encoders in folders written by `transformers` give the same vectors as `transformers`."""
 
 import json
 

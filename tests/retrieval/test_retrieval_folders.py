@@ -1,4 +1,4 @@
-"""A folder is replaced whole or not at all."""
+"""Folders are replaced atomically."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ def _content(folder):
     return (readable(folder) / "file").read_text()
 
 
-def test_replaces_and_leaves_nothing_beside(tmp_path):
+def test_replacing_leaves_no_other_folder(tmp_path):
     for text in ("one", "two"):
         _write(tmp_path / "a", text)
         assert _content(tmp_path / "a") == text

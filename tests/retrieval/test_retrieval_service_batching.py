@@ -1,4 +1,4 @@
-"""Concurrent requests share searches, and none of them can tell."""
+"""Concurrent requests share searches without an effect on their answers."""
 
 import asyncio
 
@@ -78,7 +78,7 @@ def test_a_search_that_answers_too_little_is_an_error():
         asyncio.run(ask())
 
 
-def test_whoever_went_away_is_not_searched_for(collections):
+def test_cancelled_requests_are_not_searched(collections):
     async def ask():
         async with batcher(collections) as batch:
             collections.gate.clear()

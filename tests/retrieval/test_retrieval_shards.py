@@ -1,4 +1,4 @@
-"""Shards: written whole or not at all, and put together to the collection that a build at one go makes."""
+"""Shards: written atomically, and joined to the collection that `build_collection` makes."""
 
 import numpy as np
 import pytest

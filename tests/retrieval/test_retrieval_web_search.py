@@ -107,7 +107,7 @@ def test_google(google, asked):
     }  # fmt: skip
 
 
-def test_what_an_engine_refuses(serpapi):
+def test_refused_searches(serpapi):
     with pytest.raises(ServiceRefusal, match="SerpAPI failed: Unsupported `lr`"):
         web(serpapi).search(["wrong"], ["en"], 1)
     with pytest.raises(ServiceRefusal, match="rejects empty queries"):
@@ -118,7 +118,7 @@ def test_what_an_engine_refuses(serpapi):
         web(serpapi).search(["capital of Chad"], ["fi"], 1)
 
 
-def test_nobody_sees_the_key(serpapi, google, caplog, monkeypatch):
+def test_the_key_is_never_shown(serpapi, google, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     web(serpapi).search(["capital of Chad"], ["en"], 1)
     wrong = SerpApi(key="another-key", url=serpapi.url)
@@ -145,7 +145,7 @@ def test_google_refuses_a_wrong_key_with_status_400():
 
 
 @pytest.mark.parametrize("page", [["no", "page"], {"organic_results": [{"title": 1, "snippet": "x"}]}])
-def test_something_else_than_an_engine(page):
+def test_invalid_result_pages(page):
     application = FastAPI()
     application.get("/search")(lambda: page)
     with served(application) as url, pytest.raises(UserError, match="does not answer with results"):

@@ -85,16 +85,11 @@ def fit(
     progress: Progress,
     decay: str = "cosine",
 ):
-    """Trains on `steps` batches of about `tokens_per_step` tokens and returns the parameters.
+    """Trains on the policy tokens of `rows` and returns the parameters; `params` are donated.
 
     Args:
-      config: The decoder.
-      params: Initial parameters; donated.
-      rows: Trajectories; the loss covers their policy tokens.
-      steps: Number of updates.
       tokens_per_step: A batch takes rows until they have this many tokens.
       learning_rate: Peak, after a linear warm-up over 5 % of the steps.
-      layout: Shapes of the packed rows.
       progress: Called with (steps done, metrics) after every step.
       decay: "cosine" or "constant".
     """
@@ -110,6 +105,7 @@ def fit(
 
 def _next_rows(rows: Iterator[Trajectory], tokens: int) -> list[Trajectory]:
     taken: list[Trajectory] = []
+    # takewhile consumes the row after a batch, which is dropped; the shipped weights depend on this order.
     for row in itertools.takewhile(lambda _: sum(len(each.tokens) for each in taken) < tokens, rows):
         taken.append(row)
     return taken
@@ -135,13 +131,11 @@ class PolicyTrainer:
         params = initialise(self.config, jax.random.key(self.seed))
         rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
         tokens = COPYING_ROWS * COPYING_TOKENS
-        params = self._fit(
-            "copying", params, rows, plan.copying_steps, plan.learning_rate, tokens, COPYING_LAYOUT, "constant"
-        )
+        params = self._fit("copying", params, rows, plan.copying_steps, tokens, COPYING_LAYOUT, "constant")
         rows = reading_rows(self.world, self.tokenizer, self.seed)
-        params = self._fit("reading", params, rows, plan.reading_steps, plan.learning_rate, plan.tokens_per_step)
+        params = self._fit("reading", params, rows, plan.reading_steps)
         rows = judging_rows(self.world, self.tokenizer, self.seed)
-        return self._fit("judging", params, rows, plan.judging_steps, plan.learning_rate, plan.tokens_per_step)
+        return self._fit("judging", params, rows, plan.judging_steps)
 
     def demonstrations(
         self,
@@ -168,9 +162,7 @@ class PolicyTrainer:
 
     def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
         """Returns parameters after SFT of a copy of pretrained ones."""
-        copied = jax.tree.map(lambda leaf: leaf + 0, params)
-        plan = self.curriculum
-        return self._fit(name, copied, demonstrations, steps, plan.learning_rate, plan.tokens_per_step)
+        return self._fit(name, jax.tree.map(lambda leaf: leaf + 0, params), demonstrations, steps)
 
     def save(self, folder: pathlib.Path, params, dtype: str) -> None:
         """Writes a Hugging Face folder with the tokenizer."""
@@ -178,14 +170,14 @@ class PolicyTrainer:
         save_hugging_face(folder, config, params, dtype=dtype, eos_ids=self.tokenizer.eos_ids)
         self.tokenizer.save(folder)
 
-    def _fit(self, name, params, rows, steps, learning_rate, tokens, layout=TEXT_LAYOUT, decay="cosine"):
+    def _fit(self, name, params, rows, steps, tokens=None, layout=TEXT_LAYOUT, decay="cosine"):
         return fit(
             self.config,
             params,
             rows,
             steps=steps,
-            tokens_per_step=tokens,
-            learning_rate=learning_rate,
+            tokens_per_step=tokens or self.curriculum.tokens_per_step,
+            learning_rate=self.curriculum.learning_rate,
             layout=layout,
             progress=self.progress(name, steps),
             decay=decay,
