@@ -23,6 +23,7 @@ from lcrag.retrieval.encoder_settings import (
     PROMPTS_FILE,
     TOKENIZER_FILE,
     EncoderModules,
+    EncoderSettings,
     Pooling,
     choose,
     read_modules,
@@ -109,9 +110,11 @@ def load_encoder(
     choices = choose(folder, config, modules, given | {"max_tokens": max_tokens})
     tokenizer = _read_tokenizer(modules)
     params = read_tensors(config, TensorFolder(modules.body))
-    encoder = Encoder(config, choices.settings, params, tokenizer)
-    level = logging.WARNING if choices.guessed else logging.INFO
-    _LOGGER.log(level, "encoder %s: %s of %d layers; %s", folder, config.model_type, config.num_hidden_layers, choices)
+    settings = EncoderSettings(**{name: choice.value for name, choice in choices.items()})
+    encoder = Encoder(config, settings, params, tokenizer)
+    level = logging.WARNING if any(choice.guessed for choice in choices.values()) else logging.INFO
+    chosen = ", ".join(f"{name} {choice}" for name, choice in choices.items())
+    _LOGGER.log(level, "encoder %s: %s of %d layers; %s", folder, config.model_type, config.num_hidden_layers, chosen)
     return encoder
 
 

@@ -9,7 +9,7 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from lcrag.errors import UserError
 from lcrag.policy.model_files import read_json_object, read_optional_json
@@ -180,14 +180,12 @@ _PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus
 # A tokenizer without a limit has 1e30.
 _NO_LIMIT_TOKENS = 1 << 24
 
-Value = TypeVar("Value")
-
 
 @dataclasses.dataclass(frozen=True)
-class Choice(Generic[Value]):
-    """Value, source, and whether it was inferred."""
+class Choice:
+    """The value of a setting, its source, and whether it comes from neither the caller nor a file."""
 
-    value: Value
+    value: Any
     source: str
     guessed: bool = False
 
@@ -195,29 +193,9 @@ class Choice(Generic[Value]):
         return f"{self.value!r} ({self.source})"
 
 
-@dataclasses.dataclass(frozen=True)
-class Choices:
-    """The chosen settings of an encoder's folder, each with its source."""
-
-    pooling: Choice[str]
-    query_prefix: Choice[str]
-    passage_prefix: Choice[str]
-    max_tokens: Choice[int]
-
-    @property
-    def guessed(self) -> bool:
-        """Whether a setting comes from neither the caller nor a file."""
-        return any(choice.guessed for choice in vars(self).values())
-
-    @property
-    def settings(self) -> EncoderSettings:
-        return EncoderSettings(**{name: choice.value for name, choice in vars(self).items()})
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {choice}" for name, choice in vars(self).items())
-
-
-def choose(folder: pathlib.Path, config: BertConfig, modules: EncoderModules, given: Mapping[str, Any]) -> Choices:
+def choose(
+    folder: pathlib.Path, config: BertConfig, modules: EncoderModules, given: Mapping[str, Any]
+) -> dict[str, Choice]:
     """Chooses each setting of a folder that the caller left open (None in `given`).
 
     Raises:
@@ -227,16 +205,16 @@ def choose(folder: pathlib.Path, config: BertConfig, modules: EncoderModules, gi
     prompts = _prompts(folder)
     stated = {name: Choice(value, "given") for name, value in given.items() if value is not None}
 
-    def prefix(kind: str) -> Choice[str]:
+    def prefix(kind: str) -> Choice:
         return _stated_prefix(prompts, kind) or _guessed_prefix(kind, convention, modules)
 
-    choices = Choices(
-        pooling=stated.get("pooling") or _pooling(modules, convention),
-        query_prefix=stated.get("query_prefix") or prefix("query"),
-        passage_prefix=stated.get("passage_prefix") or prefix("passage"),
-        max_tokens=stated.get("max_tokens") or _max_tokens(modules, config),
-    )
-    if modules.leaves_out_prompts and (choices.query_prefix.value or choices.passage_prefix.value):
+    choices = {
+        "pooling": stated.get("pooling") or _pooling(modules, convention),
+        "query_prefix": stated.get("query_prefix") or prefix("query"),
+        "passage_prefix": stated.get("passage_prefix") or prefix("passage"),
+        "max_tokens": stated.get("max_tokens") or _max_tokens(modules, config),
+    }
+    if modules.leaves_out_prompts and (choices["query_prefix"].value or choices["passage_prefix"].value):
         raise UserError(
             f"{modules.pooling} leaves the prefix out of the pooling (include_prompt), which is not supported:"
             " give empty prefixes, or choose another encoder"
@@ -244,7 +222,7 @@ def choose(folder: pathlib.Path, config: BertConfig, modules: EncoderModules, gi
     return choices
 
 
-def _pooling(modules: EncoderModules, convention: Convention | None) -> Choice[str]:
+def _pooling(modules: EncoderModules, convention: Convention | None) -> Choice:
     if modules.pooling:
         return Choice(read_pooling(modules.pooling), f"{modules.pooling.parent.name}/{modules.pooling.name}")
     if convention:
@@ -260,14 +238,14 @@ def _prompts(folder: pathlib.Path) -> dict[str, Any]:
     return {} if prompts == {"query": "", "document": ""} else prompts
 
 
-def _stated_prefix(prompts: dict[str, Any], kind: str) -> Choice[str] | None:
+def _stated_prefix(prompts: dict[str, Any], kind: str) -> Choice | None:
     for name in _PROMPT_NAMES[kind]:
         if isinstance(prompts.get(name), str):
             return Choice(prompts[name], PROMPTS_FILE)
     return Choice("", PROMPTS_FILE) if prompts else None
 
 
-def _guessed_prefix(kind: str, convention: Convention | None, modules: EncoderModules) -> Choice[str]:
+def _guessed_prefix(kind: str, convention: Convention | None, modules: EncoderModules) -> Choice:
     name = f"{kind}_prefix"
     if convention:
         return Choice(getattr(convention, name), f"the convention of {convention.family}", guessed=True)
@@ -276,7 +254,7 @@ def _guessed_prefix(kind: str, convention: Convention | None, modules: EncoderMo
     return Choice(getattr(EncoderSettings(), name), "the default, E5's", guessed=True)
 
 
-def _max_tokens(modules: EncoderModules, config: BertConfig) -> Choice[int]:
+def _max_tokens(modules: EncoderModules, config: BertConfig) -> Choice:
     """Returns the longest text by the folder's files, limited by the positions of the body."""
     positions = Choice(config.longest_tokens, "the positions of the body")
     for path, name in ((modules.body_settings, "max_seq_length"), (modules.body / TOKENIZER_FILE, "model_max_length")):

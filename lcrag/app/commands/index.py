@@ -22,8 +22,7 @@ from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.local import CorpusPlan, Progress, fingerprint_of, make_plan
 from lcrag.data.corpora.source import Kind, find_source
 from lcrag.data.files import data_file, dataset_folder
-from lcrag.data.judgements import Judgements, judged_questions, read_trec
-from lcrag.data.questions import Question
+from lcrag.data.judgements import Judgements, read_trec
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
@@ -250,11 +249,6 @@ def trec_judgements(
             files = [data_file(found, (name.format(language=language),), source) for name in (topics, qrels)]
             queries += read_trec(files[0], files[1], language, bad_rows)
     return Judgements(dataset=dataset, split=split, queries=tuple(queries))
-
-
-def question_judgements(questions: Sequence[Question], split: str) -> Judgements:
-    """Returns the judgements of questions that name their gold passage; see `judged_questions`."""
-    return judged_questions(questions, split)
 
 
 def judge(collections: SearchableCollections, judgements: Judgements, model: str) -> list[Row]:

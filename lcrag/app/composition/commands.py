@@ -27,6 +27,7 @@ from lcrag.app.commands.sft import fine_tuning
 from lcrag.app.commands.train import training
 from lcrag.app.commands.train.sentinels import Sentinels
 from lcrag.app.composition.configuration import configure, missing_parameter, read_configuration
+from lcrag.data.judgements import judged_questions
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.models import CompleterModel, EndpointModel
@@ -46,11 +47,12 @@ for _made in (
     EndpointModel,
     NoCollections,
     compiling.shape_of,
-    indexing.question_judgements,
     indexing.trec_judgements,
     translations.tier_places,
 ):
     _configurable(_made)
+
+_configurable(judged_questions, "question_judgements")
 
 build = _configurable(building.build)
 compile_programs = _configurable(compiling.compile_programs, "compile")
