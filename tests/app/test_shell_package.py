@@ -1,5 +1,6 @@
 """What an installed package holds, and the scripts that install it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,17 +14,41 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "launch").glob("*.sh"))]
 
 
-def test_a_built_package_holds_the_configurations(tmp_path):
-    """Built from a copy, so that no build folder is left behind."""
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder into which a wheel of this package is installed; built from a copy, which keeps build folders out."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in"):
-        shutil.copy(ROOT / name, tmp_path)
+        shutil.copy(ROOT / name, source)
     for name in ("gin", "lcrag"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", "out"]
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
-    assert packaged_names(tmp_path / "out" / "lcrag" / "gin") == packaged_names()
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", source, source], check=True)
+    (wheel,) = source.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-compile", "--target", target, wheel], check=True)
+    return target
+
+
+def test_a_wheel_holds_configurations_and_weights(installed):
+    assert packaged_names(installed / "lcrag" / "gin") == packaged_names()
     weights = {path.relative_to(ROOT / "lcrag") for path in (ROOT / "lcrag").rglob("*.safetensors")}
-    assert all((tmp_path / "out" / "lcrag" / path).is_file() for path in weights)
+    assert {path for path in weights if not (installed / "lcrag" / path).is_file()} == set()
+
+
+def test_the_shipped_encoder_and_world_work_from_a_wheel(installed, tmp_path):
+    program = """
+import lcrag
+from lcrag.app.composition.components import resolved_folder
+from lcrag.atlas import build_world
+from lcrag.retrieval import load_encoder
+
+vectors = load_encoder(resolved_folder("atlas/encoder")).encode(["Helsinki"])
+print(lcrag.__path__[0], vectors.shape[0], len(build_world().passages("fi")) > 0)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-c", program]
+    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == [str(installed / "lcrag"), "1", "True"]
 
 
 def test_configurations_are_found_from_a_checkout():
