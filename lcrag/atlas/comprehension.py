@@ -41,18 +41,6 @@ THINGS = ("card", "rose", "coin", "lamp", "bottle", "cup", "shirt", "box", "cand
 BAG = "bag"
 
 
-def number_words(language: str) -> dict[str, str]:
-    """Returns `{digit: word}` for two to five."""
-    return dict(zip(DIGITS, _WORDING["numbers"][language], strict=True))
-
-
-def noun_words(language: str, *, few: bool = False) -> dict[str, str]:
-    """Returns `{thing: word}` in the form after "how many" or five; `few`: after two, three or four."""
-    nouns, few_nouns = _WORDING["nouns"][language], _WORDING["few"].get(language)
-    forms = few_nouns if few and few_nouns else nouns
-    return dict(zip((*THINGS, BAG), forms, strict=True))
-
-
 # Prefix of a continent's time zones -> CLDR's code of the continent.
 CONTINENTS: Mapping[str, str] = {"Africa": "002", "America": "019", "Asia": "142", "Europe": "150", "Pacific": "009"}
 OPTION_PLACES = ("first", "second", "third", "fourth")
@@ -116,9 +104,10 @@ def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
 def lexicon(language: str, place: str, *, few: bool = False) -> Mapping[str, str]:
     """Returns `{code: word}` for a placeholder; `few`: nouns in the form after two, three or four."""
     if place in ("a", "b"):
-        return number_words(language)
+        return dict(zip(DIGITS, _WORDING["numbers"][language], strict=True))
     if place in ("things", "bags"):
-        return noun_words(language, few=few)
+        nouns, few_nouns = _WORDING["nouns"][language], _WORDING["few"].get(language)
+        return dict(zip((*THINGS, BAG), few_nouns if few and few_nouns else nouns, strict=True))
     if place in OPTION_PLACES:
         territories = Locale(language).territories
         return {continent: territories[code] for continent, code in CONTINENTS.items()}

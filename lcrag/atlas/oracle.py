@@ -107,7 +107,7 @@ class Oracle:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class NeededFact:
     """A fact needed for the answer, and the name of its subject."""
 
     relation: str
@@ -116,28 +116,28 @@ class Wanted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class SearchState:
     """The information about a question after some searches."""
 
     question: Question
     reader: Oracle
     readings: Sequence[Reading]
 
-    def value(self, wanted: Wanted) -> str | None:
+    def value(self, wanted: NeededFact) -> str | None:
         """Returns a fact's value from the passages, in the question's language; None if no passage has it."""
         return self.reader.most_read(self.readings, wanted.relation, wanted.subject, self.question.language)
 
     @property
-    def given(self) -> list[Wanted]:
+    def given(self) -> list[NeededFact]:
         """The facts whose subjects the question names."""
         first, *rest = self.question.extra["kind"].split("+")
         if first == KIND:
             extra = self.question.extra
             return [
-                Wanted(rest[0], code, name)
+                NeededFact(rest[0], code, name)
                 for (_, code), name in zip(extra["subjects"], extra["entities"], strict=True)
             ]
-        return [Wanted(first, self.question.extra["subject"][1], self.question.extra["entity"])]
+        return [NeededFact(first, self.question.extra["subject"][1], self.question.extra["entity"])]
 
     @property
     def second_relation(self) -> str | None:
@@ -145,7 +145,7 @@ class Known:
         first, *rest = self.question.extra["kind"].split("+")
         return rest[0] if rest and first != KIND else None
 
-    def path(self, memory: Memory, *, guess: bool, asked: Iterable[str]) -> list[Wanted]:
+    def path(self, memory: Memory, *, guess: bool, asked: Iterable[str]) -> list[NeededFact]:
         """Returns the facts needed for the answer, as far as they can be identified.
 
         Args:
@@ -188,20 +188,20 @@ class Known:
             (self.reader.most_read([row], row.relation, row.subject, self.question.language) for row in read), None
         )
 
-    def _year(self, wanted: Wanted) -> float:
+    def _year(self, wanted: NeededFact) -> float:
         year = self.value(wanted)
         return int(year) if year is not None and year.isdigit() else float("inf")
 
-    def _read_bridge(self, first: Wanted) -> str | None:
+    def _read_bridge(self, first: NeededFact) -> str | None:
         value = self.value(first)
         if value is None:
             return None
         return entity_called(RELATIONS[first.relation].value, value, (self.question.language, *LCRL_LANGUAGES))
 
-    def _second(self, first: Wanted, bridge: str) -> Wanted:
+    def _second(self, first: NeededFact, bridge: str) -> NeededFact:
         assert self.second_relation is not None
         name = names_of(RELATIONS[first.relation].value)[bridge][self.question.language].text
-        return Wanted(self.second_relation, bridge, name)
+        return NeededFact(self.second_relation, bridge, name)
 
 
 @functools.cache
@@ -263,8 +263,8 @@ class FactSampler:
     def any(self, generator: np.random.Generator) -> Fact:
         return _one_of(generator, self._facts)
 
-    def told(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns the fact, usually with another fact's value (`COUNTERFACTUAL_SHARE`), which only reading reveals."""
+    def often_counterfactual(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """Returns the fact, with probability `COUNTERFACTUAL_SHARE` with a value that only reading reveals."""
         if generator.random() >= COUNTERFACTUAL_SHARE:
             return fact
         return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)

@@ -83,7 +83,7 @@ class Demonstrator:
             for _ in range(TOGETHER):
                 question = self.questions[int(generator.integers(len(self.questions)))]
                 fact = last_facts[question.id]
-                drawn.append((question, fact, facts.told(generator, fact)))
+                drawn.append((question, fact, facts.often_counterfactual(generator, fact)))
             clean = list(self._clean(drawn, tokenizer))
             fruitless = 0 if clean else fruitless + TOGETHER
             yield from clean

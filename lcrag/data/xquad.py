@@ -4,7 +4,6 @@ https://arxiv.org/abs/1910.11856. It is fully parallel, so it provides questions
 paragraphs as collections, a small corpus with known gold passages. XQuAD-R's files are supported as well.
 """
 
-import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -19,13 +18,6 @@ from lcrag.retrieval.passages import Passage
 DATASET = "xquad"
 LANGUAGES = ("en", "ar", "de", "el", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 SOURCE = "https://github.com/google-deepmind/xquad/raw/master/"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Asked:
-    article: str
-    passage: str
-    question: SquadQuestion
 
 
 def xquad_file(folder: pathlib.Path, language: str) -> pathlib.Path:
@@ -62,15 +54,15 @@ def xquad_questions(
     Raises:
       UserError: an unknown language or split, a missing file, or a bad row.
     """
-    versions = [_asked(read_squad(xquad_file(folder, language), bad_rows)) for language in languages]
+    versions = [_by_id(read_squad(xquad_file(folder, language), bad_rows)) for language in languages]
     shared = [key for key in versions[0] if all(key in version for version in versions)] if versions else []
-    articles = dict.fromkeys(versions[0][key].article for key in shared)
+    articles = dict.fromkeys(versions[0][key][0].title for key in shared)
     sizes = {"test": test_articles, "train": max(0, len(articles) - test_articles)}
     chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
     return [
-        _question(language, version[key])
+        _question(language, *version[key])
         for key in shared
-        if versions[0][key].article in chosen
+        if versions[0][key][0].title in chosen
         for language, version in zip(languages, versions, strict=True)
     ]
 
@@ -84,20 +76,16 @@ def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> li
     return [paragraph.passage for paragraph in read_squad(xquad_file(folder, language), bad_rows)]
 
 
-def _asked(paragraphs: Sequence[SquadParagraph]) -> dict[str, _Asked]:
-    return {
-        question.id: _Asked(article=paragraph.title, passage=paragraph.passage.id, question=question)
-        for paragraph in paragraphs
-        for question in paragraph.questions
-    }
+def _by_id(paragraphs: Sequence[SquadParagraph]) -> dict[str, tuple[SquadParagraph, SquadQuestion]]:
+    return {question.id: (paragraph, question) for paragraph in paragraphs for question in paragraph.questions}
 
 
-def _question(language: str, asked: _Asked) -> Question:
+def _question(language: str, paragraph: SquadParagraph, question: SquadQuestion) -> Question:
     return Question(
-        id=asked.question.id,
+        id=question.id,
         dataset=DATASET,
         language=language,
-        text=with_question_mark(asked.question.text),
-        answers=asked.question.answers,
-        extra={"passage": asked.passage},
+        text=with_question_mark(question.text),
+        answers=question.answers,
+        extra={"passage": paragraph.passage.id},
     )

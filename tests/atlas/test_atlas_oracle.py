@@ -1,4 +1,4 @@
-"""The oracle plays an honest episode: it answers what it read, searches again where it read nothing."""
+"""The oracle answers from what it read and searches again otherwise."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ def test_it_searches_first():
 
 
 @pytest.mark.parametrize("value", ["EUR", "FRF", "QQQ"])
-def test_it_answers_what_it_read_and_not_what_is_true(value):
+def test_it_answers_from_passages_even_if_they_are_wrong(value):
     turns = [SEARCHED, block("Norja: valuuttakoodi: NOK", f"Ranska: valuuttakoodi: {value}")]
     assert Oracle().next_text(QUESTION, turns) == f"<answer> {value}</answer>"
 

@@ -35,7 +35,8 @@ def test_a_mixture_can_be_packed_for_a_decoder():
     dataset = seqio.get_mixture_or_task("atlas_validation").get_dataset(LENGTHS, split="validation", shuffle=False)
     packed = seqio.DecoderFeatureConverter(pack=True)(dataset, {"inputs": 64, "targets": 64})
     row = next(packed.as_numpy_iterator())
-    assert row["decoder_segment_ids"].max() > 2 and row["decoder_target_tokens"].shape == (128,)
+    assert row["decoder_segment_ids"].max() > 2
+    assert row["decoder_target_tokens"].shape == (128,)
 
 
 @pytest.mark.parametrize("split", ["validation", "unseen"])

@@ -31,7 +31,8 @@ def test_a_vocabulary_is_a_tokenizer(extra_ids):
 def test_sentinels_of_span_corruption_are_no_ordinary_text():
     tokenizer = vocabulary_tokenizer(seqio.SentencePieceVocabulary(str(MODEL), extra_ids=10))
     sentinels = {index for token, index in tokenizer.special_tokens.items() if "extra_id" in token}
-    assert len(sentinels) == 10 and sentinels & set(tokenizer.encode("a <extra_id_0>"))
+    assert len(sentinels) == 10
+    assert sentinels & set(tokenizer.encode("a <extra_id_0>"))
     assert sentinels.isdisjoint(tokenizer.encode_ordinary("a <extra_id_0>"))
     assert sentinels.isdisjoint(tokenizer.encode_ordinary(" <extra_id_0>", continues=True))
 

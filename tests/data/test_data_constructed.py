@@ -1,4 +1,4 @@
-"""Constructed languages: every word has one of its own, as long as it, and every text comes back."""
+"""Constructed languages: substitutions are injective, keep lengths and invert exactly."""
 
 import itertools
 import re
@@ -17,7 +17,6 @@ from lcrag.data.constructed import (
     vocabulary_of,
     write_word_list,
 )
-from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes import TranslationFailure
 from lcrag.errors import UserError
@@ -44,7 +43,7 @@ def test_a_text_keeps_its_shape():
     assert [len(piece) for piece in re.split(r"(\W+)", text)] == [len(piece) for piece in re.split(r"(\W+)", TEXT)]
     assert re.sub("[A-Za-z]", "", text) == re.sub("[A-Za-z]", "", TEXT)
     assert [c.isupper() for c in text] == [c.isupper() for c in TEXT]
-    assert not set(vocabulary_of([text])) & {"janet", "ducks", "eggs", "dollars"}
+    assert not set(vocabulary_of([text])) & {"janet", "ducks", "eggs", "dollars"}  # prices are not mathematics
 
 
 @pytest.mark.parametrize(
@@ -67,15 +66,9 @@ def test_numbers_latex_symbols_and_single_letters_pass(kept):
     assert table.english(text) == kept
 
 
-def test_prices_are_no_mathematics():
-    table = WordSubstitution(["dollars", "for", "cats"], 1)
-    text = table.constructed("$5 for cats and $10 for cats")
-    assert "cats" not in text and text.startswith("$5 ") and " $10 " in text
-
-
 @settings(max_examples=300, deadline=None)
 @given(texts, st.lists(words, max_size=40), st.integers(0, 3))
-def test_every_text_comes_back(text, vocabulary, seed):
+def test_every_text_is_restored(text, vocabulary, seed):
     table = WordSubstitution(vocabulary, seed)
     assert table.english(table.constructed(text)) == text
     assert table.constructed(table.english(text)) == text
@@ -104,7 +97,7 @@ def test_a_length_with_more_words_than_syllables():
     assert set(table.values()) == set(every)
     assert sum(bool(SYLLABLES.fullmatch(word)) for word in table.values()) == 105
     some = WordSubstitution(every[:120], 7).words.values()
-    assert sum(bool(SYLLABLES.fullmatch(word)) for word in some) == 105 and len(set(some)) == 120
+    assert (sum(bool(SYLLABLES.fullmatch(word)) for word in some), len(set(some))) == (105, 120)
 
 
 def test_the_two_languages_are_independent():
@@ -129,12 +122,12 @@ def test_the_look_up_translates_in_every_direction():
     ("text", "source", "target"),
     [(TEXT, None, "fr"), (TEXT, "fr", "en"), ("Combien de dollars gagne-t-elle chaque jour ?", None, "en")],
 )
-def test_what_cannot_be_looked_up_is_left_to_another_translator(text, source, target):
+def test_other_languages_are_left_to_the_next_translator(text, source, target):
     look_up = LookUpTranslator(vocabulary_of([TEXT]))
     assert look_up([text], source, target) == [TranslationFailure("a look-up translates between en, qki, qto only")]
     both = FirstTranslator((look_up, lambda texts, source, target: ["asked a model"] * len(texts)))
     (kivari,) = look_up([TEXT], "en", "qki")
-    assert both([text], source, target) == ["asked a model"] and both([kivari], None, "en") == [TEXT]
+    assert (both([text], source, target), both([kivari], None, "en")) == (["asked a model"], [TEXT])
 
 
 def test_questions_in_constructed_languages():
@@ -160,7 +153,3 @@ def test_a_vocabulary_in_a_file(tmp_path):
     path.write_text("\n")
     with pytest.raises(UserError, match="words.txt holds no word"):
         read_word_list(path)
-
-
-def test_they_are_languages_like_others():
-    assert [language_of(code).name for code in CONSTRUCTED] == ["Kivari", "Toqal"]

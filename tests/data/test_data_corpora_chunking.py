@@ -35,7 +35,8 @@ def test_characters_are_all_there_in_order(texts, length):
         for number, piece in enumerate(pieces):
             own = [character for character in piece if not unicodedata.category(character).startswith("M")]
             assert len(own) <= length or number == 0
-            assert piece == piece.strip() and piece
+            assert piece == piece.strip()
+            assert piece
 
 
 def test_marks_stay_with_their_characters():

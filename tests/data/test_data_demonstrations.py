@@ -1,4 +1,4 @@
-"""Demonstrations in files: what a row may hold, whom a wrong one names, and which side of a split it falls on."""
+"""Demonstrations in files: valid and bad rows, and splits by topic."""
 
 import json
 
@@ -32,14 +32,16 @@ def test_a_row_says_who_wrote_what(tmp_path):
     assert [turn.learn for turn in rows[0].turns] == [True, False, True]
     assert [turn.learn for turn in rows[1].turns] == [False, False, True]
     assert [row.line for row in rows] == [1, 3, 4]
-    assert rows[0].opening == rows[0].topic == "Where is Chad?\n" and rows[2].topic == "mkqa/7"
+    assert rows[0].opening == rows[0].topic == "Where is Chad?\n"
+    assert rows[2].topic == "mkqa/7"
     assert rows[0].in_template
 
 
 def test_an_opening_stands_in_for_a_prompt_in_a_template(tmp_path):
     row = {**GOOD, "prompt": "<user>Where?<model>Passages", "opening": ["Where?", "Passages"]}
     [read] = read_demonstrations([write(tmp_path / "rows.jsonl", row)], BadRows())
-    assert read.opening == "Where?" and not read.in_template
+    assert read.opening == "Where?"
+    assert not read.in_template
     assert (read.turns[0].by, read.turns[0].text, read.turns[0].learn) == ("environment", "Passages", False)
 
 
@@ -64,14 +66,10 @@ def test_an_opening_stands_in_for_a_prompt_in_a_template(tmp_path):
         ({**GOOD, "opening": []}, "line 2, field opening", "at least 1 item"),
     ],
 )
-def test_a_wrong_row_is_one_sentence(tmp_path, row, place, problem):
+def test_a_bad_row_is_one_sentence(tmp_path, one_bad_row, row, place, problem):
     path = write(tmp_path / "rows.jsonl", GOOD, row, GOOD)
-    with pytest.raises(UserError) as error:
-        read_demonstrations([path], BadRows())
-    message = str(error.value)
-    assert message.startswith(f"{path}, {place}") and problem in message and "\n" not in message
-    bad_rows = BadRows(skip=True)
-    assert len(read_demonstrations([path], bad_rows)) == 2 and len(bad_rows.problems) == 1
+    rows = one_bad_row(lambda bad_rows: read_demonstrations([path], bad_rows), f"{path}, {place}", problem)
+    assert len(rows) == 2
 
 
 def test_files_by_pattern(tmp_path):
@@ -99,7 +97,8 @@ def test_a_topic_is_on_one_side(tmp_path_factory, topics, share, seed):
     sides = {part: take_part(everything, part, share, seed) for part in ("train", "validation")}
     assert sorted([row.line for side in sides.values() for row in side]) == [row.line for row in everything]
     assert not {row.topic for row in sides["train"]} & {row.topic for row in sides["validation"]}
-    assert all(sides.values()) and take_part(everything, "all", share, seed) == everything
+    assert all(sides.values())
+    assert take_part(everything, "all", share, seed) == everything
 
 
 def test_impossible_splits(tmp_path):

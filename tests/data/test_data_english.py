@@ -1,4 +1,4 @@
-"""The English question sets: real rows in every format, what they keep, and rows made wrong on purpose."""
+"""The English question sets: real rows in every format, their annotations, and bad rows."""
 
 import ast
 import csv
@@ -40,9 +40,9 @@ def test_hotpotqa_and_2wikimultihopqa(name, file):
     for row, each in zip(rows, found, strict=True):
         question, extra = each.question, each.question.extra
         assert (question.id, question.dataset, question.language) == (row["_id"], name, "en")
-        assert question.text == with_question_mark(row["question"]) and question.answers == (row["answer"].strip(),)
+        assert (question.text, question.answers) == (with_question_mark(row["question"]), (row["answer"].strip(),))
         assert (extra["type"], extra["supporting_facts"]) == (row["type"], row["supporting_facts"])
-        assert extra.get("evidences", []) == row.get("evidences", []) and extra.get("level") == row.get("level")
+        assert (extra.get("evidences", []), extra.get("level")) == (row.get("evidences", []), row.get("level"))
         assert [passage.title for passage in each.passages] == [title.strip() for title, _ in row["context"]]
         by_id = {passage.id: passage for passage in each.passages}
         assert {by_id[support].title for support in extra["supports"]} == {
@@ -59,12 +59,13 @@ def test_musique():
     assert len(found) == len(rows) == 150
     for row, each in zip(rows, found, strict=True):
         extra, by_id = each.question.extra, {passage.id: passage for passage in each.passages}
-        assert extra["type"] == row["id"].split("__")[0] and len(extra["decomposition"]) == int(extra["type"][0])
+        assert (extra["type"], len(extra["decomposition"])) == (row["id"].split("__")[0], int(extra["type"][0]))
         assert set(each.question.answers) == {row["answer"].strip(), *map(str.strip, row["answer_aliases"])}
         assert len(each.passages) == len(row["paragraphs"])
         for step, official in zip(extra["decomposition"], row["question_decomposition"], strict=True):
             paragraph = row["paragraphs"][official["paragraph_support_idx"]]
-            assert by_id[step["support"]].text == paragraph["paragraph_text"].strip() and paragraph["is_supporting"]
+            assert by_id[step["support"]].text == paragraph["paragraph_text"].strip()
+            assert paragraph["is_supporting"]
             assert (step["question"], step["answer"]) == (official["question"].strip(), official["answer"].strip())
 
 
@@ -72,9 +73,11 @@ def test_wikihop():
     first, second = (each.question for each in read("wikihop", prepared("wikihop/dev.json")))
     assert (first.text, first.answers) == ("What is the country of sms braunschweig?", ("german empire",))
     assert second.text == "What is the member of political party of thomas l. woolwine?"
-    assert second.extra["relation"] == "member of political party" and "military" in second.extra["candidates"]
+    assert second.extra["relation"] == "member of political party"
+    assert "military" in second.extra["candidates"]
     passages = read("wikihop", prepared("wikihop/dev.json"))[0].passages
-    assert len(passages) == 15 and not any(passage.title for passage in passages)
+    assert len(passages) == 15
+    assert not any(passage.title for passage in passages)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_questions_and_their_answers(name, file, text, golds):
     rows, found = plain(path), questions_of(read(name, path))
     assert [question.text for question in found] == [with_question_mark(row[text]) for row in rows]
     assert [set(question.answers) for question in found] == [set(map(str.strip, row[golds])) for row in rows]
-    assert len({question.id for question in found}) == len(rows) and {q.dataset for q in found} == {name}
+    assert (len({question.id for question in found}), {q.dataset for q in found}) == (len(rows), {name})
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_dpr_s_files(name, file):
 
 def test_triviaqa():
     (each,) = read("triviaqa", prepared("triviaqa/triviaqa_sample.json"))
-    assert each.question.id == "tc_33" and each.question.answers[:2] == ("Sunset Boulevard", "Sunset Blvd")
+    assert (each.question.id, each.question.answers[:2]) == ("tc_33", ("Sunset Boulevard", "Sunset Blvd"))
     assert len(each.question.answers) == 5  # the value is one of the aliases
 
 
@@ -121,7 +124,7 @@ def test_hotpotqa_simplified_and_kilt():
     found = questions_of(read("hotpotqa", path))
     assert [question.extra["type"] for question in found] == [row["type"] for row in plain(path)]
     kilt = questions_of(read("hotpotqa", prepared("kilt/hotpotqa-dev-kilt.sample.jsonl")))
-    assert kilt[0].answers == ("yes",) and kilt[0].extra["pages"] == ["Scott Derrickson", "Ed Wood"]
+    assert (kilt[0].answers, kilt[0].extra["pages"]) == (("yes",), ["Scott Derrickson", "Ed Wood"])
     with pytest.raises(UserError, match="line 1, field input: field required"):  # until KILT's script adds them
         read("triviaqa", prepared("kilt/triviaqa-dev_id-kilt.sample.jsonl"))
 
@@ -162,14 +165,14 @@ def test_flashrag_s_metadata(tmp_path):
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     first, second, third, fourth = read("hotpotqa", path)
-    assert first.question.answers == ("x",) and first.question.text == "who?"
-    assert first.question.extra["supporting_facts"] == [["B", 0], ["A", 1]] and first.question.extra["type"] == "bridge"
+    assert (first.question.answers, first.question.text) == (("x",), "who?")
+    assert (first.question.extra["supporting_facts"], first.question.extra["type"]) == ([["B", 0], ["A", 1]], "bridge")
     assert [(each.title, each.text) for each in first.passages] == [("A", "One. Two."), ("B", "Three.")]
     assert first.question.extra["supports"] == [each.id for each in first.passages]
     (step,) = second.question.extra["decomposition"]
     assert step == {"question": "A >> b", "answer": "c", "support": first.passages[0].id}
-    assert second.passages == first.passages[:1] and second.question.extra["supports"] == [first.passages[0].id]
-    assert third.question.extra == {"type": "occupation"} and fourth.question.extra == {}
+    assert (second.passages, second.question.extra["supports"]) == (first.passages[:1], [first.passages[0].id])
+    assert (third.question.extra, fourth.question.extra) == ({"type": "occupation"}, {})
     assert [each.id for each in passages_of([first, second])] == [each.id for each in first.passages]
 
 
@@ -194,15 +197,11 @@ HOTPOT = {
         (HOTPOT, ("line 3", "field id", "a is already used in line 2")),
     ],
 )
-def test_bad_rows_of_a_list(tmp_path, wrong, parts):
+def test_bad_rows_of_a_list(tmp_path, one_bad_row, wrong, parts):
     path = tmp_path / "dev.json"
     path.write_text("[\n" + ",\n".join(json.dumps(row) for row in (HOTPOT, wrong, HOTPOT | {"_id": "c"})) + "]")
-    with pytest.raises(UserError) as caught:
-        read("hotpotqa", path)
-    assert all(part in str(caught.value) for part in (str(path), *parts, "--skip_bad_rows"))
-    bad_rows = BadRows(skip=True)
-    assert [each.question.id for each in QUESTION_SETS["hotpotqa"].read(path, bad_rows)] == ["a", "c"]
-    assert len(bad_rows.problems) == 1
+    rows = one_bad_row(lambda bad_rows: QUESTION_SETS["hotpotqa"].read(path, bad_rows), str(path), *parts)
+    assert [each.question.id for each in rows] == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -224,14 +223,14 @@ def test_bad_rows_of_a_list(tmp_path, wrong, parts):
         ("musique", "id\tquestion\n", "has no known format of musique, which is JSON"),
     ],
 )
-def test_what_cannot_be_read_is_a_sentence(tmp_path, name, text, sentence):
+def test_unreadable_files(tmp_path, name, text, sentence):
     path = tmp_path / "file.txt"
     path.write_text(text)
     with pytest.raises(UserError, match=sentence):
         read(name, path)
 
 
-def test_a_step_without_its_paragraph(tmp_path):
+def test_a_step_without_its_paragraph(tmp_path, one_bad_row):
     row = {
         "id": "2hop__1_2",
         "question": "who",
@@ -241,9 +240,8 @@ def test_a_step_without_its_paragraph(tmp_path):
     }
     path = tmp_path / "musique.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in (row, row | {"answerable": False, "id": "x"})))
-    with pytest.raises(UserError, match="line 1, field question_decomposition: there is no paragraph 7"):
-        read("musique", path)
-    assert read("musique", path, skip=True) == []
+    problem = "line 1, field question_decomposition: there is no paragraph 7"
+    assert one_bad_row(lambda bad_rows: question_set("musique").read(path, bad_rows), problem) == []
 
 
 def test_files_and_splits_by_name(tmp_path):
@@ -266,9 +264,12 @@ def test_files_and_splits_by_name(tmp_path):
 def test_some_questions_are_chosen_whatever_else_is_there():
     found = read("nq_open", prepared("nq_open/NQ-open.dev.subset.jsonl"))
     ten, fifty = (first_questions(found, limit, 0) for limit in (10, 50))
-    assert len(ten) == 10 and set(map(id, ten)) < set(map(id, fifty)) and first_questions(found, None, 0) == found
+    assert len(ten) == 10
+    assert set(map(id, ten)) < set(map(id, fifty))
+    assert first_questions(found, None, 0) == found
     places = [found.index(each) for each in fifty]
-    assert places == sorted(places) and places != list(range(50))
+    assert places == sorted(places)
+    assert places != list(range(50))
     assert first_questions(found, 10, 1) != ten
 
 

@@ -1,4 +1,4 @@
-"""Questions of one's own, a JSON object a line."""
+"""User-provided questions in JSON lines."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def test_rows_become_questions_and_the_same_id_a_group(file):
         ("1", "mine", "en", "Where is Chad?"),
         ("2", "mine", "en", "Name a colour"),  # as it stands there
     ]
-    assert questions[0].answers == ("Afrikassa",) and questions[1].extra == {"hard": False}
+    assert (questions[0].answers, questions[1].extra) == (("Afrikassa",), {"hard": False})
     assert list(map(len, coupled(questions))) == [2, 1]
     assert [question.language for question in read(file, languages=("fi",))] == ["fi"]
 
@@ -50,7 +50,7 @@ def test_several_files_and_gzip(file, tmp_path):
         read(file, file)
 
 
-def test_an_editor_s_byte_order_mark_is_no_part_of_a_row(file):
+def test_a_byte_order_mark_is_ignored(file):
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert len(read(file)) == 3
 
@@ -74,34 +74,29 @@ def test_nothing_left_to_ask(file):
         (ROWS[2], ("field id", "2 in en is also at", "line 3")),
     ],
 )
-def test_bad_rows(file, row, parts):
+def test_bad_rows(file, one_bad_row, row, parts):
     with file.open("a") as lines:
         lines.write(json.dumps(row))
-    with pytest.raises(UserError) as caught:
-        read(file)
-    assert all(part in str(caught.value) for part in ("mine.jsonl, line 4", *parts))
-    assert len(read(file, bad_rows=BadRows(skip=True))) == 3
+    assert len(one_bad_row(lambda bad_rows: read(file, bad_rows=bad_rows), "mine.jsonl, line 4", *parts)) == 3
 
 
 @pytest.mark.parametrize("text", ["Who?", "谁？", "من؟", "Ποιος;", "Ποιος\u037e"])
 def test_question_marks_of_all_scripts_are_known(text):
-    assert with_question_mark(text) == text and with_question_mark("who ") == "who?"
+    assert (with_question_mark(text), with_question_mark("who ")) == (text, "who?")
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "problem"),
     [
         ({"golden_plans": [{"Q1": {"query": "Where is #2?", "answer": "x"}}]}, "golden_plans.0: Q1 names #2"),
         ({"golden_plans": [{"Q1": {"query": "Where?"}}]}, "golden_plans.0: answer of Q1: it is not a non-empty text"),
-        ({"plan": {"Q1": ["Where is #1?", "#1"]}, "sub_answers": {"#1": "x"}}, "plan: .* is cyclic"),
+        ({"plan": {"Q1": ["Where is #1?", "#1"]}, "sub_answers": {"#1": "x"}}, " is cyclic"),
     ],
 )
-def test_a_golden_plan_that_is_none_is_a_bad_row(tmp_path, extra, said):
+def test_an_invalid_golden_plan_is_a_bad_row(tmp_path, one_bad_row, extra, problem):
     path = tmp_path / "mine.jsonl"
     good = ROWS[2] | {"extra": {"golden_plans": [{"Q1": {"query": "Which colour?", "answer": ["red"]}}]}}
     path.write_text(f"{json.dumps(good)}\n{json.dumps(ROWS[1] | {'extra': extra})}\n")
-    with pytest.raises(UserError, match=f"mine.jsonl, line 2, field extra: {said}.*; correct the row"):
-        read(path, check_extra=golden_plans)
-    bad_rows = BadRows(skip=True)
-    [question] = read(path, bad_rows=bad_rows, check_extra=golden_plans)
-    assert question.extra == good["extra"] and "line 2" in bad_rows.problems[0]
+    place = "mine.jsonl, line 2, field extra: "
+    [question] = one_bad_row(lambda rows: read(path, bad_rows=rows, check_extra=golden_plans), place, problem)
+    assert question.extra == good["extra"]

@@ -24,7 +24,7 @@ def test_every_language_has_the_same_problems():
     assert len(questions) == 200 * len(HERE)
     for place in range(0, len(questions), len(HERE)):
         versions = questions[place : place + len(HERE)]
-        assert tuple(each.language for each in versions) == HERE and len({each.coupling for each in versions}) == 1
+        assert (tuple(each.language for each in versions), len({each.coupling for each in versions})) == (HERE, 1)
         assert len({each.answers for each in versions}) == 1
     plain = (folder / "mgsm_th.tsv").read_text(encoding="utf-8").splitlines()
     thai = [each for each in questions if each.language == "th"]
@@ -46,7 +46,7 @@ def test_separators_are_left_out_and_remain_an_alias(tmp_path):
 
 
 def test_languages_and_tiers():
-    assert {code for own in TIERS.values() for code in own} == set(LANGUAGES) and len(LANGUAGES) == 11
+    assert ({code for own in TIERS.values() for code in own}, len(LANGUAGES)) == (set(LANGUAGES), 11)
     with pytest.raises(UserError, match="mgsm has no problems in 'ha': use some of en bn de"):
         mgsm_questions(pathlib.Path("."), ("ha",), bad_rows=BadRows())
     with pytest.raises(UserError, match="the language 'en' is in no tier of low"):
@@ -63,17 +63,14 @@ def test_languages_and_tiers():
         ("How many?\t1,00", "line 2, field answer: expected a number"),
     ],
 )
-def test_a_row_that_is_none(tmp_path, line, problem):
+def test_a_bad_row(tmp_path, one_bad_row, line, problem):
     write(tmp_path, "en", "One?\t1", line)
     write(tmp_path, "de", "Eins?\t1", "Zwei?\t2")
-    with pytest.raises(UserError, match=problem):
-        mgsm_questions(tmp_path, ("en", "de"), bad_rows=BadRows())
-    skipped = BadRows(skip=True)
-    assert [each.id for each in mgsm_questions(tmp_path, ("en", "de"), bad_rows=skipped)] == ["1", "1"]
-    assert len(skipped.problems) == 1
+    rows = one_bad_row(lambda bad_rows: mgsm_questions(tmp_path, ("en", "de"), bad_rows=bad_rows), problem)
+    assert [each.id for each in rows] == ["1", "1"]
 
 
-def test_files_that_are_missing_or_say_nothing(tmp_path):
+def test_missing_and_empty_files(tmp_path):
     with pytest.raises(UserError, match="no mgsm_te.tsv in .*: download https://github.com/google-research/url-nlp/"):
         mgsm_questions(tmp_path, ("te",), bad_rows=BadRows())
     write(tmp_path, "te", "", "")

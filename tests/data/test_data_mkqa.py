@@ -1,4 +1,4 @@
-"""MKQA: the official test file's real rows, a stand-in of 500 rows, and rows made wrong on purpose."""
+"""MKQA: the official test file's real rows, a stand-in of 500 rows, and bad rows."""
 
 import gzip
 import hashlib
@@ -43,7 +43,7 @@ def test_rows_become_questions(write):
     assert (english.id, english.dataset, english.language) == ("-7449157003522518870", "mkqa", "en")
     assert (english.text, chinese.text) == ("where did he die?", "他在哪里去世？")
     assert (english.answers, chinese.answers) == (("Rome",), ("Rome", "罗马"))
-    assert english.extra == {"answer_type": "entity"} and english.coupling == chinese.coupling
+    assert (english.extra, english.coupling) == ({"answer_type": "entity"}, chinese.coupling)
 
 
 def test_ids_are_never_floats(write):
@@ -78,13 +78,10 @@ def test_a_question_without_a_short_answer_is_dropped_for_all_languages(write, a
         ({}, ("line 2", "field example_id", "required")),
     ],
 )
-def test_bad_rows(write, wrong, parts):
+def test_bad_rows(write, one_bad_row, wrong, parts):
     path = write(row(0), wrong, row(5))
-    with pytest.raises(UserError) as caught:
-        asked(path)
-    assert all(part in str(caught.value) for part in ("mkqa.jsonl.gz", *parts))
-    bad_rows = BadRows(skip=True)
-    assert {question.id for question in asked(path, bad_rows=bad_rows)} == {"0", "5"} and len(bad_rows.problems) == 1
+    rows = one_bad_row(lambda bad_rows: asked(path, bad_rows=bad_rows), "mkqa.jsonl.gz", *parts)
+    assert {question.id for question in rows} == {"0", "5"}
 
 
 def test_unknown_languages_and_splits(write):
@@ -104,7 +101,7 @@ def test_the_official_test_file():
     path = prepared("mkqa/test_mkqa.jsonl.gz")
     questions = mkqa_questions(path, "all", LCRL_LANGUAGES, bad_rows=BadRows())
     answered = {"36228854473990432", "-7449157003522518870", "7631360939705650347"}  # three of six have a short answer
-    assert {question.id for question in questions} == answered and len(questions) == 3 * 13
+    assert ({question.id for question in questions}, len(questions)) == (answered, 3 * 13)
     by_key = {(question.id, question.language): question for question in questions}
     assert by_key["7631360939705650347", "en"].answers == ("Ridley Scott", "Sir Ridley Scott")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -129,7 +126,7 @@ def test_splits_are_the_same_questions_in_every_language():
         ids[split] = by_language[languages[0]]
         # asking in fewer languages takes the same questions
         assert [q.id for q in mkqa_questions(path, split, languages[:1], **sizes)] == ids[split]
-    assert [len(found) for found in ids.values()] == [100, 200, 50] and len(set().union(*ids.values())) == 350
+    assert ([len(found) for found in ids.values()], len(set().union(*ids.values()))) == ([100, 200, 50], 350)
     quarter = mkqa_questions(path, "train", ("en",), **sizes | {"train": 25})
     assert [question.id for question in quarter] == ids["train"][:25]
     assert ids["test"] != [q.id for q in mkqa_questions(path, "test", ("en",), **sizes, seed=1)]

@@ -36,7 +36,7 @@ def test_a_question_s_passage_holds_its_answer(language):
     folder = prepared("xquad")
     passages = {passage.id: passage for passage in xquad_passages(folder, language, BadRows())}
     questions = asked(folder, "all", (language,))
-    assert len(passages) == 240 and len(questions) == 1190
+    assert (len(passages), len(questions)) == (240, 1190)
     assert all(question.answers[0] in passages[question.extra["passage"]].text for question in questions)
     assert not any(passage.text.startswith("\ufeff") for passage in passages.values())
     with gzip.open(xquad_file(folder, language), "rt", encoding="utf-8") as file:
@@ -54,7 +54,8 @@ def test_splits_share_no_article():
     assert (len(articles["train"]), len(articles["test"])) == (36, 12)
     assert not articles["train"] & articles["test"]
     fewer = {question.extra["passage"].split("/")[0] for question in asked(folder, "test", ("en",), test_articles=3)}
-    assert len(fewer) == 3 and fewer < articles["test"]
+    assert len(fewer) == 3
+    assert fewer < articles["test"]
     with pytest.raises(UserError, match="no split 'dev' of the articles of xquad: use one of test, train, all"):
         asked(folder, "dev", ("en",))
 

@@ -11,15 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from lcrag.data.corpora.documents import Block
-from lcrag.data.corpora.local import (
-    CorpusPlan,
-    block_passages,
-    check_complete,
-    cleaned,
-    count_problems,
-    finished_files,
-    notes_of,
-)
+from lcrag.data.corpora.local import CorpusPlan, check_complete, cleaned, finished_files, write_shard
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
@@ -102,11 +94,8 @@ class WriteShard(beam.DoFn):
     def process(self, element: Block) -> None:
         assert self._encoder is not None, "Beam calls setup before it calls process"
         bad_rows = BadRows(skip=self._skip_bad_rows)
-        block, problems = cleaned(element)
-        count_problems(block, problems, bad_rows)
-        passages = block_passages(self._plan, block)
-        self._shards.write(block.name, passages, self._encoder, notes_of(block))
-        self._passages.inc(len(passages))
+        passages = write_shard(self._plan, cleaned(element), self._shards, self._encoder, bad_rows)
+        self._passages.inc(passages)
         self._bad_rows.inc(len(bad_rows.problems))
 
 

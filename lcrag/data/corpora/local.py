@@ -60,7 +60,10 @@ def fingerprint_of(identity: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def cleaned(block: Block) -> tuple[Block, list[tuple[str, str]]]:
+Cleaned = tuple[Block, list[tuple[str, str]]]
+
+
+def cleaned(block: Block) -> Cleaned:
     """Converts a block's wiki pages to articles; also returns (page, problem) for each that cannot be parsed."""
     pages = tuple(document for document in block.documents if isinstance(document, WikiPage))
     if not pages:
@@ -69,18 +72,17 @@ def cleaned(block: Block) -> tuple[Block, list[tuple[str, str]]]:
     return dataclasses.replace(block, documents=tuple(articles)), problems
 
 
-def block_passages(plan: CorpusPlan, block: Block) -> list[Passage]:
-    """Returns the passages of a cleaned block."""
-    articles = [document for document in block.documents if isinstance(document, Article)]
-    if articles:
-        return list(passages_of(articles, plan.unit, plan.length))
-    return [document for document in block.documents if isinstance(document, Passage)]
-
-
-def count_problems(block: Block, problems: list[tuple[str, str]], bad_rows: BadRows) -> None:
-    """Reports the problems of a block's pages to `bad_rows`."""
+def write_shard(plan: CorpusPlan, block: Cleaned, shards: Shards, encoder: Encoder, bad_rows: BadRows) -> int:
+    """Reports the problems of a cleaned block, writes its shard, and returns the number of passages."""
+    content, problems = block
     for page, problem in problems:
-        bad_rows.add(block.path, None, page, problem)
+        bad_rows.add(content.path, None, page, problem)
+    articles = [document for document in content.documents if isinstance(document, Article)]
+    passages = [document for document in content.documents if isinstance(document, Passage)]
+    if articles:
+        passages = list(passages_of(articles, plan.unit, plan.length))
+    shards.write(content.name, passages, encoder, {"is_last": content.is_last})
+    return len(passages)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,11 +132,6 @@ class Meter:
         return (now - then) * (1.0 - share) / (share - first_share) if share > first_share else None
 
 
-def notes_of(block: Block) -> dict[str, Any]:
-    """Returns the notes that a block's shard must hold."""
-    return {"is_last": block.is_last}
-
-
 def finished_files(source: Source, finished: Mapping[str, ShardRecord]) -> set[int]:
     """Returns the numbers of the files whose shards all exist."""
     return {number for number in range(len(source.files)) if _is_finished(number, finished)}
@@ -169,9 +166,6 @@ def check_complete(source: Source, finished: Mapping[str, ShardRecord]) -> None:
         raise UserError(f"{missing[0]} has missing shards: run the same command again to make them")
 
 
-Cleaned = tuple[Block, list[tuple[str, str]]]
-
-
 def make_shards(
     plan: CorpusPlan,
     shards: Shards,
@@ -196,11 +190,8 @@ def make_shards(
     workers = _default_workers() if workers is None else workers
     blocks = unfinished_blocks(plan.source, finished, bad_rows)
     with contextlib.closing(_all_cleaned(blocks, workers if plan.source.kind == "dump" else 0)) as ready:
-        for block, problems in ready:
-            count_problems(block, problems, bad_rows)
-            passages = block_passages(plan, block)
-            shards.write(block.name, passages, encoder, notes_of(block))
-            progress(meter.add(block, len(passages)))
+        for block in ready:
+            progress(meter.add(block[0], write_shard(plan, block, shards, encoder, bad_rows)))
     check_complete(plan.source, shards.finished())
 
 

@@ -107,25 +107,25 @@ class Step(Row):
     support_paragraph: SupportParagraph | None = None
 
 
-def _known(value: Any, check: Callable[[Any], Any]) -> Any:
+def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
     try:
         return check(value)
     except pydantic.ValidationError:
         return None
 
 
-_Known = pydantic.WrapValidator(_known)
+_IfValid = pydantic.WrapValidator(_if_valid)
 
 
 class Metadata(Row):
     """FlashRAG's metadata, which differ between sets; values of other types are ignored."""
 
-    type: Annotated[str | None, _Known] = None
-    level: Annotated[str | None, _Known] = None
-    prop: Annotated[str | None, _Known] = None
-    supporting_facts: Annotated[Facts | None, _Known] = None
-    context: Annotated[Context | None, _Known] = None
-    question_decomposition: Annotated[list[Step] | None, _Known] = None
+    type: Annotated[str | None, _IfValid] = None
+    level: Annotated[str | None, _IfValid] = None
+    prop: Annotated[str | None, _IfValid] = None
+    supporting_facts: Annotated[Facts | None, _IfValid] = None
+    context: Annotated[Context | None, _IfValid] = None
+    question_decomposition: Annotated[list[Step] | None, _IfValid] = None
 
 
 class FlashRagRow(Row):

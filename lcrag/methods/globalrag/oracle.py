@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from lcrag.atlas.oracle import ATLAS_LINE, Known, Oracle, Wanted
+from lcrag.atlas.oracle import ATLAS_LINE, NeededFact, Oracle, SearchState
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
@@ -43,7 +43,7 @@ class PlanOracle:
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         reader = Oracle()
-        known = Known(question, reader, reader.readings(text for by, text in turns if by == "environment"))
+        known = SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
         searches = sum("</search>" in text for by, text in turns if by == "policy")
         goals = list(with_own_plan(question).extra["plan"])
         if not searches:
@@ -64,20 +64,20 @@ class PlanOracle:
         return json.dumps(plan, ensure_ascii=False)
 
 
-def _sub_plan(known: Known, place: int) -> str:
+def _sub_plan(known: SearchState, place: int) -> str:
     """The beginning of a sub-plan, up to its search."""
     wanted = _wanted(known, place)
     query = query_text(known.question.language, wanted.relation, wanted.name)
     return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
 
 
-def _wanted(known: Known, place: int) -> Wanted:
+def _wanted(known: SearchState, place: int) -> NeededFact:
     """The fact of a sub-question; if the bridge entity was not found, the fact of an entity called "unknown"."""
     path = known.path({}, guess=False, asked=())
     if place < len(path):
         return path[place]
     assert known.second_relation is not None
-    return Wanted(known.second_relation, "", UNKNOWN[known.question.language])
+    return NeededFact(known.second_relation, "", UNKNOWN[known.question.language])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ class PlanTeacher:
         if not written:
             return f"<think> {question.text}</think><plan> {self._plan(question)}</plan>"
         reader = Oracle(line=ATLAS_LINE)
-        known = Known(question, reader, reader.readings(text for by, text in turns if by == "environment"))
+        known = SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
         keys = list(plan_of_question(question).questions)
         resolved = [place for place, text in enumerate(written) if "</subAnswer>" in text]
         if len(resolved) == len(keys):
@@ -108,7 +108,7 @@ class PlanTeacher:
         searches = sum("</search>" in text for text in written[resolved[-1] + 1 if resolved else 0 :])
         return self._step(keys[len(resolved)], len(resolved), known, searches)
 
-    def _step(self, key: str, place: int, known: Known, searches: int) -> str:
+    def _step(self, key: str, place: int, known: SearchState, searches: int) -> str:
         path = known.path({}, guess=False, asked=())
         wanted = path[min(place, len(path) - 1)]
         value = known.value(wanted)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lcrag.atlas.oracle import ATLAS_LINE, Known, Memory, Oracle
+from lcrag.atlas.oracle import ATLAS_LINE, Memory, Oracle, SearchState
 from lcrag.atlas.wording import query_text
 from lcrag.atlas.world import World
 from lcrag.data.questions import Question
@@ -43,7 +43,7 @@ class ParallelOracle:
         """Returns the policy's next text, as `Oracle.next_text`; the question may also be a comparison."""
         reader = Oracle(line=self.line)
         shown = [with_plain_documents(text) for by, text in turns if by == "environment"]
-        known = Known(question, reader, reader.readings(shown))
+        known = SearchState(question, reader, reader.readings(shown))
         searches = [content for by, text in turns if by == "policy" for content in _SEARCH.findall(text)]
         asked = {query for content in searches for query in parallel_queries(content, self.queries).asked}
         missing = self._missing(known, asked) if len(searches) < self.budget else []
@@ -52,7 +52,7 @@ class ParallelOracle:
             return f"{thought}<search> {', '.join(missing)}</search>"
         return f"{thought}<answer> {known.answer()}</answer>"
 
-    def _missing(self, known: Known, asked: set[str]) -> list[str]:
+    def _missing(self, known: SearchState, asked: set[str]) -> list[str]:
         """Returns queries for facts that were neither read nor searched for."""
         queries = []
         for wanted in known.path(self.memory, guess=self.queries > 1, asked=asked):

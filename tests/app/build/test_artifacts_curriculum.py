@@ -67,7 +67,7 @@ def test_copied_tokens_have_been_seen_before_in_the_same_surroundings():
 def test_told_facts_keep_their_kind_and_are_mostly_counterfactual(world):
     facts, generator = FactSampler(world), np.random.default_rng(0)
     drawn = [facts.any(generator) for _ in range(400)]
-    told = [facts.told(generator, fact) for fact in drawn]
+    told = [facts.often_counterfactual(generator, fact) for fact in drawn]
     assert all(world.splits[fact.id] == "train" for fact in drawn)
     assert all(a.id == b.id and a.relation == b.relation for a, b in zip(drawn, told, strict=True))
     assert 0.4 < np.mean([a.value != b.value for a, b in zip(drawn, told, strict=True)]) < 0.8

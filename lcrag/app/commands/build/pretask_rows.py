@@ -68,7 +68,7 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
     while True:
-        fact = facts.told(generator, facts.any(generator))
+        fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         shown = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
         lines = [world.passage(fact, shown)]
@@ -92,7 +92,7 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
     while True:
-        fact = facts.told(generator, facts.any(generator))
+        fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         one = generator.random() < NATIVE_SHARE
         shown_in = (language,) if one else tuple(code for code in LCRL_LANGUAGES if code != language)

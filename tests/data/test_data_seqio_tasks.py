@@ -1,23 +1,29 @@
-"""The data sets in files as seqio tasks: read when first asked for, and back to questions."""
+"""Data sets in files as seqio tasks and back, and seqio tasks as demonstrations."""
 
+import functools
 import gzip
 import json
 import shutil
 
+import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
 from prepared_data import prepared
 
 import lcrag.atlas.tasks
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.curation.encoding import RowEncoder
 from lcrag.data import global_mmlu, mgsm
 from lcrag.data.english.sets import QUESTION_SETS, questions_of
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.rows import BadRows
-from lcrag.data.seqio_tasks import TokenizerVocabulary, register_jsonl
+from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task, register_jsonl
 from lcrag.data.tiers import inverse_resource_rates
 from lcrag.data.xquad import LANGUAGES, xquad_questions
+from lcrag.episodes import Chat
 from lcrag.errors import UserError
+from lcrag.policy import load_tokenizer
 
 
 @pytest.fixture
@@ -51,19 +57,14 @@ def test_mixtures_have_the_paper_s_languages(mixture, languages):
     assert names == {f"{mixture}_{language}" for language in languages}
 
 
-def test_examples_and_questions(folder):
+def test_tasks_return_the_questions(folder):
     questions = xquad_questions(folder / "xquad", "test", ("th",), bad_rows=BadRows())
     assert lcrag.atlas.tasks.questions_of_task("xquad_test_th") == questions
-    task = seqio.get_mixture_or_task("xquad_test_th")
-    row = next(task.get_dataset({"inputs": 256, "targets": 64}, "test", shuffle=False).as_numpy_iterator())
-    vocabulary = task.output_features["inputs"].vocabulary
-    assert vocabulary.decode(row["inputs"].tolist()) == questions[0].text
-    assert vocabulary.decode(row["targets"].tolist()[:-1]) == f" {questions[0].answers[0]}"
     found = [lcrag.atlas.tasks.questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
     assert [len(each) for each in found] == [43] * 7
 
 
-def test_what_is_missing_is_a_sentence(folder, monkeypatch):
+def test_missing_files(folder, monkeypatch):
     with pytest.raises(UserError, match="only 500 usable questions of mkqa for the splits"):
         lcrag.atlas.tasks.questions_of_task("mkqa_train_fi")
     with pytest.raises(UserError, match="no xquad.ro.json"):
@@ -82,20 +83,7 @@ def test_a_file_with_enough_questions_is_split_and_read_once(folder):
         for number in range(3500):
             file.write(json.dumps(rows[number % 500] | {"example_id": number - 1750}) + "\n")
     finnish, thai = (lcrag.atlas.tasks.questions_of_task(f"mkqa_test_{language}") for language in ("fi", "th"))
-    assert [q.id for q in finnish] == [q.id for q in thai] and len(finnish) == 2000
-
-
-def test_one_s_own_questions(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    rows = [{"id": 1, "language": code, "question": "?", "answers": ["x"]} for code in ("fi", "bn")]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    register_jsonl("mine", "train", ("fi", "bn"), [path], TokenizerVocabulary(SHIPPED_FOLDER))
-    try:
-        assert {question.language for question in lcrag.atlas.tasks.questions_of_task("mine_train")} == {"fi", "bn"}
-    finally:
-        seqio.MixtureRegistry.remove("mine_train")
-        for code in ("fi", "bn"):
-            seqio.TaskRegistry.remove(f"mine_train_{code}")
+    assert ([q.id for q in finnish], len(finnish)) == ([q.id for q in thai], 2000)
 
 
 def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):
@@ -106,7 +94,7 @@ def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):
     (tmp_path / "global_mmlu" / "ha" / "dev.jsonl").write_text(row)
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
     problems = lcrag.atlas.tasks.questions_of_task("mgsm_test_th")
-    assert problems == mgsm.mgsm_questions(tmp_path / "mgsm", ("th",), bad_rows=BadRows()) and len(problems) == 200
+    assert (problems, len(problems)) == (mgsm.mgsm_questions(tmp_path / "mgsm", ("th",), bad_rows=BadRows()), 200)
     (question,) = lcrag.atlas.tasks.questions_of_task("global_mmlu_dev_ha")
     assert (question.answers, question.domain, question.tier) == (("D",), "multiple_choice", "low")
 
@@ -125,6 +113,7 @@ def test_a_mixture_in_inverse_proportion_to_resources(tmp_path):
         mixed = mixture.get_dataset({"inputs": 8, "targets": 8}, "train", shuffle=False, seed=0)
         languages = [vocabulary.decode(row["inputs"].tolist()) for row in mixed.take(60).as_numpy_iterator()]
         assert languages.count("ha") > 5 * languages.count("en") > 0
+        assert {question.language for question in lcrag.atlas.tasks.questions_of_task("mixed_train")} == {"en", "ha"}
     finally:
         seqio.MixtureRegistry.remove("mixed_train")
         for code in ("en", "ha"):
@@ -139,3 +128,75 @@ def test_the_english_sets_are_tasks_too(tmp_path, monkeypatch):
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
     expected = questions_of(QUESTION_SETS["musique"].read(source, BadRows()))
     assert lcrag.atlas.tasks.questions_of_task("musique_test") == expected
+
+
+def add_task(name, rows, *preprocessors, features=("inputs", "targets")):
+    """A task over a few examples in memory."""
+    vocabulary = TokenizerVocabulary(SHIPPED_FOLDER)
+
+    def dataset(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensor_slices({key: [row[key] for row in rows] for key in rows[0]})
+
+    seqio.TaskRegistry.add(
+        name,
+        source=seqio.FunctionDataSource(dataset, splits=("train",)),
+        preprocessors=list(preprocessors),
+        output_features={key: seqio.Feature(vocabulary, add_eos=key == "targets") for key in features},
+    )
+
+
+@pytest.fixture
+def tasks():
+    """Registers tasks that are forgotten again."""
+    names = []
+
+    def add(name, *arguments, **options):
+        names.append(name)
+        add_task(name, *arguments, **options)
+
+    yield add
+    for name in names:
+        seqio.TaskRegistry.remove(name)
+
+
+def test_rows_are_those_of_the_prefix_lm_converter():
+    """Tokens and loss weights of `seqio.PrefixLMFeatureConverter`; the packing is ours."""
+    task = seqio.get_mixture_or_task("atlas_train_fi")
+    lengths = {"inputs": 96, "targets": 32}
+    examples = task.get_dataset(lengths, split="train", shuffle=False).take(40)
+    converted = seqio.PrefixLMFeatureConverter(pack=False)(examples, lengths)
+    rows = demonstrations_of_task("atlas_train_fi", "train", BadRows(), limit=40)
+    encoder = RowEncoder(load_tokenizer(SHIPPED_FOLDER), Chat(), longest_tokens=128)
+    for demonstration, expected in zip(rows, converted.as_numpy_iterator(), strict=True):
+        row, count = encoder.demonstration(demonstration), len(encoder.demonstration(demonstration).tokens)
+        np.testing.assert_array_equal(row.tokens, expected["decoder_target_tokens"][:count])
+        np.testing.assert_array_equal(row.learned, expected["decoder_loss_weights"][:count].astype(bool))
+        assert not expected["decoder_loss_weights"][count:].any()
+
+
+def test_a_mixture_is_its_tasks_one_after_the_other():
+    languages = ("fi", "fr")
+    apart = [demonstrations_of_task(f"atlas_validation_{code}", "validation", BadRows(), 3) for code in languages]
+    together = demonstrations_of_task("atlas_validation", "validation", BadRows(), 3)
+    assert all(row in together for rows in apart for row in rows)
+
+
+def test_text_that_the_task_does_not_keep_is_decoded(tasks):
+    tokenize = functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False)
+    tasks("unkept", [{"inputs": "Where is Chad?", "targets": " in Africa"}], tokenize, seqio.preprocessors.append_eos)
+    [row] = demonstrations_of_task("unkept", "train", BadRows())
+    assert (row.opening, row.turns[0].text) == ("Where is Chad?", " in Africa")
+
+
+def test_mistakes_are_one_sentence(tasks):
+    tasks("empty", [{"inputs": "a", "targets": ""}, {"inputs": "a", "targets": "b"}], seqio.preprocessors.tokenize)
+    tasks("targets_only", [{"targets": "b"}], features=("targets",))
+    for name, split, part in (
+        ("nowhere", "train", "there is no seqio task or mixture 'nowhere'"),
+        ("empty", "test", "the seqio task empty has no split 'test': it has train"),
+        ("empty", "train", "seqio task empty, line 1, field targets: it has no text"),
+        ("targets_only", "train", "has no feature inputs"),
+    ):
+        with pytest.raises(UserError, match=part):
+            demonstrations_of_task(name, split, BadRows())
+    assert len(demonstrations_of_task("empty", "train", BadRows(skip=True))) == 1
