@@ -6,7 +6,7 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.data.domains import DOMAINS
+from lcrag.data.questions import DOMAINS
 from lcrag.errors import UserError
 from lcrag.rewards import Episodes
 from lcrag.rewards.domains import (

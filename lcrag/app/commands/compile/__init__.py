@@ -1,1 +1,1 @@
-"""TODO"""
+"""`lcrag compile`: whether training fits some devices, by compiling it for them."""

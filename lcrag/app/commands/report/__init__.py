@@ -1,1 +1,1 @@
-"""TODO"""
+"""`lcrag report`: the report of one run, or the tables and figures of several."""

@@ -78,33 +78,33 @@ def train(
     Args:
       output_dir: The run's folder.
       words: Not used.
-      seed: Of question order and sampling.
-      steps: Of a rollout and its updates.
-      couplings: Coupled questions in a step (each in all its languages, `method.samples` times).
-      policy: Where to start.
-      questions: To train on.
-      question_share: Share of them that is used, in all their languages; with one seed, smaller shares are parts of
-        larger ones.
-      collections: To search in.
+      seed: Seed of the question order and of sampling.
+      steps: Training steps, each a rollout and its updates.
+      couplings: Coupled questions per step (each in all its languages, `method.samples` times).
+      policy: Initial policy.
+      questions: Training questions.
+      question_share: Share of the questions to use, each in all its languages; with one seed, a smaller share is a
+        subset of a larger one.
+      collections: Collections that programs search.
       method: Program, reward and coupling.
       objective: Policy-gradient loss.
       optimizer: Its `steps` count updates.
       layout: Shapes of training rows.
-      critic: With it, PPO: advantages are a value model's, not a group's; None: no value model.
-      updates_per_rollout: Mini-batches that a rollout is cut into, one update each.
-      passes_per_rollout: How often a rollout is learned from.
-      most_rollouts: Rollouts of a step at most: groups whose rewards are all equal are dropped, and others sampled in
-        their place (DAPO's dynamic sampling); 1: nothing is dropped.
+      critic: Value model whose advantages replace those of groups (PPO); None: no value model.
+      updates_per_rollout: Mini-batches per rollout, one update each.
+      passes_per_rollout: Passes over each rollout.
+      most_rollouts: Largest number of rollouts per step; above 1, groups with equal rewards are replaced by newly
+        sampled ones (DAPO's dynamic sampling).
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between written episodes.
-      most_skipped_in_a_row: Non-finite updates in a row after which the run stops with a dump.
+      most_skipped_in_a_row: Consecutive non-finite updates after which the run stops with a dump.
       sentinels: Limits that stop a collapsing run; the watched metrics are always logged.
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
-      UserError: no output folder, one of another run, questions without collections or that a reward cannot score, or
-        a run that diverged or collapsed.
-      Stopped: a signal came while it learned; the last finished step is saved.
+      UserError: The output folder is missing or belongs to another run, questions have no collection or cannot be
+        scored, or the run diverged or collapsed.
+      Stopped: A signal arrived during training; the last finished step is saved.
     """
     if output_dir is None:
         raise UserError("lcrag train needs a folder for its results: --output_dir=FOLDER")
@@ -116,7 +116,7 @@ def train(
     questions = share_of(questions, question_share, seed=seed)
     table = method.table(questions, group_baseline=critic is None)
     drawn = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
-    drawn(step=0)  # refuses a table that is too small
+    drawn(step=0)  # rejects a table that is too small
     check_rewarded(method.reward, questions)
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
