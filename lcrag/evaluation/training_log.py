@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
 
-Curve = tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]]
+Curve = tuple[Int[np.ndarray, " _points"], Float[np.ndarray, " _points"]]
 
 
 def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:

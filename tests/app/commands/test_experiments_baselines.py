@@ -107,9 +107,9 @@ def test_completions_are_measured(tiny, tmp_path):
     assert json.dumps(episode)
 
 
-def test_what_is_completed_beside_a_dialogue_is_printed(tiny, capsys):
+def test_completions_outside_the_dialogue_are_printed(tiny, capsys):
     bindings = ("d_rag.observation_tokens=40", "sample.language='fi'")
     assert run("sample", tiny, *bindings, gin_files=("baselines/d_rag.gin",), words=("Missä?",)) == 0
     out = capsys.readouterr().out
     assert out.count("outside the dialogue, by the policy") == 13
-    assert out.index("beside") < out.index("\nanswer: ")
+    assert out.index("outside the dialogue") < out.index("\nanswer: ")

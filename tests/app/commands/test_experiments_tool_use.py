@@ -81,7 +81,7 @@ def demonstrated(folder):
     )
 
 
-NO_DOMAIN = "has no domain, and domain_reward scores by it: give extra.domain of its data one of mathematics, "
+NO_DOMAIN = "has no domain, which domain_reward needs: set its extra.domain to one of mathematics, "
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ NO_DOMAIN = "has no domain, and domain_reward scores by it: give extra.domain of
         (
             "train",
             {"domain": "maths"},
-            "has the unknown domain 'maths', and domain_reward scores by it",
+            "has the unknown domain 'maths', which domain_reward needs",
         ),
-        ("evaluate", {"domain": "instruction_following"}, "is wrong: Input should be a valid list; mend it"),
+        ("evaluate", {"domain": "instruction_following"}, "is wrong (Input should be a valid list): correct it"),
         ("held_out", {}, NO_DOMAIN),
         ("sft", {}, NO_DOMAIN),
     ],

@@ -206,7 +206,7 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, finis
 
     with served(stand_in_chat(chat := Served(before=kill))) as url:
         line = words(source, output, url, f"EndpointModel.in_flight={in_flight}")
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "tests" / "shell")}
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "tests" / "app")}
         process = subprocess.Popen([sys.executable, "-c", AS_HERE, *line], cwd=ROOT, env=environment)
         assert process.wait(600) == -signal.SIGKILL
         kept = {row["key"] for row in json_lines(output / "requests.jsonl")}

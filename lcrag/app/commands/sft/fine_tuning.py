@@ -11,7 +11,7 @@ from lcrag.app.commands.export import save_policy
 from lcrag.app.commands.report.reporting import report_run
 from lcrag.app.commands.train.held_out import BoundEvaluation
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
-from lcrag.app.composition.checking import check_counts, check_rows
+from lcrag.app.composition.checking import check_counts, check_rewarded, check_rows
 from lcrag.app.composition.components import configured_chat, content_hashes, make_runner, make_sampler
 from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.method import Method
@@ -106,6 +106,7 @@ def sft(
             raise UserError(
                 "sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None"
             )
+        check_rewarded(evaluation.reward, evaluation.questions)
         sampler = make_sampler(policy)
         runner = make_runner(sampler, policy, collections, seed)
         held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)

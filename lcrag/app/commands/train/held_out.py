@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from lcrag.app.commands.evaluate import Evaluation
-from lcrag.app.composition.checking import check_questions, check_rewarded
+from lcrag.app.composition.checking import check_questions
 from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.runs.answers import AFTER, BEFORE
 from lcrag.episodes import Runner
@@ -21,7 +21,7 @@ class BoundEvaluation:
     """An evaluation bound to a policy, a method and collections; checked when it is built.
 
     Raises:
-      UserError: a question fits neither the collections nor the reward, or a reference policy has another shape.
+      UserError: A question does not fit the collections, or a reference policy has another shape.
     """
 
     evaluation: Evaluation
@@ -34,7 +34,6 @@ class BoundEvaluation:
 
     def __post_init__(self):
         questions, native = self.evaluation.questions, self.method.native_collections
-        check_rewarded(self.evaluation.reward, questions)
         check_questions(questions, self.collections, self.runner, self._program, native_collections=native)
         self.evaluation.check_references(self.policy)
 

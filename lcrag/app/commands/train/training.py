@@ -118,6 +118,8 @@ def train(
     drawn = functools.partial(groups_of_step, table, seed=seed, couplings=couplings * most_rollouts)
     drawn(step=0)  # rejects a table that is too small
     check_rewarded(method.reward, questions)
+    if evaluation is not None:
+        check_rewarded(evaluation.reward, evaluation.questions)
     sampler = make_sampler(policy)
     runner = make_runner(sampler, policy, collections, seed)
     check_exploration(runner.temperature)
