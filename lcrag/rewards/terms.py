@@ -1,6 +1,7 @@
 """Rewards as named, weighted terms, followed by adjustments over whole groups."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -172,13 +173,18 @@ ANSWER_TERMS: dict[str, Callable[..., Values]] = {
 def answer_term(name: str, **options: Any) -> Term:
     """Returns the term that compares answers with golds by the named function.
 
+    Args:
+      name: A key of `ANSWER_TERMS`.
+      options: Its arguments; those that the function does not have are left out.
+
     Raises:
       UserError: No such function exists.
     """
     if name not in ANSWER_TERMS:
         raise UserError(f"no answer reward is called {name!r}: choose one of {', '.join(ANSWER_TERMS)}")
     compare = ANSWER_TERMS[name]
-    return Term(name, lambda episodes: compare(episodes.answers, episodes.golds, **options))
+    taken = {each: options[each] for each in inspect.signature(compare).parameters if each in options}
+    return Term(name, lambda episodes: compare(episodes.answers, episodes.golds, **taken))
 
 
 def answer_only(answer: str = "exact_match") -> Reward:

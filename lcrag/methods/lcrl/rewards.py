@@ -109,5 +109,4 @@ def language_coupled(
         adjusted = language_coupled_reward(total, penalties, weight, floor)
         return adjusted, {"anti_consistency": penalties}
 
-    options = {"short_gold": short_gold} if answer == "c3_recall" else {}
     return TermSum(terms=(answer_term(answer, **options),), adjustments=(couple,), couples_languages=True)

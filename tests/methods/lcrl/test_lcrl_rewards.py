@@ -1,5 +1,7 @@
 """The anti-consistency penalty and LcRL's total reward."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -93,6 +95,16 @@ def test_the_ablations_of_table_2():
     values = language_coupled(answer="exact_match", weight=0.0, floor=None)(BATCH)
     assert set(values) == {"total", "exact_match", "anti_consistency"}
     assert values["total"].tolist() == values["exact_match"].tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("answer", ["c3_recall", "exact_match", "flexible_exact_match"])
+def test_the_normalisation_is_that_of_the_answer_reward_and_of_the_similarity(answer):
+    episodes = dataclasses.replace(BATCH, answers=["20 ℃", "«yen»", "yen", None], golds=[("20 °C",), ("a",), ("a",), ()])
+    published, unicode = (language_coupled(answer, normalisation=name)(episodes) for name in ("lcrl", "unicode"))
+    assert unicode[answer].tolist() == [1, 0, 0, 0]
+    assert published[answer][0] < 1
+    assert unicode["anti_consistency"].tolist() == pytest.approx([0, -0.3, -0.3, 0])
+    assert published["anti_consistency"][1] > -0.2  # "«yen»" and "yen" differ
 
 
 @pytest.mark.parametrize("mistake", [{"answer": "bleu"}, {"weight": -0.1}, {"short_gold": "half"}])
