@@ -1,1 +1,1 @@
-"""`lcrag train`: reinforcement learning; `training.train` reads top to bottom, `training.training_step` is one step."""
+"""`lcrag train`: reinforcement learning; `training.train` reads top to bottom, `rollouts` samples its episodes."""

@@ -11,6 +11,7 @@ from lcrag.app.commands.export import save_policy
 from lcrag.app.commands.report.reporting import report_run
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.commands.train.held_out import BoundEvaluation
+from lcrag.app.commands.train.rollouts import Rollouts, StepEpisodes, sample_step
 from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
 from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning, warn
@@ -24,14 +25,12 @@ from lcrag.app.composition.checking import (
 )
 from lcrag.app.composition.components import configured_sinks, content_hashes, make_runner, make_sampler
 from lcrag.app.composition.configuration import operative_config
-from lcrag.app.composition.method import Method, ProgramOf
+from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import Sizes, training_draw
-from lcrag.app.display import ProgressDisplay, make_console, progress_display
+from lcrag.app.display import make_console, progress_display
 from lcrag.app.runs import open_run, provenance, read_metrics
-from lcrag.data.batches import Coupled
 from lcrag.data.questions import Question
-from lcrag.episodes import Runner
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
@@ -39,7 +38,6 @@ from lcrag.learning.learners import Learner, frozen_fingerprint
 from lcrag.limits import Amount, Count, PositiveShare, Seed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
-from lcrag.sampling import Sampler
 
 # What fits a run to its devices; continued on others, sums of floats are rounded otherwise.
 HARDWARE = (
@@ -164,20 +162,15 @@ def train(
         ):
             history = read_metrics(run.path)
             watch = CollapseWatch(run.path, sentinels, collections.languages, most_skipped_in_a_row)
-            training = Training(
-                sampler=sampler,
-                runner=runner,
-                method=method,
-                program=program,
-                learner=learner,
-                most_rollouts=most_rollouts,
-                episode_numbers=draw.episodes,
-                saved=saved,
-                display=display,
-                utilisation=utilisation_of(policy, passes_per_rollout),
-            )
+            rollouts = Rollouts(sampler=sampler, runner=runner, method=method, program=program)
+            utilisation = utilisation_of(policy, passes_per_rollout)
             for step in range(first, steps):
-                scored, metrics = training_step(training, step, draw.groups(step))
+                with saved.interruptible():
+                    batch = StepBatch(draw.groups(step), most_rollouts)
+                    episodes = sample_step(rollouts, batch, step * draw.episodes, step, step, display.phase)
+                display.phase("update")
+                scored, metrics = learn(learner, episodes, utilisation)
+                rollouts.set_params(learner.params)
                 metrics |= watch.measure(scored)
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
@@ -199,61 +192,13 @@ def train(
         report_run(run.path, evaluation, console)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """What all steps of a run share; `episode_numbers` are reserved for the episodes of each step."""
-
-    sampler: Sampler
-    runner: Runner
-    method: Method
-    program: ProgramOf
-    learner: Learner
-    most_rollouts: int
-    episode_numbers: int
-    saved: StepCheckpoints
-    display: ProgressDisplay
-    utilisation: Utilisation
-
-
-def training_step(training: Training, step: int, drawn: Sequence[Coupled]) -> tuple[Scored, dict[str, float | int]]:
-    """Samples episodes of the drawn groups, scores them and learns from them; returns (scored episodes, metrics).
-
-    A signal abandons the rollouts; the updates are always finished. An episode's number, and with it its random stream,
-    is that of its place in all that the step may draw.
-    """
-    sampler, runner, method, learner = training.sampler, training.runner, training.method, training.learner
-    seconds = dict.fromkeys(("rollout", "retrieval_wait", "rewards", "update"), 0.0)
-    before, batch = dataclasses.replace(sampler.statistics), StepBatch(drawn, training.most_rollouts)
-
-    with training.saved.interruptible():
-        while groups := batch.missing():
-            started = time.monotonic()
-            first = step * training.episode_numbers + batch.episodes
-            records = runner.run(
-                [(each, training.program(each), number) for number, each in enumerate(method.prompts(groups), first)],
-                policy_version=step,
-                progress=functools.partial(training.display.phase, "rollout"),
-            )
-            rolled_out = time.monotonic()
-            training.display.phase("rewards")
-            batch.add(method.score(records, step))
-            seconds["rollout"] += rolled_out - started
-            seconds["retrieval_wait"] += runner.statistics.retrieval_wait_seconds
-            seconds["rewards"] += time.monotonic() - rolled_out
-
-    training.display.phase("update")
+def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) -> tuple[Scored, dict[str, float | int]]:
+    """Updates the policy with a step's episodes; returns (all that were sampled, metrics of both halves)."""
     started = time.monotonic()
-    trajectories = batch.trajectories()
+    trajectories = episodes.batch.trajectories()
     measured = learner.learn(trajectories)
-    sampler.set_params(learner.params)
-    seconds["update"] = time.monotonic() - started
-
-    scored, sampled_tokens = batch.scored(), sampler.statistics.sampled_tokens - before.sampled_tokens
-    timing = {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
-        "tokens_per_second/sampled": sampled_tokens / seconds["rollout"],
-        "slots/occupancy": sampled_tokens / max(1, sampler.statistics.slot_steps - before.slot_steps),
-        "compiled_shapes": sampler.statistics.compiled_shapes,
-    }
-    timing |= training.utilisation.rollout(scored.records, seconds["rollout"])
-    timing |= training.utilisation.update(trajectories, seconds["update"]) | memory_metrics()
-    return scored, scored.measurements() | batch.measurements() | measured | timing
+    scored, seconds = episodes.batch.scored(), time.monotonic() - started
+    timing = episodes.effort.metrics() | {"seconds/update": seconds}
+    timing |= utilisation.rollout(scored.records, episodes.effort.seconds["rollout"])
+    timing |= utilisation.update(trajectories, seconds) | memory_metrics()
+    return scored, scored.measurements() | episodes.batch.measurements() | measured | timing
