@@ -6,9 +6,10 @@ from typing import Any, Literal, TypeAlias
 
 import gin
 import numpy as np
+from jaxtyping import Int
 
 from lcrag.app.composition.programs import check_settings, with_settings
-from lcrag.app.composition.scoring import Scored, scored_rewards, turn_rewards
+from lcrag.app.composition.scoring import Rewards, Scored, check_scored, reward_values, turn_rewards
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
@@ -143,14 +144,32 @@ class Method:
 
     def score(self, records: Sequence[EpisodeRecord], step: int) -> Scored:
         """Computes rewards and advantages of one rollout's episodes."""
-        alone = self.coupling == "independent" or self.baseline == "prompt"
-        asked = [record.question for record in records]
-        groups = [each.coupling + (f"/{each.language}" if alone else "") for each in asked]
-        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-        ids = np.array([numbers[group] for group in groups], np.int32)
-        rewards = scored_rewards(self.reward, records, ids, step)
-        totals = np.asarray(rewards["total"], np.float32)
+        return self.scored(records, self.rewards(records, step))
+
+    def rewards(self, records: Sequence[EpisodeRecord], step: int) -> Rewards:
+        """Computes the rewards of whole groups of episodes, which do not depend on other groups."""
+        _, ids = self._groups(records)
+        return Rewards(
+            values=reward_values(self.reward, records, ids, step), turns=turn_rewards(self.reward, records, ids, step)
+        )
+
+    def scored(self, records: Sequence[EpisodeRecord], rewards: Rewards) -> Scored:
+        """Computes the advantages of one rollout's episodes from their rewards.
+
+        Raises:
+          UserError: no episode can be scored.
+        """
+        check_scored(records, rewards.values["total"])
+        groups, ids = self._groups(records)
+        totals = np.asarray(rewards.values["total"], np.float32)
         settings: dict[str, Any] = {"normalise_std": self.normalise_std, "least_std": self.least_std}
         advantages = np.asarray(group_advantages(totals, ids, **settings))
-        turns = turn_rewards(self.reward, records, ids, step)
-        return Scored(tuple(records), tuple(groups), ids, rewards, advantages, self.least_std, turns)
+        return Scored(tuple(records), groups, ids, rewards.values, advantages, self.least_std, rewards.turns)
+
+    def _groups(self, records: Sequence[EpisodeRecord]) -> tuple[tuple[str, ...], Int[np.ndarray, "episodes"]]:
+        """Returns the name and the number of each episode's group."""
+        alone = self.coupling == "independent" or self.baseline == "prompt"
+        asked = [record.question for record in records]
+        groups = tuple(each.coupling + (f"/{each.language}" if alone else "") for each in asked)
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        return groups, np.array([numbers[group] for group in groups], np.int32)

@@ -26,16 +26,29 @@ def scored_rewards(
     Raises:
       UserError: no episode at all can be scored, or several processes score them differently.
     """
+    values = reward_values(reward, records, group_ids, step)
+    check_scored(records, values["total"])
+    return values
+
+
+def reward_values(
+    reward: Reward, records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0
+) -> dict[str, Float[np.ndarray, "episodes"]]:
+    """Returns what `scored_rewards` does, also if no episode can be scored."""
     places = [place for place, record in enumerate(records) if record.failure is None]
     scored = episodes_of([records[place] for place in places], group_ids[places], step)
     values = same_everywhere("the reward", lambda: reward(scored), _as_bytes) if places else {}
     spread = {name: np.full(len(records), np.nan) for name in values or ("total",)}
     for name, own in values.items():
         spread[name][places] = own
-    if len(records) and np.isnan(spread["total"]).all():
+    return spread
+
+
+def check_scored(records: Sequence[EpisodeRecord], totals: Float[np.ndarray, "episodes"]) -> None:
+    """Raises a UserError if there are episodes and none can be scored."""
+    if len(records) and np.isnan(totals).all():
         reason = next((record.failure for record in records if record.failure), "a model of the reward gave no scores")
         raise UserError(f"no episode of this rollout can be scored ({reason}): check what the method asks")
-    return spread
 
 
 def _as_bytes(values: Mapping[str, Float[np.ndarray, "episodes"]]) -> dict[str, bytes]:
@@ -66,6 +79,19 @@ def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "ep
         known=[record.question.extra for record in records],
         step=step,
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rewards:
+    """What a reward gives some episodes, in their order.
+
+    Attributes:
+      values: By name, "total" among them; NaN for an episode that could not be scored.
+      turns: Of the policy's turns of each episode, by their numbers from 0; None: the reward has none.
+    """
+
+    values: dict[str, Float[np.ndarray, "episodes"]]
+    turns: tuple[Mapping[int, float], ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
