@@ -1,8 +1,9 @@
 """The unembedding: logits of hidden states, and log-probabilities that never materialise all logits.
 
 With V words and N positions, log-probabilities and their gradient are computed over blocks of the vocabulary. A block's
-logits [N, block] are computed, reduced and dropped, and computed again in the backward pass. Every row of the table's
-gradient is finished in one block; with blocks of positions, gradients [V, width] of all blocks would have to be added.
+logits [N, block] are computed, reduced and dropped, and computed again in the backward pass; a vocabulary that fits one
+block is kept instead. Every row of the table's gradient is finished in one block; with blocks of positions, gradients
+[V, width] of all blocks would have to be added.
 """
 
 import dataclasses
@@ -129,37 +130,46 @@ def _flat(hidden, *others):
     return hidden.reshape(-1, hidden.shape[-1]), *(other.reshape(-1) for other in others)
 
 
-def _local_sums(plan: _Plan, table, hidden, targets, temperature):
-    """Returns log-probabilities, entropies and log-normalisers of this device's rows."""
+def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool):
+    """Returns log-probabilities, entropies and log-normalisers of this device's rows, and what is kept of its logits.
+
+    These are the exponentials and the highest logits, if they are to be kept and one block holds all words.
+    """
     flat, flat_targets = _flat(hidden, targets)
     words, (positions, _) = len(table), flat.shape
     wanted = flat_targets - plan.first_word(words)
+    size = _block_size(words, positions)
 
-    def add(sums: _Sums, start, count: int) -> _Sums:
+    def add(sums: _Sums, start, count: int) -> tuple[_Sums, Array]:
         logits = _logits(flat, plan.columns(table, start, count)) / temperature
         highest = jnp.maximum(sums.highest, jnp.max(logits, axis=1))
         exponentials, shrink = jnp.exp(logits - highest[:, None]), jnp.exp(sums.highest - highest)
         chosen = jnp.arange(count) + start == wanted[:, None]
-        return _Sums(
+        new = _Sums(
             highest,
             sums.exponentials * shrink + jnp.sum(exponentials, axis=1),
             sums.weighted * shrink + jnp.sum(exponentials * logits, axis=1),
             sums.picked + jnp.sum(jnp.where(chosen, logits, 0.0), axis=1),
         )
+        return new, exponentials
 
-    zeros = jnp.zeros(positions, jnp.float32)
+    zeros, kept = jnp.zeros(positions, jnp.float32), None
     nothing = _Sums(jnp.full(positions, -jnp.inf, jnp.float32), zeros, zeros, zeros)
-    sums = _over_blocks(words, _block_size(words, positions), add, nothing)
+    if keep and size == words:
+        sums, exponentials = add(nothing, 0, words)
+        kept = exponentials, sums.highest[:, None]
+    else:
+        sums = _over_blocks(words, size, lambda *block: add(*block)[0], nothing)
     highest = plan.over_words(sums.highest, jax.lax.pmax)
     shrink = jnp.exp(sums.highest - highest)
     exponentials = plan.over_words(sums.exponentials * shrink)
     mean = plan.over_words(sums.weighted * shrink) / exponentials
     normaliser = highest + jnp.log(exponentials)
     results = plan.over_words(sums.picked) - normaliser, normaliser - mean, normaliser
-    return tuple(result.reshape(targets.shape) for result in results)
+    return *(result.reshape(targets.shape) for result in results), kept
 
 
-def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, gradient):
+def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, kept, gradient):
     """Returns the gradients of this device's part of the table and of the hidden states."""
     flat, flat_targets, flat_normaliser, scale = _flat(hidden, targets, normaliser, gradient / temperature)
     words = len(table)
@@ -168,7 +178,11 @@ def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normalise
     def add(gradients, start, count: int):
         of_table, of_hidden = gradients
         columns = plan.columns(table, start, count)
-        probabilities = jnp.exp(_logits(flat, columns) / temperature - flat_normaliser[:, None])
+        if kept is None:
+            probabilities = jnp.exp(_logits(flat, columns) / temperature - flat_normaliser[:, None])
+        else:
+            exponentials, highest = kept
+            probabilities = exponentials * jnp.exp(highest - flat_normaliser[:, None])
         chosen = jnp.arange(count) + start == wanted[:, None]
         of_logits = (scale[:, None] * (chosen - probabilities)).astype(plan.compute_dtype)
         of_hidden += jnp.einsum("nv,vd->nd", of_logits, columns, preferred_element_type=jnp.float32)
@@ -183,20 +197,25 @@ def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normalise
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _scores(plan: _Plan, table, hidden, targets, temperature):
-    return _scores_forward(plan, table, hidden, targets, temperature)[0]
+    log_probabilities, entropies, _, _ = _all_sums(plan, False, table, hidden, targets, temperature)
+    return log_probabilities, entropies
+
+
+def _all_sums(plan: _Plan, keep: bool, *arguments):
+    rows, words = plan.spec("batch", None), plan.spec("vocabulary", "embed")
+    inputs = words, plan.spec("batch", None, None), rows, PartitionSpec()
+    kept = plan.spec("batch", "vocabulary")
+    return plan.on_devices(functools.partial(_local_sums, keep=keep), inputs, (rows, rows, rows, kept))(*arguments)
 
 
 def _scores_forward(plan: _Plan, table, hidden, targets, temperature):
-    rows, words = plan.spec("batch", None), plan.spec("vocabulary", "embed")
-    inputs = words, plan.spec("batch", None, None), rows, PartitionSpec()
-    sums = plan.on_devices(_local_sums, inputs, (rows, rows, rows))
-    log_probabilities, entropies, normaliser = sums(table, hidden, targets, temperature)
-    return (log_probabilities, entropies), (table, hidden, targets, temperature, normaliser)
+    *found, normaliser, kept = _all_sums(plan, True, table, hidden, targets, temperature)
+    return tuple(found), (table, hidden, targets, temperature, normaliser, kept)
 
 
 def _scores_backward(plan: _Plan, kept, gradient):
     rows, words, states = plan.spec("batch", None), plan.spec("vocabulary", "embed"), plan.spec("batch", None, None)
-    inputs = words, states, rows, PartitionSpec(), rows, rows
+    inputs = words, states, rows, PartitionSpec(), rows, plan.spec("batch", "vocabulary"), rows
     gradients = plan.on_devices(_local_gradients, inputs, (words, states))
     of_table, of_hidden = gradients(*kept, gradient[0])
     return of_table, of_hidden, None, jnp.zeros((), jnp.float32)

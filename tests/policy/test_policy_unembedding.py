@@ -83,13 +83,14 @@ def test_the_whole_decoder_has_the_same_gradient(monkeypatch):
     assert_close(found, expected)
 
 
+@pytest.mark.parametrize("words_of_a_block", [11, 384], ids=["blocks", "kept"])
 @pytest.mark.parametrize("shape", [(1, 8, 1), (2, 2, 2), (1, 1, 8)], ids=str)
-def test_on_a_mesh_it_is_the_same(monkeypatch, shape):
+def test_on_a_mesh_it_is_the_same(monkeypatch, shape, words_of_a_block):
     config, mesh = tiny_config(tie_embeddings=False, heads=8, kv_heads=8), make_mesh(*shape)
     params, hidden, targets = arguments(config)
     hidden, targets = jnp.tile(hidden, (2, 1, 1)), jnp.tile(targets, (2, 1))
     expected = scores(plain, config, params, hidden, targets)
-    small_blocks(monkeypatch, 11)
+    small_blocks(monkeypatch, words_of_a_block)
     params = jax.device_put(params, param_shardings(config, mesh))
     hidden = jax.device_put(hidden, logical_sharding(mesh, "batch", None, None))
     assert_close(scores(unembed_log_probabilities, config, params, hidden, targets, mesh), expected)
@@ -145,6 +146,13 @@ def test_only_what_is_learned_costs_memory(monkeypatch):
     loss = lambda hidden: unembed_log_probabilities(config, params, hidden, targets)[0].sum()  # noqa: E731
     frozen = jax.jit(jax.grad(loss)).lower(jnp.zeros((2, 8, 64))).compile()
     assert frozen.memory_analysis().temp_size_in_bytes < 8192 * 64 * 4
+
+
+@pytest.mark.parametrize("words_of_a_block, products", [(384, 3), (128, 4)], ids=["kept", "blocks"])
+def test_logits_that_fit_a_block_are_computed_once(monkeypatch, words_of_a_block, products):
+    small_blocks(monkeypatch, words_of_a_block, positions=8 * 64)
+    text = compiled_gradient(TIED, unembed_log_probabilities).as_text()
+    assert text.count(" dot(") == products
 
 
 def test_log_probabilities_are_those_of_the_logits():
