@@ -101,7 +101,7 @@ def play(
             _search(searches, search, edit, retries)
             _translate(translations, translator, retries)
             progress(sum(episode.outcome is not None for episode in episodes), len(episodes))
-    return [episode.record(policy_version=0) for episode in episodes]
+    return [episode.record() for episode in episodes]
 
 
 def _write(episode: RunningEpisode, writer: TextWriter, tokenizer: ContextTokenizer) -> None:

@@ -1,11 +1,11 @@
 """What an episode leaves: its transcript while it runs, its record, and the record as a line of JSON."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32
+from jaxtyping import Bool, Float32, Int, Int32
 
 from lcrag.data.questions import Question
 from lcrag.episodes.context_text import PlacedText
@@ -74,7 +74,8 @@ class EpisodeRecord:
         beyond the stop string).
       log_probabilities: Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
       turn: Index into `turns`; -1 in the prompt.
-      policy_version: Version of the parameters that sampled it.
+      policy_version: Version of the parameters that sampled its first token.
+      policy_changes: (index into `tokens`, version) from where on others sampled it, in asynchronous training.
       outcome: What the program returned.
       counts: searches (queries), retrieval_rounds (times that the program waited for searches), retrieval_failures
         (requests that failed after every retry), generations, policy_tokens, length_stops (generations that ended
@@ -107,6 +108,7 @@ class EpisodeRecord:
     completions: tuple[SideCompletion, ...] = ()
     opening: tuple[str, ...] = ()
     system: str | None = None
+    policy_changes: tuple[tuple[int, int], ...] = ()
     waits: tuple[Wait, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self):
@@ -155,6 +157,7 @@ def episode_json(
         "rewards": {name: _number(value) for name, value in (rewards or {}).items()},
         "advantage": None if advantage is None else _number(advantage),
         "policy_version": record.policy_version,
+        **({"policy_changes": [list(each) for each in record.policy_changes]} if record.policy_changes else {}),
         "tokens": _tokens_json(record),
         **({"seconds": {"waits": [_wait_json(each) for each in record.waits]}} if times else {}),
     }
@@ -171,25 +174,36 @@ def token_arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Raises:
       ValueError: the lengths of its parts do not agree.
     """
-    written, turns = row["tokens"], row["turns"]
-    pieces = np.asarray(written["pieces"], np.int32).reshape(-1, 2)
-    ids, turn = np.asarray(written["ids"], np.int32), np.repeat(pieces[:, 0], pieces[:, 1])
-    by_policy = np.array([False, *(each["by"] == "policy" for each in turns)], np.bool_)[turn + 1]
-    scores = np.zeros(len(turn), np.float32)
+    written = row["tokens"]
+    turn, by_policy = tokens_of_pieces(written["pieces"], [each["by"] for each in row["turns"]])
+    ids, scores = np.asarray(written["ids"], np.int32), np.zeros(len(turn), np.float32)
     if len(ids) != len(turn) or len(written["log_probabilities"]) != by_policy.sum():
         raise ValueError("the pieces of an episode's tokens do not add up to its ids and log-probabilities")
     scores[by_policy] = np.array(written["log_probabilities"], np.float64)  # null becomes NaN
     return {"tokens": ids, "by_policy": by_policy, "log_probabilities": scores, "turn": turn}
 
 
+def pieces_of(record: EpisodeRecord) -> Int[np.ndarray, "pieces 2"]:
+    """Returns (turn, length) of each piece of the context."""
+    firsts = np.flatnonzero(np.diff(record.turn, prepend=PROMPT_TURN - 1))
+    return np.stack([record.turn[firsts], np.diff(firsts, append=len(record.turn))], axis=1)
+
+
+def tokens_of_pieces(
+    pieces: Sequence[Sequence[int]], by: Sequence[str]
+) -> tuple[Int32[np.ndarray, " length"], Bool[np.ndarray, " length"]]:
+    """Returns `turn` and `by_policy` of each token, from what `pieces_of` returned and who wrote each turn."""
+    turns, lengths = np.asarray(pieces, np.int32).reshape(-1, 2).T
+    turn = np.repeat(turns, lengths)
+    return turn, np.array([False, *(each == "policy" for each in by)], np.bool_)[turn + 1]
+
+
 def _tokens_json(record: EpisodeRecord) -> dict[str, list]:
     """The ids of the context, the log-probabilities of the policy's tokens, and (turn, length) of each piece."""
-    firsts = np.flatnonzero(np.diff(record.turn, prepend=PROMPT_TURN - 1))
-    lengths = np.diff(firsts, append=len(record.turn))
     return {
         "ids": record.tokens.tolist(),
         "log_probabilities": _shortest(record.log_probabilities[record.by_policy]),
-        "pieces": np.stack([record.turn[firsts], lengths], axis=1).tolist(),
+        "pieces": pieces_of(record).tolist(),
     }
 
 

@@ -131,6 +131,8 @@ class Runner:
         *,
         policy_version: int = 0,
         progress: Progress | None = None,
+        between: Callable[[], None] | None = None,
+        finished: Callable[[EpisodeRecord], None] | None = None,
     ) -> list[EpisodeRecord]:
         """Runs programs to their end; uses every slot of the sampler and leaves them all free.
 
@@ -138,9 +140,12 @@ class Runner:
           programs: (question, its fresh program, number that names its random stream).
           policy_version: Of the sampler's parameters, written into the records.
           progress: Called with (finished, total) whenever an episode has finished.
+          between: Called before every pass, between blocks of the device; it may call `add` and `change_policy`. What
+            it raises abandons the rollout.
+          finished: Takes each record as its episode finishes, also those of programs that were added.
 
         Returns:
-          The records, in the order of `programs`.
+          The records, in the order of `programs`; none if `finished` takes them.
 
         Raises:
           UserError: a prompt does not fit the context or offers a tool that the runner lacks (before anything is
@@ -148,19 +153,37 @@ class Runner:
         """
         self._started = started = time.monotonic()
         self._asked: dict[RunningEpisode | PendingRequest, float] = {}
-        self.statistics = RolloutStatistics()
+        self.statistics, self._policy_version = RolloutStatistics(), policy_version
+        self._finished, self._total, self._progress, self._between = 0, 0, progress, between
+        self._running: set[RunningEpisode] = set()
+        self._deliver = finished
         episodes = self._start(programs)
         self._workers, self._scheduler = self._make_workers(), SlotScheduler(self.sampler.slots)
-        self._finished, self._total, self._progress = 0, len(episodes), progress
         try:
-            self._serve(episodes)
+            self._enter(episodes)
+            self._serve()
         finally:
             for worker in self._workers.values():
                 worker.close()
             self.sampler.free(range(self.sampler.slots))
             self.statistics.retrieval_batches = self._workers[Retrieve].batches
             self.statistics.seconds = time.monotonic() - started
-        return [episode.record(policy_version) for episode in episodes]
+        return [] if finished else [episode.record() for episode in episodes]
+
+    def add(self, programs: Sequence[tuple[Question, Program, int]]) -> None:
+        """Adds programs to a run, between passes.
+
+        Raises:
+          UserError: see `run`.
+        """
+        self._enter(self._start(programs))
+
+    def change_policy(self, version: int) -> None:
+        """Records between passes that the sampler, which keeps its contexts, has parameters of another version."""
+        self._policy_version = version
+        for episode in self._running:
+            length = episode.transcript.length if episode.slot is None else self.sampler.length(episode.slot)
+            episode.versions.append((length, version))
 
     def written_tokens(self) -> int:
         """Returns how many tokens the policy has written in the latest run, for displays while it runs."""
@@ -196,11 +219,17 @@ class Runner:
             workers[Translate] = HostWorker("translation", translate)
         return workers | {name: HostWorker(name, completer) for name, completer in self.completers.items()}
 
-    def _serve(self, episodes: Sequence[RunningEpisode]) -> None:
-        """Serves started episodes, in this order, to their end."""
+    def _enter(self, episodes: Sequence[RunningEpisode]) -> None:
+        """Takes up started episodes, in this order."""
+        self._total += len(episodes)
+        self._running.update(episodes)
         for episode in episodes:
+            episode.versions = [(0, self._policy_version)]
             self._dispatch(episode)
-        while self._finished < self._total:
+
+    def _serve(self) -> None:
+        """Serves episodes until none is left."""
+        while self._unfinished():
             if slots := self._scheduler.make_room():
                 self.statistics.evictions += len(slots)
                 self.sampler.free(slots)
@@ -213,6 +242,12 @@ class Runner:
             for worker in self._workers.values():
                 for pending, answer in self._collected(worker):
                     self._answer(pending, answer)
+
+    def _unfinished(self) -> bool:
+        """Returns whether episodes are left, after what is done between passes."""
+        if self._between is not None:
+            self._between()
+        return self._finished < self._total
 
     def _collected(self, worker: HostWorker[PendingRequest]) -> list[tuple[PendingRequest, Any]]:
         """Returns the answers of a worker's finished batch, which all processes have."""
@@ -259,6 +294,9 @@ class Runner:
         if episode.slot is not None:
             self.sampler.free([self._scheduler.leave(episode)])
         self._finished += 1
+        self._running.discard(episode)
+        if self._deliver is not None:
+            self._deliver(episode.record())
         if self._progress is not None:
             self._progress(self._finished, self._total)
 

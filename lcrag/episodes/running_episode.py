@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from lcrag.data.questions import Question
 from lcrag.episodes.context_text import ContextTokenizer, PlacedText
@@ -121,6 +122,7 @@ class RunningEpisode:
     Attributes:
       offered: Names of the tools that the program has offered the policy.
       waits: What it has waited for.
+      versions: (length, version) of the policies that sample it: the length of its context when each began.
 
     Args:
       question: The question.
@@ -147,6 +149,7 @@ class RunningEpisode:
         self.outcome: Outcome | None = None
         self.offered: set[str] = set()
         self.waits: list[Wait] = []
+        self.versions: list[tuple[int, int]] = [(0, 0)]
         self.counts = dict.fromkeys(("searches", "retrieval_failures", "generations", "policy_tokens"), 0)
         self.counts |= dict.fromkeys(("length_stops", "context_full", "completions", "completion_tokens"), 0)
         self.counts["retrieval_rounds"] = 0
@@ -227,17 +230,20 @@ class RunningEpisode:
             self._failure = self._failure or f"a search failed: {answer.reason}"
         self._run()
 
-    def record(self, policy_version: int) -> EpisodeRecord:
+    def record(self) -> EpisodeRecord:
         """Returns the record of the finished episode."""
         assert self.outcome is not None
+        arrays = self.transcript.arrays()
+        first, *changes = sampled_by(self.versions, arrays["by_policy"])
         return EpisodeRecord(
             question=self.question,
             prompt=self.transcript.prompt,
             opening=tuple(self.transcript.opening),
             system=self.transcript.system,
             turns=tuple(self.transcript.turns),
-            **self.transcript.arrays(),
-            policy_version=policy_version,
+            **arrays,
+            policy_version=first[1],
+            policy_changes=tuple(changes),
             outcome=self.outcome,
             counts=self.counts | self.outcome.counts,
             finished=self._finished,
@@ -373,6 +379,20 @@ class RunningEpisode:
         if placed is not None and not placed.tokens:
             raise ValueError("a completion needs a prompt of at least one token")
         return placed if placed is not None and len(placed.tokens) <= room else None
+
+
+def sampled_by(versions: Sequence[tuple[int, int]], by_policy: Bool[np.ndarray, " length"]) -> list[tuple[int, int]]:
+    """Returns (index of a policy token, version) wherever the version of the policy's tokens changes.
+
+    Args:
+      versions: (first index, version) of the policies in use, in order.
+      by_policy: Whether the policy sampled each token; if it sampled none, the first version is returned.
+    """
+    places = np.flatnonzero(by_policy)
+    firsts = np.array([first for first, _ in versions])
+    used = [versions[each][1] for each in np.searchsorted(firsts, places, side="right") - 1]
+    changes = [(int(place), used[n]) for n, place in enumerate(places) if not n or used[n] != used[n - 1]]
+    return changes or [versions[0]]
 
 
 @contextlib.contextmanager

@@ -178,11 +178,12 @@ class Sampler:
         """Number of tokens in a slot's context."""
         return int(self._lengths[slot])
 
-    def set_params(self, params) -> None:
-        """Samples with new parameters from now on; all contexts are dropped."""
+    def set_params(self, params, *, keep_contexts: bool = False) -> None:
+        """Samples with new parameters from now on; all contexts are dropped, or kept as the old ones computed them."""
         self._params = None  # frees the old copy's memory first
         self._params = self._placed_params(params)
-        self.free(range(self.slots))
+        if not keep_contexts:
+            self.free(range(self.slots))
 
     def free(self, slots: Iterable[int]) -> None:
         """Drops the contexts of some slots and their running generations."""

@@ -336,3 +336,59 @@ def test_any_policy_text_comes_to_an_end(texts, slots, context):
         assert record.counts["searches"] <= 3
         written = "".join(turn.text for turn in record.turns if turn.by == "policy")
         assert record.outcome.answer is None or record.outcome.answer in written
+
+
+def test_what_is_raised_between_passes_abandons_the_run_and_leaves_the_sampler_usable():
+    passes, r = [], runner(fickle)
+
+    def between():
+        passes.append(r.sampler.running)
+        if len(passes) == 4:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        r.run(lcrl_programs(16), between=between)
+    assert len(passes) == 4
+    assert_same(r.run(lcrl_programs(16)), runner(fickle).run(lcrl_programs(16)))
+
+
+@given(st.lists(st.integers(0, 6), max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_programs_that_are_added_between_passes_give_the_same_episodes(arrivals):
+    r, left, records = runner(fickle), lcrl_programs(24), []
+
+    def between():
+        count = arrivals.pop() if arrivals else len(left)
+        r.add([left.pop(0) for _ in range(min(count, len(left)))])
+
+    assert r.run([left.pop(0)], between=between, finished=records.append) == []
+    assert_same(sorted(records, key=lambda record: record.episode), runner(fickle).run(lcrl_programs(24)))
+
+
+def test_a_record_says_which_policy_sampled_which_tokens():
+    """Blocks of one token, a new version after every fifth pass: versions change within and between generations."""
+    r, passes, versions = runner(fickle, slots=2, block=1), [], {}
+    decode = r.sampler.decode
+
+    def between():
+        passes.append(None)
+        if len(passes) % 5 == 0:
+            r.change_policy(3 + len(passes) // 5)
+
+    def noted():
+        lengths = {slot: r.sampler.length(slot) for slot in range(2)}
+        owners = {slot: owner.number for slot, owner in r._scheduler.owners.items()}
+        done = decode()
+        for slot, number in owners.items():
+            versions.setdefault(number, {}).update({lengths[slot]: 3 + len(passes) // 5})
+        return done
+
+    r.sampler.decode = noted
+    for record in r.run(lcrl_programs(6), policy_version=3, between=between):
+        found = np.full(len(record.tokens), record.policy_version)
+        for place, version in record.policy_changes:
+            found[place:] = version
+        sampled = [place for place in np.flatnonzero(record.by_policy) if place in versions[record.episode]]
+        assert len(sampled) >= record.by_policy.sum() - 6
+        assert found[sampled].tolist() == [versions[record.episode][place] for place in sampled]
+        assert record.policy_changes

@@ -104,6 +104,10 @@ class ScriptedSampler:
         """Number of slots that are writing."""
         return len(self._running)
 
+    def length(self, slot: int) -> int:
+        """Number of tokens in a slot."""
+        return self._lengths.get(slot, 0)
+
     def append(self, entries: Mapping[int, TokenIds]) -> None:
         """Adds environment tokens to slots."""
         for slot, tokens in entries.items():
