@@ -7,16 +7,19 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lcrag.app import cluster
 from lcrag.app.cli.arguments import Arguments, closest, split_arguments
 from lcrag.app.cli.commands import COMMANDS, CONFIG, Command, command_help, general_help
 from lcrag.app.compilation import set_compilation_cache
 from lcrag.app.composition.configuration import configure, missing_as_sentence, one_line, read_configuration
 from lcrag.app.composition.used_bindings import expect_use
+from lcrag.app.guard import guard
 from lcrag.app.runs.stopping import end_process, exit_status, stopped_by_signals
 from lcrag.errors import UserError
 from lcrag.files import full_disk
@@ -41,33 +44,54 @@ def run(argv: Sequence[str] | None = None) -> int:
             print(_help_for(arguments), flush=True)
             return 0
         with stopped_by_signals():
-            _execute(_command(arguments), arguments)
+            _execute(_command(arguments), arguments, own_process)
     except UserError as error:
         if "--traceback" in argv:
             raise
         print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
-        return 2
+        return _left(2, own_process)
     except KeyboardInterrupt as interruption:
         print(_interrupted(arguments), file=sys.stderr)
         status = exit_status(interruption)
         if own_process:
-            end_process(status)
+            end_process(_left(status, own_process))
         return status
     except BrokenPipeError:  # `lcrag ... | head`; nothing reads what Python would still flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
         full = full_disk(error)
-        if full is None or "--traceback" in argv:
+        if full is not None and "--traceback" not in argv:
+            print(f"lcrag: error: {_without_room(full, arguments)}", file=sys.stderr)
+            return _left(2, own_process)
+        if not own_process or not cluster.several_processes():
             raise
-        print(f"lcrag: error: {_without_room(full, arguments)}", file=sys.stderr)
-        return 2
+        print(_failed_among_others(error), file=sys.stderr)
+        return _left(cluster.LOST if cluster.is_lost(error) else 1, own_process)
     return 0
+
+
+def _left(status: int, own_process: bool) -> int:
+    """Ends one of several processes that has failed, without waiting for the others; otherwise returns the status."""
+    if own_process and cluster.several_processes():
+        cluster.leave()
+        end_process(status)
+    return status
+
+
+def _failed_among_others(error: Exception) -> str:
+    if cluster.is_lost(error):
+        return (
+            f"lcrag: error: another process was lost ({one_line(str(error))[:200]}), so this one ends too; see its log;"
+            " the same command continues from what is saved"
+        )
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def special_options() -> tuple[str, ...]:
     """Every option with a value that belongs to some command."""
-    return tuple(option for command in COMMANDS.values() for option in (*command.options, *command.instead))
+    own = (option for command in COMMANDS.values() for option in (*command.options, *command.instead))
+    return (*own, *cluster.OPTIONS)
 
 
 def special_switches() -> tuple[str, ...]:
@@ -90,9 +114,10 @@ def _command(arguments: Arguments) -> Command:
     return COMMANDS[name]
 
 
-def _execute(command: Command, arguments: Arguments) -> None:
+def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
+    shared = cluster.OPTIONS if command.shared else ()
     for option in (*(option for option, _ in arguments.others), *arguments.switches):
-        if option not in (*command.options, *command.instead, *command.switches):
+        if option not in (*command.options, *command.instead, *command.switches, *shared):
             raise UserError(f"lcrag {arguments.command} has no option {option}")
     set_compilation_cache(os.environ, enabled=arguments.compilation_cache)
     instead = next((command.instead[option] for option, _ in arguments.others if option in command.instead), None)
@@ -104,15 +129,28 @@ def _execute(command: Command, arguments: Arguments) -> None:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
         raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
-    options = (f"{command.options[option]} = {value!r}" for option, value in arguments.others)
+    own = ((option, value) for option, value in arguments.others if option not in shared)
+    options = (f"{command.options[option]} = {value!r}" for option, value in own)
     switches = (command.switches[switch] for switch in arguments.switches)
     statements = read_configuration(gin_files, (*command.bindings, *arguments.bindings, *options, *switches))
     _silence_libraries()
+    if command.shared:
+        _join_others(arguments, own_process)
     function = _imported(command.function)
     configure(statements)
     expect_use(() if arguments.allow_unused else arguments.bindings)
     with missing_as_sentence():
         function(arguments.output_dir, arguments.words)
+
+
+def _join_others(arguments: Arguments, own_process: bool) -> None:
+    """Joins the processes of a cluster, if there is one that the caller has not joined."""
+    found = cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
+    if found is None or cluster.several_processes():
+        return
+    if own_process:
+        guard(found)
+    cluster.join(found)
 
 
 def _imported(path: str) -> Callable[..., Any]:

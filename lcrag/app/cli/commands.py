@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+from lcrag.app import cluster
 from lcrag.app.cli.catalogue import described, experiments, parts
 
 CONFIG = "config.gin"
@@ -26,6 +27,7 @@ class Command:
       details: What else `lcrag COMMAND --help` says.
       marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
       configured: Whether gin configures it.
+      shared: Whether several processes may run it together; see `lcrag.app.cluster`.
       continues: Whether the same command continues what was interrupted.
       listing: Function that lists what its word may name, `module:name`, for its help.
     """
@@ -42,6 +44,7 @@ class Command:
     details: str = ""
     marks: tuple[str, ...] = ()
     configured: bool = True
+    shared: bool = False
     continues: bool = True
     listing: str = ""
 
@@ -58,6 +61,7 @@ COMMANDS = {
         "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
         f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        shared=True,
         marks=("train.policy", "Method.program"),
     ),
     "sft": Command(
@@ -70,6 +74,7 @@ COMMANDS = {
         "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
         f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        shared=True,
         marks=("sft.policy", "sft.rows", "Method.program"),
     ),
     "evaluate": Command(
@@ -79,6 +84,7 @@ COMMANDS = {
         "configuration into its answers/.\n"
         f"{ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
+        shared=True,
         marks=("evaluate.policy", "Method.program"),
     ),
     "sample": Command(
@@ -291,6 +297,8 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     usage = f"usage: lcrag {name}{f' {command.words}' if command.words else ''}"
     own = "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in command.options.items())
     own += "".join(f"\n  {switch:26}  {said}" for switch, said in command.switches.items())
+    if command.shared:
+        own += "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in cluster.OPTIONS.items())
     if not command.configured and not listed:
         rest = f"{command.details}\n\noptions:{own}" if own else f"folders:\n{parts()}"
         return f"{usage}\n\n{command.summary}.\n\n{rest}"

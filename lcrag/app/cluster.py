@@ -1,0 +1,278 @@
+"""Joins the processes of a cluster: found in the environment, or named on the command line.
+
+`find_cluster` reads the environment alone; JAX, its own detection of clusters and `jax.distributed` are used only where
+there are several processes. `jax.distributed` does all communication.
+"""
+
+import contextlib
+import dataclasses
+import os
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lcrag.errors import UserError
+
+OPTIONS = {
+    "--coordinator": "HOST:PORT of the first of several processes; SLURM, Open MPI 4 and Cloud TPU know it",
+    "--processes": "how many processes there are; 1: look for no others",
+    "--process": "the number of this one, from 0",
+    "--join_seconds": "how long to wait for the others at the start; 300",
+    "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
+}
+JOIN_SECONDS, HEARTBEAT_SECONDS = 300, 100
+LEAVE_SECONDS = 10.0  # that a process which ends early waits for the others, before it leaves them
+LOST = 75  # exit status (EX_TEMPFAIL): another process was lost, the same command continues
+METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes"
+METADATA_SECONDS = 2.0
+TPU_VENDOR = "0x1ae0"  # Google's, of PCI devices
+TEXT_BYTES = 256
+LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "connection reset", "connection closed")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """How a process joins others.
+
+    Attributes:
+      source: What says that there are others: "SLURM", "--coordinator", ...
+      join_seconds: How long to wait for the others at the start.
+      heartbeat_seconds: Silence after which a process counts as lost.
+      arguments: What `jax.distributed.initialize` is told; it finds the rest itself.
+    """
+
+    source: str
+    join_seconds: int = JOIN_SECONDS
+    heartbeat_seconds: int = HEARTBEAT_SECONDS
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def find_cluster(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Cluster | None:
+    """Returns the cluster that this process belongs to, or None on a machine by itself; does not import JAX.
+
+    Args:
+      options: Values of `OPTIONS` on the command line.
+      environment: Environment variables.
+
+    Raises:
+      UserError: the options are wrong or incomplete.
+    """
+    numbers = {option: _number(options, option) for option in OPTIONS if option != "--coordinator"}
+    processes, process = numbers["--processes"], numbers["--process"]
+    seconds = {
+        "join_seconds": _at_least_1(numbers, "--join_seconds", JOIN_SECONDS),
+        "heartbeat_seconds": _at_least_1(numbers, "--heartbeat_seconds", HEARTBEAT_SECONDS),
+    }
+    source, found = _environment_cluster(environment)
+    if coordinator := options.get("--coordinator"):
+        source = "--coordinator"
+    elif processes is None and process is None:
+        return None if found is None else Cluster(source=source, arguments=found, **seconds)
+    elif processes == 1 and not process:
+        return None
+    elif not (coordinator := (found or {}).get("coordinator_address")):
+        raise UserError("--processes and --process need the address of the first one: --coordinator=HOST:PORT")
+    processes = _known(environment, PROCESSES) if processes is None else processes
+    process = _known(environment, PROCESS) if process is None else process
+    if processes is None or process is None:
+        missing = "--processes=N" if processes is None else "--process=I"
+        raise UserError(f"--coordinator needs {missing}, which nothing in the environment says")
+    _check_address(coordinator)
+    if processes < 1 or not 0 <= process < processes:
+        raise UserError(f"process {process} of {processes}: --process counts from 0 to --processes - 1")
+    if processes == 1:
+        return None
+    known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+    return Cluster(source=source, arguments=known | {"cluster_detection_method": "deactivate"}, **seconds)
+
+
+# Variables of launchers, the first that is set counts: those of XPK on GPUs, of Open MPI, of SLURM.
+PROCESSES = ("JAX_NUM_PROCESSES", "NNODES", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+PROCESS = ("JAX_PROCESS_ID", "NODE_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+
+
+def _environment_cluster(environment: Mapping[str, str]) -> tuple[str, dict[str, Any] | None]:
+    """What says that there are other processes, and what JAX does not find itself; None: nothing does."""
+    if "proxy" in environment.get("JAX_PLATFORMS", ""):  # Pathways: one process drives all devices
+        return "", None
+    address = environment.get("JAX_COORDINATOR_ADDRESS", "")
+    processes, process = _known(environment, PROCESSES[:2]), _known(environment, PROCESS[:2])
+    if address and processes is not None and process is not None:
+        address = address if ":" in address else f"{address}:{environment.get('JAX_COORDINATOR_PORT', '8476')}"
+        known = {"coordinator_address": address, "num_processes": processes, "process_id": process}
+        several = {**known, "cluster_detection_method": "deactivate"}
+        return "JAX_COORDINATOR_ADDRESS", several if processes > 1 else None
+    if all(name in environment for name in SLURM) and (_known(environment, ("SLURM_NTASKS",)) or 1) > 1:
+        return "SLURM", {"cluster_detection_method": "slurm", **_slurm_devices(environment)}
+    if (_known(environment, ("OMPI_COMM_WORLD_SIZE",)) or 1) > 1:
+        if "OMPI_MCA_orte_hnp_uri" not in environment:  # Open MPI 5
+            raise UserError("Open MPI 5 does not say where its first process is: add --coordinator=HOST:PORT")
+        return "Open MPI", {"cluster_detection_method": "ompi"}
+    return "Cloud TPU", {} if _several_tpu_hosts(environment) else None
+
+
+def _slurm_devices(environment: Mapping[str, str]) -> dict[str, Any]:
+    """All GPUs of a node for its only task, where JAX would give a task one."""
+    alone = environment.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0] == "1"
+    gpus = _known(environment, ("SLURM_GPUS_ON_NODE",))
+    return {"local_device_ids": list(range(gpus))} if alone and gpus else {}
+
+
+def _several_tpu_hosts(environment: Mapping[str, str]) -> bool:
+    if (_known(environment, ("MEGASCALE_NUM_SLICES",)) or 1) > 1:
+        return True
+    hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")  # GKE
+    if hosts is not None or "TPU_SKIP_MDS_QUERY" in environment or not _has_tpu():
+        return "," in (hosts or "")
+    return "," in _metadata("worker-network-endpoints") or _slices(_metadata("tpu-env")) > 1
+
+
+def _has_tpu(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether a TPU is attached to this machine."""
+    for vendor in devices.glob("*/vendor"):
+        with contextlib.suppress(OSError):
+            if vendor.read_text().strip() == TPU_VENDOR:
+                return True
+    return False
+
+
+def _metadata(name: str) -> str:
+    """An attribute of a TPU VM, empty where there is none."""
+    request = urllib.request.Request(f"{METADATA}/{name}", headers={"Metadata-Flavor": "Google"})
+    try:
+        with urllib.request.urlopen(request, timeout=METADATA_SECONDS) as answer:
+            return answer.read().decode(errors="replace")
+    except (OSError, urllib.error.URLError):
+        return ""
+
+
+def _slices(attributes: str) -> int:
+    pairs = (line.partition(":") for line in attributes.splitlines())
+    values = {name.strip(): value.strip().strip("'") for name, _, value in pairs}
+    return _known(values, ("MEGASCALE_NUM_SLICES",)) or 1
+
+
+def _known(environment: Mapping[str, str], names: Sequence[str]) -> int | None:
+    return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)
+
+
+def _number(options: Mapping[str, str], option: str) -> int | None:
+    value = options.get(option)
+    if value is not None and not value.isdigit():
+        raise UserError(f"{option} takes a whole number, not {value!r}")
+    return None if value is None else int(value)
+
+
+def _at_least_1(numbers: Mapping[str, int | None], option: str, usual: int) -> int:
+    number = numbers[option]
+    if number == 0:
+        raise UserError(f"{option} is 0: give it 1 or more")
+    return usual if number is None else number
+
+
+def _check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise UserError(f"--coordinator takes HOST:PORT, not {address!r}")
+
+
+def join(cluster: Cluster) -> None:
+    """Joins the other processes, and prints how many hosts and devices there are.
+
+    Raises:
+      UserError: the processes did not find each other. Where the C++ client of JAX notices it, it ends the process,
+        which `lcrag.app.guard` turns into a sentence.
+    """
+    import jax
+
+    settings = {
+        "initialization_timeout": cluster.join_seconds,
+        "heartbeat_timeout_seconds": cluster.heartbeat_seconds,
+        **cluster.arguments,
+    }
+    try:
+        with _errors_only():
+            jax.distributed.initialize(**settings)
+            count, names = len(jax.devices()), gather_texts(socket.gethostname())
+    except Exception as error:  # whatever a kind of cluster raises
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"the processes of this cluster ({cluster.source}) cannot be joined: {reason}; name them by"
+            " --coordinator=HOST:PORT --processes=N --process=I, or use --processes=1 for this machine alone"
+        ) from error
+    processes = jax.process_count()
+    said = cluster.arguments.get("num_processes", processes)
+    expect_same("number of processes", str(said), "give all of them the same --processes")
+    hosts = _counted(len(set(names)), "host")
+    print(
+        f"lcrag: process {jax.process_index()} of {processes} on {hosts} ({cluster.source}):"
+        f" {_counted(count, 'device')}, {jax.local_device_count()} here ({jax.local_devices()[0].device_kind})",
+        flush=True,
+    )
+
+
+@contextlib.contextmanager
+def _errors_only() -> Iterator[None]:
+    """Sends what libraries print on standard output to standard error, so that this program's line is the first."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def several_processes() -> bool:
+    """Whether this process has joined others; does not import JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def gather_texts(text: str) -> list[str]:
+    """Returns a short text of each process, in the order of their numbers; all of them call this at the same point."""
+    from jax.experimental import multihost_utils
+
+    encoded = np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8)
+    rows = np.asarray(multihost_utils.process_allgather(encoded)).reshape(-1, TEXT_BYTES)
+    return [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in rows]
+
+
+def expect_same(what: str, text: str, mend: str) -> None:
+    """Checks that a short text, such as a hash, is the same in all processes.
+
+    Raises:
+      UserError: it is not; in all of them.
+    """
+    if not several_processes():
+        return
+    texts = gather_texts(text)
+    if other := [number for number, each in enumerate(texts) if each != texts[0]]:
+        raise UserError(f"the {what} differs between processes 0 and {other[0]}: {mend}")
+
+
+def leave() -> None:
+    """Leaves the others before this process ends with an error, without waiting long for those that do not end too."""
+    import jax
+
+    leaving = threading.Thread(target=jax.distributed.shutdown, name="leaving", daemon=True)
+    leaving.start()
+    leaving.join(LEAVE_SECONDS)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an exception comes from a collective in which another process no longer takes part."""
+    return several_processes() and any(word in str(error).lower() for word in LOST_WORDS)

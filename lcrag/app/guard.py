@@ -1,0 +1,109 @@
+"""Turns the abrupt end of one of several processes into one line.
+
+JAX's distributed client ends a process with `abort()` and a C++ stack trace: if it does not find the others, and if one
+of them is lost. So a command of several processes runs in a child process, whose parent passes its errors and signals
+on, and says in a sentence why it ended.
+"""
+
+import ctypes
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+
+from lcrag.app.cluster import LOST, Cluster
+from lcrag.errors import without_secrets
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FATAL = re.compile(rb"^F\d{4} .*Terminating process because the JAX distributed service detected fatal errors")
+NOISE = (b"[Gloo] Rank ",)
+UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*([\d\s/a-z_:]*?)\s*The tasks", re.IGNORECASE)
+PR_SET_PDEATHSIG = 1
+
+
+def guard(cluster: Cluster) -> None:
+    """Returns in a child process, which does the work; the parent never returns, and ends with the child's status.
+
+    Must be called while the process has one thread, so before JAX is imported.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    reader, writer = os.pipe()
+    # While the child is made, no signal may be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)  # the terminal's Ctrl-C comes once, through the parent
+        _end_with_parent()
+        os.dup2(writer, sys.stderr.fileno())
+        os.close(writer)
+        os.close(reader)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+        return
+    os.close(writer)
+    for number in FORWARDED:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    fatal = pass_on(reader, lambda text: os.write(sys.stderr.fileno(), text))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sentence, status = explanation(cluster, status, fatal.decode(errors="replace"))
+    if sentence:
+        print(f"lcrag: error: {without_secrets(sentence)}", file=sys.stderr, flush=True)
+    os._exit(status)
+
+
+def _end_with_parent() -> None:
+    """Lets a SIGKILL of the parent end this process too, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def pass_on(reader: int, write: Callable[[bytes], object]) -> bytes:
+    """Writes whole lines until the pipe ends, without the fatal one and what follows it, which are returned."""
+    rest, fatal = b"", b""
+    while chunk := os.read(reader, 65536):
+        if fatal:
+            fatal += chunk
+            continue
+        whole = (rest + chunk).rfind(b"\n") + 1
+        lines, rest = (rest + chunk)[:whole].splitlines(keepends=True), (rest + chunk)[whole:]
+        for number, line in enumerate(lines):
+            if FATAL.match(line):
+                fatal = b"".join(lines[number:]) + rest
+                break
+            if not line.startswith(NOISE):
+                write(line)
+    if rest and not fatal:
+        write(rest)
+    return fatal
+
+
+def explanation(cluster: Cluster, status: int, fatal: str) -> tuple[str, int]:
+    """Returns a sentence on how the work ended, empty if it said so itself, and the exit status.
+
+    Args:
+      cluster: The cluster.
+      status: Exit status, or the negative number of a signal.
+      fatal: The last words of JAX's client.
+    """
+    number = cluster.arguments.get("process_id")
+    this = "this process" if number is None else f"process {number}"
+    if "RegisterTask" in fatal:
+        where = cluster.arguments.get("coordinator_address", f"the address that {cluster.source} names")
+        return (
+            f"{this} and the others did not find each other at {where} within {cluster.join_seconds} seconds"
+            " (--join_seconds): start every number from 0 to --processes - 1 once, with the same --coordinator, whose"
+            " port all hosts can reach"
+        ), 2
+    mend = "the same command continues from what is saved"
+    if fatal:
+        lost = UNHEALTHY.search(fatal)
+        who = f"process {', '.join(re.findall('[0-9]+', lost[1]))}" if lost else "another process (often process 0)"
+        return f"{who} was lost, so {this} ended too; see its log; {mend}", LOST
+    if status < 0:
+        name = signal.Signals(-status).name
+        why = ", for want of memory perhaps" if name == "SIGKILL" else ""
+        return f"{this} was ended by {name}{why}; {mend}", 128 - status
+    return "", status
