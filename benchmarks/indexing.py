@@ -23,7 +23,7 @@ from lcrag.data.corpora.local import CorpusPlan, make_plan, make_shards
 from lcrag.data.corpora.source import find_source
 from lcrag.data.rows import BadRows
 from lcrag.retrieval import Encoder, build_collection, load_encoder
-from lcrag.retrieval.building import build_from_shards
+from lcrag.retrieval.building import build_from_rows
 from lcrag.retrieval.passages import Passage, passage_text
 from lcrag.retrieval.shards import open_shards
 
@@ -51,7 +51,7 @@ def build(plan: CorpusPlan, encoder: Encoder, root: pathlib.Path, workers: int) 
     start = time.perf_counter()
     with open_shards(root, LANGUAGE, plan.identity()) as shards:
         make_shards(plan, shards, encoder, bad_rows=BadRows(), workers=workers)
-        build_from_shards(shards, encoder, root, LANGUAGE, "benchmark")
+        build_from_rows(shards.rows(), encoder, root, LANGUAGE, "benchmark")
     return time.perf_counter() - start
 
 

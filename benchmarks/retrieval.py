@@ -14,7 +14,8 @@ from timing import median_seconds, timed
 
 from lcrag.atlas import build_world
 from lcrag.retrieval import load_encoder
-from lcrag.retrieval.index import VECTORS, exact_search, read_index, write_index
+from lcrag.retrieval.index import VECTORS, read_index, write_index
+from lcrag.retrieval.index_tuning import exact_search
 from lcrag.retrieval.passages import passage_text
 
 ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "atlas" / "weights" / "encoder"

@@ -2,8 +2,9 @@
 
 Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
 `initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
-`rebuild_index`, `load_collections`, `Collections`; `Shards`, `open_shards`, `build_from_shards`; the interface
-`SearchableCollections` of local and remote collections (`lcrag.retrieval.remote`), and `NoCollections`.
+`add_passages`, `rebuild_index`, `IndexSettings`, `load_collections`, `Collections`; `Shards`, `open_shards`,
+`build_from_rows`; the interface `SearchableCollections` of local and remote collections (`lcrag.retrieval.remote`), and
+`NoCollections`.
 `lcrag.retrieval.service` serves collections over HTTP. JAX, Arrow and ScaNN are imported at first use.
 """
 
@@ -14,24 +15,26 @@ from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableColl
 
 if TYPE_CHECKING:
     from lcrag.retrieval.bert import BertConfig, XlmRobertaConfig
-    from lcrag.retrieval.building import build_collection, build_from_shards, rebuild_index
+    from lcrag.retrieval.building import add_passages, build_collection, build_from_rows, rebuild_index
     from lcrag.retrieval.collections import Collections, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
     from lcrag.retrieval.encoder import Encoder, initialise_encoder
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
     from lcrag.retrieval.encoder_settings import EncoderSettings
+    from lcrag.retrieval.index import IndexSettings
     from lcrag.retrieval.shards import Shards, open_shards
 
 _MODULES = {
     "bert": ("BertConfig", "XlmRobertaConfig"),
-    "building": ("build_collection", "build_from_shards", "rebuild_index"),
+    "building": ("add_passages", "build_collection", "build_from_rows", "rebuild_index"),
     "collections": ("Collections", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
     "encoder": ("Encoder", "initialise_encoder"),
     "encoder_folder": ("load_encoder", "save_encoder"),
     "encoder_settings": ("EncoderSettings",),
+    "index": ("IndexSettings",),
     "shards": ("Shards", "open_shards"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

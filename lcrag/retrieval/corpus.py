@@ -39,20 +39,28 @@ def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int
             hashes.extend(hash(passage.id) for passage in batch)
     if not hashes:
         raise UserError("a collection needs at least one passage, and none was given")
-    _check_distinct(np.frombuffer(hashes, np.int64), path)
+    _check_distinct(np.frombuffer(hashes, np.int64), [Corpus(path.parent)])
     return len(hashes), digest.hexdigest()[:16]
 
 
-def _check_distinct(hashes: Int[np.ndarray, "passages"], path: pathlib.Path) -> None:
-    """Raises a UserError if two passages that were written have one id; `hashes` are those of the ids."""
+def check_distinct_ids(corpora: Sequence["Corpus"]) -> None:
+    """Raises a UserError if two passages of some corpora have one id."""
+    hashes = array.array("q")
+    for corpus in corpora:
+        hashes.extend(map(hash, corpus.ids()))
+    _check_distinct(np.frombuffer(hashes, np.int64), corpora)
+
+
+def _check_distinct(hashes: Int[np.ndarray, "passages"], corpora: Sequence["Corpus"]) -> None:
+    """Raises a UserError if two passages have one id; `hashes` are those of the ids."""
     values, counts = np.unique(hashes, return_counts=True)
     repeated = set(values[counts > 1].tolist())
     seen: set[str] = set()
-    for passage in Corpus(path.parent) if repeated else ():
-        if passage.id in seen:
-            raise UserError(f"two passages have the id {passage.id!r}: give every passage of a collection its own")
-        if hash(passage.id) in repeated:
-            seen.add(passage.id)
+    for own in itertools.chain.from_iterable(corpus.ids() for corpus in corpora) if repeated else ():
+        if own in seen:
+            raise UserError(f"two passages have the id {own!r}: give every passage of a collection its own")
+        if hash(own) in repeated:
+            seen.add(own)
 
 
 def _record_batch(passages: Sequence[Passage]) -> pa.RecordBatch:
@@ -103,6 +111,17 @@ class Corpus(Sequence[Passage]):
         return Passage(**{name: batch.column(name)[offset].as_py() for name in _SCHEMA.names})
 
     def __iter__(self) -> Iterator[Passage]:
-        for index in range(self._reader.num_record_batches):
-            for row in self._reader.get_batch(index).to_pylist():
+        return self.rows(0, len(self))
+
+    def rows(self, start: int, stop: int) -> Iterator[Passage]:
+        """Yields the passages from row `start` up to `stop`, a batch at a time."""
+        for first in range(start - start % ROWS_PER_BATCH, stop, ROWS_PER_BATCH):
+            batch = self._reader.get_batch(first // ROWS_PER_BATCH)
+            skipped = max(start - first, 0)
+            for row in batch.slice(skipped, min(stop - first, ROWS_PER_BATCH) - skipped).to_pylist():
                 yield Passage(**row)
+
+    def ids(self) -> Iterator[str]:
+        """Yields the ids of all passages."""
+        for index in range(self._reader.num_record_batches):
+            yield from self._reader.get_batch(index).column("id").to_pylist()

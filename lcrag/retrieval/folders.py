@@ -32,9 +32,7 @@ def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
       UserError: Another process is writing the same folder.
     """
     folder = pathlib.Path(folder).absolute()
-    building = folder.with_name(f".{folder.name}.building")
-    building.mkdir(parents=True, exist_ok=True)
-    with exclusive(building, folder):
+    with _claimed(folder) as building:
         for path in building.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
@@ -43,6 +41,29 @@ def replacing(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
             shutil.rmtree(building)
             raise
         _swap(building, folder)
+
+
+@contextlib.contextmanager
+def adding_to(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps other processes from replacing `folder` while the block adds to it.
+
+    Raises:
+      UserError: Another process is writing the same folder.
+    """
+    with _claimed(folder.absolute()) as building:
+        try:
+            yield
+        finally:
+            shutil.rmtree(building)
+
+
+@contextlib.contextmanager
+def _claimed(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the folder in which `folder` is rebuilt, locked."""
+    building = folder.with_name(f".{folder.name}.building")
+    building.mkdir(parents=True, exist_ok=True)
+    with exclusive(building, folder):
+        yield building
 
 
 def file_checks(folder: pathlib.Path) -> dict[str, dict[str, int]]:

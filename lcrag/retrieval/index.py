@@ -1,36 +1,55 @@
 """ScaNN indexes (Guo et al. 2020, arXiv:1908.10396): exact for small collections, otherwise approximate and measured.
 
-The vectors are stored once, in `vectors.npy`; an approximate index adds a folder `index` that refers to them.
+The vectors are stored once, in `vectors.npy`; an approximate index adds a folder `index`, which refers to them unless
+it has a smaller copy of its own.
 """
 
-import contextlib
 import dataclasses
-import functools
-import importlib
-import importlib.util
-import math
 import os
 import pathlib
-import sys
 import threading
-import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from lcrag.limits import Count, InnerShare, check_fields
+from lcrag.retrieval.index_tuning import RECALL_AT, Work, build_tree, choose_work, leaves_for
+from lcrag.retrieval.scann_library import scann
 
 VECTORS = "vectors.npy"
 INDEX = "index"
 # Up to this many vectors, exact search is as fast as a tree.
 LARGEST_EXACT = 20_000
-RECALL_AT = 10
-WANTED_RECALL = 0.95
-_REORDERED = 100
-_MEASURED_QUERIES = 256
 _BATCH_FOR_THREADS = 64
+_LARGEST_BATCH = 256
 # `np.load` parses the header as Python, which two threads must not do at once before CPython 3.11.8 (gh-106905).
 _READING_HEADER = threading.Lock()
+
+Quantize: TypeAlias = Literal["none", "bfloat16", "int8"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IndexSettings:
+    """How collections of more than `LARGEST_EXACT` passages are indexed.
+
+    Attributes:
+      recall: Least measured recall@10 against exact search.
+      quantize: Type of the vectors that re-rank the candidates: "none" keeps float32; "bfloat16" halves the memory of
+        an index and "int8" quarters it. Scores are then those of the rounded vectors.
+      leaves: Leaves of the tree; None: by the number of vectors.
+    """
+
+    recall: InnerShare = 0.95
+    quantize: Quantize = "none"
+    leaves: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+USUAL_INDEX = IndexSettings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,18 +61,27 @@ class IndexFacts:
       leaves_to_search: Leaves of the tree that a query visits; 0 without a tree.
       recall: Measured recall@10 against exact search, with passages of the collection as queries (excluded from their
         own neighbours); 1.0 for an exact index.
+      leaves: Leaves of the tree; 0 without a tree, or unknown.
+      reordered: Candidates of a query that are re-ranked.
+      quantize: Type of the re-ranking vectors.
+      tried: Settings that reach the wanted recall, with their `work`; the least work was chosen.
     """
 
     kind: str
     leaves_to_search: int
     recall: float
+    leaves: int = 0
+    reordered: int = 100
+    quantize: Quantize = "none"
+    tried: Sequence[Mapping[str, Any]] = ()
 
 
 class Index:
     """A ScaNN searcher over `count` unit vectors; thread-safe."""
 
-    def __init__(self, searcher: Any, count: int, leaves_to_search: int = 0):
-        self._searcher, self.count, self._leaves = searcher, count, leaves_to_search
+    def __init__(self, searcher: Any, count: int, work: Work | None = None):
+        self._searcher, self.count, self._work = searcher, count, work
+        self._threads = len(os.sched_getaffinity(0))
 
     def search(
         self, queries: Float[np.ndarray, "queries width"], k: int
@@ -65,26 +93,42 @@ class Index:
         found = min(k, self.count)
         if not len(queries):
             return np.empty((0, found), np.int64), np.empty((0, found), np.float32)
-        limits: dict[str, int] = {"final_num_neighbors": found}
-        if self._leaves:
-            limits |= {"leaves_to_search": self._leaves, "pre_reorder_num_neighbors": max(_REORDERED, 2 * found)}
-        parallel = len(queries) > _BATCH_FOR_THREADS
-        search = self._searcher.search_batched_parallel if parallel else self._searcher.search_batched
-        rows, scores = search(np.ascontiguousarray(queries, np.float32), **limits)
+        rows, scores = self._search(np.ascontiguousarray(queries, np.float32), found)
         missing = np.isnan(scores)
         return np.where(missing, -1, rows.astype(np.int64)), np.where(missing, -np.inf, scores)
 
+    def _search(self, queries: np.ndarray, found: int) -> tuple[np.ndarray, np.ndarray]:
+        """Searches on all cores: a tree from two queries on, a product of matrices from `_BATCH_FOR_THREADS` on."""
+        limits: dict[str, int] = {"final_num_neighbors": found}
+        if self._work is not None:
+            reordered = max(self._work.reordered, 2 * found)
+            limits |= {"leaves_to_search": self._work.leaves_to_search, "pre_reorder_num_neighbors": reordered}
+        if len(queries) <= (_BATCH_FOR_THREADS if self._work is None else 1):
+            return self._searcher.search_batched(queries, **limits)
+        # ScaNN gives each thread whole batches: with larger ones a few queries would stay on one thread.
+        batch = min(_LARGEST_BATCH, -(-len(queries) // self._threads))
+        return self._searcher.search_batched_parallel(queries, batch_size=batch, **limits)
 
-def write_index(folder: pathlib.Path) -> IndexFacts:
+
+def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> IndexFacts:
     """Builds the index of the vectors in `folder` and writes its files there; returns its properties."""
     vectors = np.load(folder / VECTORS, mmap_mode="r")
     if len(vectors) <= LARGEST_EXACT:
         return IndexFacts(kind="exact", leaves_to_search=0, recall=1.0)
-    leaves = round(math.sqrt(len(vectors)))
-    searcher = _build_tree(vectors, leaves)
-    facts = _tuned(searcher, vectors, leaves)
+    leaves = min(settings.leaves or leaves_for(len(vectors)), len(vectors) // 2)
+    searcher = build_tree(vectors, leaves, settings.quantize)
+    searching = lambda work: Index(searcher, len(vectors), work).search  # noqa: E731
+    chosen = choose_work(searching, vectors, leaves, settings.recall, settings.quantize)
     _serialise(searcher, folder)
-    return facts
+    return IndexFacts(
+        kind="tree",
+        leaves_to_search=chosen[0].leaves_to_search,
+        recall=chosen[0].recall,
+        leaves=leaves,
+        reordered=chosen[0].reordered,
+        quantize=settings.quantize,
+        tried=tuple(dataclasses.asdict(each) for each in chosen),
+    )
 
 
 def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
@@ -96,105 +140,24 @@ def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
     if facts.kind == "exact":
         with _READING_HEADER:
             vectors = np.load(folder / VECTORS, mmap_mode="r")
-        return Index(_scann().builder(vectors, RECALL_AT, "dot_product").score_brute_force().build(), len(vectors))
+        return Index(scann().builder(vectors, RECALL_AT, "dot_product").score_brute_force().build(), len(vectors))
     if (folder / INDEX / "scann_docids.pkl").exists():
         raise ValueError("it holds a pickle, which could run any code")
-    searcher = _scann().load_searcher(str(folder / INDEX))
-    return Index(searcher, searcher.size(), facts.leaves_to_search)
+    searcher = scann().load_searcher(str(folder / INDEX))
+    return Index(searcher, searcher.size(), Work(facts.leaves_to_search, facts.reordered))
 
 
-def exact_search(
-    vectors: Float[np.ndarray, "vectors width"], queries: Float[np.ndarray, "queries width"], k: int
-) -> Int[np.ndarray, "queries k"]:
-    """Returns rows of the `k` largest inner products, best first, by matrix products over blocks of vectors."""
-    best_scores = np.empty((len(queries), 0), np.float32)
-    best_rows = np.empty((len(queries), 0), np.int64)
-    for start in range(0, len(vectors), 1 << 16):
-        scores = queries @ np.asarray(vectors[start : start + (1 << 16)]).T
-        rows = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
-        scores, rows = np.hstack((best_scores, scores)), np.hstack((best_rows, rows))
-        keep = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        best_scores, best_rows = np.take_along_axis(scores, keep, 1), np.take_along_axis(rows, keep, 1)
-    return best_rows
-
-
-def _build_tree(vectors: np.ndarray, leaves: int) -> Any:
-    builder = _scann().builder(vectors, RECALL_AT, "dot_product")
-    builder = builder.tree(leaves, leaves, training_sample_size=min(len(vectors), 250_000))
-    builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(_REORDERED)
-    with _native_messages_silenced():
-        return builder.build()
-
-
-def _tuned(searcher: Any, vectors: np.ndarray, leaves: int) -> IndexFacts:
-    """Doubles the number of visited leaves until the measured recall is sufficient."""
-    chosen = np.random.default_rng(0).choice(len(vectors), min(_MEASURED_QUERIES, len(vectors)), replace=False)
-    queries = np.asarray(vectors[np.sort(chosen)])
-    exact = exact_search(vectors, queries, RECALL_AT + 1)
-    visited = max(1, leaves // 32)
-    while True:
-        rows, _ = Index(searcher, len(vectors), visited).search(queries, RECALL_AT + 1)
-        recall = _recall(rows, exact, np.sort(chosen))
-        if recall >= WANTED_RECALL or visited == leaves:
-            return IndexFacts(kind="tree", leaves_to_search=visited, recall=recall)
-        visited = min(2 * visited, leaves)
-
-
-def _recall(rows: np.ndarray, exact: np.ndarray, own: np.ndarray) -> float:
-    """Returns the mean share of exact neighbours found, excluding the query's own row."""
-    shares = []
-    for found, wanted, row in zip(rows, exact, own, strict=True):
-        wanted = set(wanted[wanted != row][:RECALL_AT].tolist())
-        shares.append(len(wanted.intersection(found.tolist())) / len(wanted))
-    return float(np.mean(shares))
+def index_bytes(facts: IndexFacts, files: Mapping[str, Mapping[str, int]]) -> int:
+    """Returns the bytes of memory that an open index needs, which are those of the files that are read into it."""
+    own = sum(check["bytes"] for name, check in files.items() if name.startswith(f"{INDEX}/"))
+    return own + (files[VECTORS]["bytes"] if facts.quantize == "none" else 0)
 
 
 def _serialise(searcher: Any, folder: pathlib.Path) -> None:
-    """Writes the index without a copy of the vectors: it refers to `vectors.npy`."""
+    """Writes the index without a copy of the float32 vectors: it refers to `vectors.npy`."""
     target = folder / INDEX
     target.mkdir()
     searcher.serialize(str(target), relative_path=True)
-    (target / "dataset.npy").unlink()
+    (target / "dataset.npy").unlink(missing_ok=True)
     assets = target / "scann_assets.pbtxt"
     assets.write_text(assets.read_text().replace('"dataset.npy"', f'"../{VECTORS}"'))
-
-
-_IMPORTING = threading.Lock()  # collections are opened on several threads
-
-
-def _scann() -> types.ModuleType:
-    """ScaNN's NumPy interface, imported once."""
-    with _IMPORTING:
-        return _import_scann()
-
-
-@functools.cache
-def _import_scann() -> types.ModuleType:
-    """ScaNN's NumPy interface without ScaNN's package module, which would import TensorFlow (seconds, unused)."""
-    wanted = "scann.scann_ops.py.scann_ops_pybind"
-    if "scann" in sys.modules:
-        return importlib.import_module(wanted)
-    spec = importlib.util.find_spec("scann")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ImportError("the package scann is not installed")
-    package = types.ModuleType("scann")
-    package.__path__ = list(spec.submodule_search_locations)
-    sys.modules["scann"] = package
-    try:
-        return importlib.import_module(wanted)
-    finally:
-        del sys.modules["scann"]
-
-
-@contextlib.contextmanager
-def _native_messages_silenced() -> Iterator[None]:
-    """Discards file descriptor 2 in the block: ScaNN's C++ code logs there at every log level."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)

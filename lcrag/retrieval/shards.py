@@ -63,17 +63,42 @@ class Shards:
             record = ShardRecord(passages=len(passages), file_bytes=sizes, notes=dict(notes))
             (temporary / _RECORD).write_text(json.dumps(dataclasses.asdict(record)) + "\n")
 
-    def passages(self) -> Iterator[Passage]:
-        """Yields all passages, shard by shard."""
-        for name, record in self.finished().items():
-            if record.passages:
-                yield from Corpus(self.folder / name)
+    def rows(self) -> list["Rows"]:
+        """Returns all passages and their vectors, shard by shard."""
+        finished = self.finished().items()
+        return [Rows(self.folder / name, 0, record.passages) for name, record in finished if record.passages]
 
-    def vectors(self) -> Iterator[Float[np.ndarray, "passages width"]]:
-        """Yields the vectors of each shard, in the same order."""
-        for name, record in self.finished().items():
-            if record.passages:
-                yield np.load(self.folder / name / VECTORS, mmap_mode="r")
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Passages and vectors of a folder, from row `start` up to `stop`."""
+
+    folder: pathlib.Path
+    start: int
+    stop: int
+
+    def passages(self) -> Iterator[Passage]:
+        return Corpus(self.folder).rows(self.start, self.stop)
+
+    def vectors(self) -> Float[np.ndarray, "passages width"]:
+        return np.load(self.folder / VECTORS, mmap_mode="r")[self.start : self.stop]
+
+
+def split_rows(rows: Sequence[Rows], parts: int) -> list[list[Rows]]:
+    """Splits rows into parts whose sizes differ by one at most, in their order."""
+    total = sum(each.stop - each.start for each in rows)
+    bounds = [part * total // parts for part in range(parts + 1)]
+    before = [0]
+    for each in rows:
+        before.append(before[-1] + each.stop - each.start)
+    return [
+        [
+            Rows(each.folder, each.start + max(low - first, 0), each.start + min(high, last) - first)
+            for each, first, last in zip(rows, before, before[1:], strict=False)
+            if max(low, first) < min(high, last)
+        ]
+        for low, high in zip(bounds, bounds[1:], strict=False)
+    ]
 
 
 @contextlib.contextmanager

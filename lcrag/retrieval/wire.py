@@ -148,6 +148,11 @@ def _hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
     )
 
 
+def part_name(language: str, part: str, parts: int) -> str:
+    """Returns the name of a part's hash, for a service that searches only some parts of a collection."""
+    return f"collection/{language}/{part}/{parts}"
+
+
 def digest(values: Mapping[str, str]) -> str:
     """Returns 16 hexadecimal digits of a hash of named texts."""
     parts = (f"{len(text)}:{text}" for item in sorted(values.items()) for text in item)

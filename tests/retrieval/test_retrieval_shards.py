@@ -5,7 +5,7 @@ import pytest
 
 from lcrag.errors import UserError
 from lcrag.retrieval import build_collection, load_collections
-from lcrag.retrieval.building import build_from_shards, keep_encoder
+from lcrag.retrieval.building import build_from_rows, keep_encoder
 from lcrag.retrieval.collections import read_meta
 from lcrag.retrieval.shards import PLAN, open_shards, remove_shards
 
@@ -20,7 +20,7 @@ def test_shards_make_the_collection_of_one_go(tmp_path, encoder, passages):
         assert {name: record.passages for name, record in shards.finished().items()} == {"a": 6, "ab": 0, "b": 14}
         assert shards.finished()["b"].notes == {"is_last": True}
         keep_encoder(tmp_path, encoder)
-        meta = build_from_shards(shards, encoder, tmp_path, "fi", "source", {"note.txt": "how"})
+        meta = build_from_rows(shards.rows(), encoder, tmp_path, "fi", "source", {"note.txt": "how"})
     whole = build_collection(passages, encoder, tmp_path, language="en")
     assert (meta.fingerprint, meta.count, meta.source) == (whole.fingerprint, 20, "source")
     assert read_meta(tmp_path / "fi") == meta
@@ -38,7 +38,7 @@ def test_shards_are_found_again_and_removed(tmp_path, encoder, passages):
         shards.write("a", passages, encoder, {})
     with open_shards(tmp_path, "fi", PLAN_A) as shards:
         assert list(shards.finished()) == ["a"]
-        assert list(shards.passages()) == passages
+        assert [each for rows in shards.rows() for each in rows.passages()] == passages
     remove_shards(tmp_path, "fi")
     assert not list(tmp_path.iterdir())
     remove_shards(tmp_path, "fi")

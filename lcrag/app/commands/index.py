@@ -25,7 +25,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.limits import Amount, Count
 from lcrag.retrieval import Encoder, SearchableCollections, load_collections
-from lcrag.retrieval.building import build_from_shards, is_language_code, keep_encoder
+from lcrag.retrieval.building import build_from_rows, is_language_code, keep_encoder
 from lcrag.retrieval.collections import ENCODER, META, CollectionMeta, read_meta
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.shards import Shards, open_shards, remove_shards
@@ -148,7 +148,7 @@ def _build(
         _check_passages(plan, shards, bad_rows)
         display.phase("index")
         source = fingerprint_of(_identity(plan, encoder))
-        build_from_shards(shards, encoder, root, plan.language, source, _records(source, encoder))
+        build_from_rows(shards.rows(), encoder, root, plan.language, source, _records(source, encoder))
 
 
 def _check_passages(plan: CorpusPlan, shards: Shards, bad_rows: BadRows) -> None:

@@ -38,7 +38,7 @@ from lcrag.retrieval import (
     train_encoder,
 )
 from lcrag.retrieval.building import passage_text
-from lcrag.retrieval.index import exact_search
+from lcrag.retrieval.index_tuning import exact_search
 
 # Shares of pairs whose query is in the passage's language, and whose query is a whole question.
 _NATIVE = 0.25
