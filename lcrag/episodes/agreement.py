@@ -1,7 +1,9 @@
-"""Several processes run the same episodes together, each with its own answers of services: these must be the same."""
+"""Several processes: those that run the same episodes must get the same answers of services; others exchange bytes."""
 
+import contextlib
+import contextvars
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -12,6 +14,22 @@ from lcrag.errors import UserError
 
 T = TypeVar("T")
 _FAILURES = (GenerationFailure, RetrievalFailure, TranslationFailure)
+_ALONE = contextvars.ContextVar("alone", default=False)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Marks episodes of this process alone, which no other runs: within the block, on this thread, none is asked."""
+    token = _ALONE.set(True)
+    try:
+        yield
+    finally:
+        _ALONE.reset(token)
+
+
+def together() -> bool:
+    """Returns whether several processes run the episodes of this thread."""
+    return jax.process_count() > 1 and not _ALONE.get()
 
 
 def same_everywhere(what: str, work: Callable[[], T], seen: Callable[[T], Any]) -> T:
@@ -29,7 +47,7 @@ def same_everywhere(what: str, work: Callable[[], T], seen: Callable[[T], Any]) 
       UserError: another process failed, or got another result.
       Exception: that of `work`, in the process where it failed.
     """
-    if jax.process_count() == 1:
+    if not together():
         return work()
     try:
         result, failure = work(), None
@@ -48,6 +66,35 @@ def same_everywhere(what: str, work: Callable[[], T], seen: Callable[[T], Any]) 
             " ask one service that answers equal requests equally, such as lcrag serve"
         )
     return result
+
+
+def exchanged(what: str, content: bytes | Exception) -> list[bytes]:
+    """Returns every process's content, in the order of their numbers; all call it at the same point.
+
+    The contents are padded to one size, that of the largest rounded up, so that few sizes are compiled.
+
+    Args:
+      what: Names the work that made the content in messages, "the rollout" for example.
+      content: This process's, or the exception that prevented it.
+
+    Raises:
+      UserError: it was prevented in another process.
+      Exception: what prevented it in this one.
+    """
+    if isinstance(content, Exception):
+        if jax.process_count() > 1:
+            _gathered(np.array([-1], np.int32))
+        raise content
+    if jax.process_count() == 1:
+        return [content]
+    sizes = _gathered(np.array([len(content)], np.int32)).ravel()
+    if (sizes < 0).any():
+        failed = int(np.flatnonzero(sizes < 0)[0])
+        raise UserError(f"{what} failed in process {failed}, whose error says why: all {len(sizes)} stop")
+    step = max(1 << 10, (1 << int(sizes.max()).bit_length()) // 16)  # at most an eighth more than the largest
+    padded = np.zeros(-(-int(sizes.max()) // step) * step, np.uint8)
+    padded[: len(content)] = np.frombuffer(content, np.uint8)
+    return [whole[:size].tobytes() for whole, size in zip(_gathered(padded), sizes, strict=True)]
 
 
 def _gathered(state: np.ndarray) -> np.ndarray:

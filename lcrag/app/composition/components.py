@@ -15,6 +15,7 @@ from lcrag.app.runs.sinks import Sinks
 from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
+from lcrag.episodes.agreement import together
 from lcrag.errors import UserError
 from lcrag.limits import Seed
 from lcrag.policy import (
@@ -164,7 +165,7 @@ def check_models(models: Iterable[object]) -> None:
 def make_runner(sampler: SlotSampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
     """Returns the configured runner over a sampler and collections.
 
-    Each of several processes has its own runner and runs all programs, so all must take the same decisions.
+    Where several processes run the same programs, all must take the same decisions.
 
     Raises:
       UserError: decisions would depend on how long searches take in one of the processes, or a model of the runner
@@ -172,7 +173,7 @@ def make_runner(sampler: SlotSampler, policy: Policy, collections: SearchableCol
     """
     parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
     runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
-    if jax.process_count() > 1 and not runner.wait_for_searches:
+    if together() and not runner.wait_for_searches:
         raise UserError(
             f"Runner.wait_for_searches is False, but {jax.process_count()} processes sample together and must not go"
             " on at different times: set it to True"

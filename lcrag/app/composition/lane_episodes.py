@@ -1,0 +1,111 @@
+"""What lanes have sampled: packed for the other processes, and put together in the order of the rollout."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lcrag.app.composition.scoring import Rewards
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord
+from lcrag.episodes.exchange import packed, unpacked
+from lcrag.sampling import SamplerStatistics
+
+
+@dataclasses.dataclass(kw_only=True)
+class LaneEpisodes:
+    """What a lane has sampled and scored.
+
+    Attributes:
+      lane: Its number.
+      records: Its episodes.
+      rewards: Theirs.
+      seconds: What they took, by phase.
+      statistics: Of its sampler, of this rollout alone; `compiled_shapes` of all.
+    """
+
+    lane: int
+    records: Sequence[EpisodeRecord]
+    rewards: Rewards
+    seconds: Mapping[str, float]
+    statistics: SamplerStatistics
+
+    def plain(self) -> dict[str, Any]:
+        """Returns everything except the records as JSON holds it."""
+        turns = self.rewards.turns
+        return {
+            "lane": self.lane,
+            "records": len(self.records),
+            "values": {name: np.asarray(own, np.float64).tolist() for name, own in self.rewards.values.items()},
+            "turns": None if turns is None else [[(n, float(own)) for n, own in each.items()] for each in turns],
+            "seconds": dict(self.seconds),
+            "statistics": dataclasses.asdict(self.statistics),
+        }
+
+    @classmethod
+    def of(cls, plain: dict[str, Any], records: Sequence[EpisodeRecord]) -> "LaneEpisodes":
+        """Returns what `plain` was made of."""
+        values = {name: np.array(own, np.float64) for name, own in plain["values"].items()}
+        turns = None if plain["turns"] is None else tuple(map(dict, plain["turns"]))
+        return cls(
+            lane=plain["lane"],
+            records=records,
+            rewards=Rewards(values=values, turns=turns),
+            seconds=plain["seconds"],
+            statistics=SamplerStatistics(**plain["statistics"]),
+        )
+
+
+@dataclasses.dataclass(kw_only=True)
+class Share:
+    """What the lanes of this process have sampled, or what prevented it.
+
+    Attributes:
+      questions: The question of each episode of all lanes, by the episode's number, in order.
+      lanes: The episodes of this process's lanes.
+      failure: Why they could not be sampled.
+    """
+
+    questions: dict[int, Question]
+    lanes: Sequence[LaneEpisodes] = ()
+    failure: Exception | None = None
+
+
+def packed_lanes(lanes: Sequence[LaneEpisodes]) -> bytes:
+    """Returns the episodes of a process's lanes as bytes."""
+    return packed([record for lane in lanes for record in lane.records], [lane.plain() for lane in lanes])
+
+
+def all_lanes(share: Share, contents: Sequence[bytes]) -> list[LaneEpisodes]:
+    """Returns the episodes of all lanes, those of this process and what `packed_lanes` made of the others'."""
+    lanes = list(share.lanes)
+    for process, content in enumerate(contents):
+        if process != jax.process_index():
+            records, plain = unpacked(content, share.questions)
+            each_record = iter(records)
+            lanes += [LaneEpisodes.of(each, list(itertools.islice(each_record, each["records"]))) for each in plain]
+    return sorted(lanes, key=lambda each: each.lane)
+
+
+def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Rewards]:
+    """Returns the episodes of all lanes by their numbers, and their rewards; NaN where a lane has no such value."""
+    records = [record for lane in lanes for record in lane.records]
+    order = np.argsort([record.episode for record in records], kind="stable")
+    values = {}
+    for name in dict.fromkeys(name for lane in lanes for name in lane.rewards.values):
+        own = [lane.rewards.values.get(name, np.full(len(lane.records), np.nan)) for lane in lanes]
+        values[name] = np.concatenate(own)[order]
+    turns = [lane.rewards.turns for lane in lanes]
+    rewarded = None if turns[0] is None else [each for own in turns for each in own or ()]
+    in_turn = None if rewarded is None else tuple(rewarded[place] for place in order)
+    return [records[place] for place in order], Rewards(values=values, turns=in_turn)
+
+
+def summed(statistics: Sequence[SamplerStatistics]) -> SamplerStatistics:
+    """Returns the counters of all lanes together; of `compiled_shapes`, which lanes may share, the largest."""
+    names = [field.name for field in dataclasses.fields(SamplerStatistics)]
+    total = {name: sum(getattr(each, name) for each in statistics) for name in names}
+    return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})

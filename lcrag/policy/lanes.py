@@ -1,0 +1,105 @@
+"""Lanes: sub-meshes that each sample with whole parameters, and how parameters reach them from the mesh that trains."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from lcrag.errors import UserError
+from lcrag.policy.config import DecoderConfig
+from lcrag.policy.parameters import Params, compute_parameters, merge_lora, param_shardings
+from lcrag.policy.sharding import MESH_AXES
+
+
+def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
+    """Cuts a mesh into lanes of consecutive devices, and returns the mesh of each lane.
+
+    More lanes than devices share these: lane l samples on device l mod devices.
+
+    Args:
+      mesh: All devices.
+      count: Number of lanes.
+      tensor: Devices over which a lane divides its parameters; the lane's other devices divide its slots.
+
+    Raises:
+      UserError: The devices do not divide into lanes, or a lane would lie in two processes.
+    """
+    devices = mesh.devices.ravel()
+    size = max(1, devices.size // count)
+    if count < devices.size and devices.size % count:
+        raise UserError(
+            f"Lanes.count is {count}, which does not divide the {devices.size} devices of the mesh: choose a divisor of"
+            f" {devices.size}, or more lanes than devices"
+        )
+    if size % tensor:
+        raise UserError(
+            f"Lanes.tensor is {tensor}, which does not divide the devices of a lane: choose among"
+            f" {', '.join(str(n) for n in range(1, size + 1) if size % n == 0)}"
+        )
+    parts = devices.reshape(-1, size // tensor, 1, tensor)
+    for number, part in enumerate(parts):
+        processes = sorted({device.process_index for device in part.flat})
+        if len(processes) > 1:
+            raise UserError(
+                f"lane {number} of {count} would lie in processes {processes[0]} and {processes[-1]}, but a lane holds"
+                " whole parameters on devices of one process: raise Lanes.count to the number of processes or a"
+                " multiple of it"
+            )
+    return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
+
+
+def lane_config(config: DecoderConfig) -> DecoderConfig:
+    """Returns the decoder that lanes sample with, whose adapters are merged."""
+    return dataclasses.replace(config, lora=None)
+
+
+def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence[Mesh]) -> list[Params | None]:
+    """Copies parameters of the whole mesh to lanes: adapters merged, cast to the compute dtype, then gathered.
+
+    One compiled program gathers them over the devices' own links; each lane takes the pieces that its devices then
+    hold, without a copy through the host. The copies share no buffer with `params`. All processes call it together.
+
+    Args:
+      config: The decoder that is trained.
+      params: Its parameters, on `mesh`.
+      mesh: All devices.
+      lanes: What `lane_meshes` returned for it.
+
+    Returns:
+      The parameters of each lane; None for lanes of other processes. Lanes on the same devices share them.
+    """
+    wide = hand_over_function(config, mesh, lanes[0].devices.shape)(params)
+    shardings = param_shardings(lane_config(config), lanes[0])
+    placed: dict[Mesh, Params] = {}
+    for lane in lanes:
+        if lane not in placed and lane.devices.flat[0].process_index == jax.process_index():
+            placed[lane] = jax.tree.map(functools.partial(_on_lane, lane), wide, shardings)
+    return [placed.get(lane) for lane in lanes]
+
+
+@functools.lru_cache(8)
+def hand_over_function(config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...]) -> Callable[[Params], Params]:
+    """Returns the compiled program of `hand_over`: parameters on `mesh` -> those of `lane_config`, whole in each lane.
+
+    Args:
+      config: The decoder that is trained.
+      mesh: All devices.
+      lane_shape: Sizes of a lane's mesh.
+    """
+    wide = Mesh(mesh.devices.reshape(-1, *lane_shape), ("lane", *MESH_AXES))
+    merged = lane_config(config)
+
+    def prepared(params: Params) -> Params:
+        cast = compute_parameters(merged, merge_lora(config, params)[1])
+        return jax.lax.with_sharding_constraint(cast, param_shardings(merged, mesh))  # cast first, gathered after that
+
+    return jax.jit(prepared, out_shardings=param_shardings(merged, wide))
+
+
+def _on_lane(lane: Mesh, array: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """Returns the pieces of an array that a lane's devices hold, as the lane's array."""
+    pieces = {shard.device: shard.data for shard in array.addressable_shards}
+    own = [pieces[device] for device in lane.devices.flat]
+    return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(lane, sharding.spec), own)
