@@ -17,7 +17,8 @@ from zhconv import zhconv
 from lcrag.rewards.text import normalise, replacements
 
 SEPARATOR = ord("\n")
-_SPACE, _DELETED = ord(" "), 0x10FFFF
+SPACE = ord(" ")
+_DELETED = 0x10FFFF
 _LIMIT = 0x10000  # tables cover the basic plane
 _FINAL_SIGMA = 0x3A3  # its lower case depends on its place in the word
 # Flags of a folded character, above its 16 bits: never maps alone; may compose with the next or with the one before;
@@ -34,34 +35,49 @@ class _Tables(NamedTuple):
       folded: The lower-cased NFKC form and flags of each code point; one entry more for all beyond.
       final: What each code point becomes if no phrase covers it.
       phrases: Phrases of several Chinese characters and their conversions.
+      longest: Characters of the longest phrase.
       pairs: The first two characters of each phrase, as one number, sorted.
     """
 
     folded: UInt32[np.ndarray, " codes"]
     final: UInt32[np.ndarray, " codes"]
     phrases: Mapping[str, str]
+    longest: int
     pairs: UInt32[np.ndarray, " pairs"]
 
 
 def normalised(texts: Iterable[str | None], normalisation: str = "lcrl") -> list[str]:
     """Applies `text.normalise` to every text; None (an episode without an answer) becomes the empty string."""
-    lines = [text or "" for text in texts]
-    if not lines:
-        return []
-    tables, joined = _tables(normalisation), "\n".join(lines)
-    if joined.count("\n") >= len(lines):
-        joined = "\n".join([line.replace("\n", " ") for line in lines])
-    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
+    return lines_of(normalised_codes(texts, normalisation))
+
+
+def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -> UInt32[np.ndarray, " codes"]:
+    """Returns the code points of the normalised texts, `SEPARATOR` after each."""
+    tables, lines = _tables(normalisation), [text or "" for text in texts]
+    codes = encoded(lines)
+    if np.count_nonzero(codes == SEPARATOR) > len(lines):
+        codes = encoded(line.replace("\n", " ") for line in lines)
     index = np.minimum(codes, _LIMIT).astype(np.intp)
-    flagged, final = tables.folded[index], tables.final[index]
+    flagged, final = tables.folded.take(index), tables.final.take(index)
     hard, pairs = _in_context(tables, flagged)
     hard += _convert_phrases(tables, replacements(normalisation), flagged, final, pairs)
-    result = _collapsed(final).tobytes().decode("utf-32-le", "surrogatepass").split("\n")
-    if hard:
-        ends = np.flatnonzero(codes == SEPARATOR)
-        for index in np.unique(np.searchsorted(ends, hard)).tolist():
-            result[index] = normalise(lines[index], normalisation)
-    return result
+    result = _collapsed(final)
+    if not hard:
+        return result
+    ends, found = np.flatnonzero(codes == SEPARATOR), lines_of(result)
+    for which in np.unique(np.searchsorted(ends, hard)).tolist():
+        found[which] = normalise(lines[which], normalisation)
+    return encoded(found)
+
+
+def encoded(texts: Iterable[str]) -> UInt32[np.ndarray, " codes"]:
+    """Returns the code points of texts without line feeds, `SEPARATOR` after each."""
+    return np.frombuffer("\n".join([*texts, ""]).encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def lines_of(codes: UInt32[np.ndarray, " codes"]) -> list[str]:
+    """Returns the texts of code points, `SEPARATOR` after each."""
+    return codes.tobytes().decode("utf-32-le", "surrogatepass").split("\n")[:-1]
 
 
 @functools.cache
@@ -77,6 +93,7 @@ def _tables(normalisation: str) -> _Tables:
         folded,
         np.array(final, np.uint32)[folded & 0xFFFF],
         phrases,
+        max(map(len, phrases)),
         np.unique(np.array([ord(old[0]) << 16 | ord(old[1]) for old in phrases if ord(max(old[:2])) < _LIMIT], "u4")),
     )
 
@@ -149,7 +166,7 @@ def _convert_phrases(
     """
     if not len(places):
         return []
-    longest, hard, end = max(map(len, tables.phrases)), [], 0
+    longest, hard, end = tables.longest, [], 0
     padded = np.append(flagged, np.zeros(longest, np.uint32))
     rows = padded[places[:, None] + np.arange(longest)] & 0xFFFF
     following = rows.tobytes().decode("utf-32-le", "surrogatepass")
@@ -174,13 +191,13 @@ def _collapsed(codes: UInt32[np.ndarray, " codes"]) -> UInt32[np.ndarray, " kept
     deleted = codes == _DELETED
     if deleted.any():
         codes = codes[~deleted]
-    spaces = np.flatnonzero(codes == _SPACE)
+    spaces = np.flatnonzero(codes == SPACE)
     begins = np.diff(spaces, prepend=-2) > 1  # of a run of spaces, which keeps its last
     before = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
-    left = np.where(before < 0, SEPARATOR, codes[before]).astype(np.uint32)
-    right = np.append(codes, np.uint32(SEPARATOR))[spaces + 1]
-    dropped = (right == _SPACE) | (right == SEPARATOR) | (left == SEPARATOR) | (_is_cjk(left) & _is_cjk(right))
-    return np.delete(codes, spaces[dropped])
+    left, right = np.where(before < 0, SEPARATOR, codes[before]).astype(np.uint32), codes[spaces + 1]
+    kept = np.ones(len(codes), bool)
+    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~(_is_cjk(left) & _is_cjk(right))
+    return codes[kept]
 
 
 def _is_cjk(codes: UInt32[np.ndarray, " codes"]) -> Bool[np.ndarray, " codes"]:

@@ -7,7 +7,6 @@ plain Python's to the last bit.
 """
 
 import functools
-import itertools
 import operator
 import re
 import sys
@@ -18,15 +17,17 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
-from lcrag.rewards.code_points import normalised
+from lcrag.rewards.code_points import encoded, lines_of, normalised, normalised_codes
 from lcrag.rewards.shared_units import GRAM_LENGTH, gram_units, shared, word_units
 from lcrag.rewards.text import normalise_english, normalised_english, segmented
 
 Answers = Sequence[str | None]
 Golds = Sequence[Sequence[str]]
+Scores = Callable[[list[str], Int[np.ndarray, " answers"]], Float[np.ndarray, " texts"]]
 
 VERDICTS = ("yes", "no", "noanswer")
 SHORT_GOLD = ("whole", "zero", "contained")
+_ANSWERS = 512  # compared at a time: their arrays stay in the processor's cache
 _HANGUL = re.compile("([\uac00-\ud7af])")
 
 
@@ -45,14 +46,17 @@ def c3_recall(
         answer contains it, "12" in "in 2012".
       normalisation: See `normalise`.
     """
-    normaliser = functools.partial(normalised, normalisation=normalisation)
-    texts, gold_texts, owners = _normalised(predictions, golds, normaliser)
-    left, right = gram_units(with_grams(texts, short_gold), with_grams(gold_texts, short_gold))
-    scores = ratio(*shared(left, right, owners))
-    if short_gold == "contained":
-        short = [index for index, gold in enumerate(gold_texts) if 0 < len(gold) < GRAM_LENGTH]
-        scores[short] = [gold_texts[index] in texts[owners[index]] for index in short]
-    return _best(scores, owners, len(predictions))
+    if short_gold not in SHORT_GOLD:
+        raise UserError(f"short_gold is {short_gold!r}: choose one of {', '.join(SHORT_GOLD)}")
+
+    def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
+        codes = normalised_codes(texts, normalisation)
+        recalls = ratio(*shared(gram_units(codes, sizes, short=short_gold != "zero")))
+        if short_gold == "contained":
+            _score_contained(recalls, lines_of(codes), sizes)
+        return recalls
+
+    return _best(scores, predictions, golds)
 
 
 def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
@@ -61,9 +65,12 @@ def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " 
     Another quantity than `c3_recall`: English articles and ASCII punctuation deleted, grams within
     words only, a word shorter than 3 one gram, and *multisets*: the share of the gold's grams found.
     """
-    texts, gold_texts, owners = _normalised(predictions, golds, normalised_english)
-    left, right = gram_units(texts, gold_texts, words_apart=True)
-    return _best(ratio(*shared(left, right, owners, multisets=True)), owners, len(predictions))
+
+    def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
+        codes = encoded(normalised_english(texts))
+        return ratio(*shared(gram_units(codes, sizes, words_apart=True), multisets=True))
+
+    return _best(scores, predictions, golds)
 
 
 def exact_match(predictions: Answers, golds: Golds, normalisation: str = "lcrl") -> Float[np.ndarray, " answers"]:
@@ -97,13 +104,17 @@ def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ())
       verdicts: Normalised texts that must match as a whole, on either side: "no way" scores 0 for the gold "no".
         `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, empty in those of SQuAD and MuSiQue.
     """
-    texts, gold_texts, owners = _normalised(predictions, golds, normalised_english)
-    left, right = word_units(texts, gold_texts)
-    common, words = shared(left, right, owners, multisets=True)
-    scores = ratio(2 * common, left.counts[owners] + words)  # 2PR/(P+R) with P = common/left and R = common/right
-    pairs = [(texts[owner], gold) for owner, gold in zip(owners, gold_texts, strict=True)]
-    wrong = [text != gold and not {text, gold}.isdisjoint(verdicts) for text, gold in pairs]
-    return _best(np.where(np.array(wrong, bool), 0.0, scores), owners, len(predictions))
+
+    def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
+        texts, answers = normalised_english(texts), _answers(sizes)
+        common, words = shared(units := word_units(texts, sizes), multisets=True)
+        f1 = ratio(2 * common, units.counts[answers] + words)  # 2PR/(P+R), P = common/answer and R = common/gold
+        for place in range(len(texts)) if verdicts else ():
+            pair = texts[place], texts[answers[place]]
+            f1[place] *= pair[0] == pair[1] or {*pair}.isdisjoint(verdicts)
+        return f1
+
+    return _best(scores, predictions, golds)
 
 
 def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
@@ -136,17 +147,6 @@ def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
     )
 
 
-def with_grams(texts: Sequence[str], short_gold: str) -> list[str]:
-    """Returns the normalised texts, with those emptied that have no grams by `short_gold`.
-
-    Raises:
-      UserError: `short_gold` is unknown.
-    """
-    if short_gold not in SHORT_GOLD:
-        raise UserError(f"short_gold is {short_gold!r}: choose one of {', '.join(SHORT_GOLD)}")
-    return [text if len(text) >= GRAM_LENGTH else "" for text in texts] if short_gold == "zero" else list(texts)
-
-
 def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """Returns part / whole, 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
@@ -155,28 +155,50 @@ def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> 
 def _match(
     matches: Callable[[str, str], bool], predictions: Answers, golds: Golds, normaliser: Callable
 ) -> Float[np.ndarray, " answers"]:
-    texts, gold_texts, owners = _normalised(predictions, golds, normaliser)
-    pairs = zip(owners.tolist(), gold_texts, strict=True)
-    found = [gold != "" and matches(texts[owner], gold) for owner, gold in pairs]
-    return _best(np.array(found, np.float64), owners, len(predictions))
+    def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
+        texts = normaliser(texts)
+        pairs = zip(_answers(sizes).tolist(), texts, strict=True)
+        return np.array([text != "" and matches(texts[answer], text) for answer, text in pairs], np.float64)
+
+    return _best(scores, predictions, golds)
 
 
-def _normalised(
-    predictions: Answers, golds: Golds, normaliser: Callable
-) -> tuple[list[str], list[str], Int[np.ndarray, " golds"]]:
-    """Returns normalised answers, all normalised golds flattened, and the index of each gold's answer."""
+def _score_contained(scores: Float[np.ndarray, " texts"], texts: list[str], sizes: Int[np.ndarray, " answers"]) -> None:
+    """Scores golds of one or two characters by whether the answer contains them."""
+    answers = _answers(sizes)
+    for place, text in enumerate(texts):
+        if 0 < len(text) < GRAM_LENGTH:
+            scores[place] = text in texts[answers[place]]
+
+
+def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
+    """Returns the best score of each answer over its golds.
+
+    Args:
+      scores: From texts, each answer followed by its golds, and the number of texts of each answer, to a score of each
+        text. Called for some answers at a time, whose arrays stay in the processor's cache.
+      predictions: Answers.
+      golds: Golds of each.
+    """
     if len(predictions) != len(golds):
         raise ValueError(f"{len(predictions)} answers but {len(golds)} lists of golds")
     if any(isinstance(own, str) for own in golds):
         raise ValueError("golds must be a list of golds for each answer, not one string")
-    owners = np.repeat(np.arange(len(golds)), [len(own) for own in golds])
-    return normaliser(predictions), normaliser(itertools.chain.from_iterable(golds)), owners
-
-
-def _best(scores: Float[np.ndarray, " golds"], owners: Int[np.ndarray, " golds"], answers: int) -> np.ndarray:
-    best = np.zeros(answers)
-    np.maximum.at(best, owners, scores)
+    best = np.zeros(len(predictions))
+    for begin in range(0, len(predictions), _ANSWERS):
+        part = golds[begin : begin + _ANSWERS]
+        sizes = np.fromiter(map(len, part), np.int64, len(part)) + 1
+        pairs = zip(predictions[begin : begin + _ANSWERS], part, strict=True)
+        found = scores([text or "" for answer, own in pairs for text in (answer, *own)], sizes)
+        firsts = np.cumsum(sizes) - sizes
+        found[firsts] = 0  # answers themselves
+        best[begin : begin + len(part)] = np.maximum.reduceat(found, firsts)
     return best
+
+
+def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
+    """Returns the place of each text's answer."""
+    return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def _all_segmented(texts: Sequence[str | None]) -> list[str]:

@@ -1,8 +1,8 @@
-"""Counts the units that pairs of texts share: character 3-grams or words, as sets or multisets.
+"""Counts the units that the texts of a group share with its first: character 3-grams or words, as sets or multisets.
 
-Every unit gets a number without collisions. The numbers of a pair, doubled, and those of its right side plus one, are
-sorted as one row, where a right unit follows the left ones that equal it. Rows of up to 256 numbers are sorted by
-NumPy's vectorised networks, several times as fast as one long array.
+Every unit gets a number without collisions, with the number of its text in the group as the lowest bits. The numbers of
+a group are sorted as one row, in which equal units stand together, those of the first text in front. Rows of up to 256
+numbers are sorted by NumPy's vectorised networks, several times as fast as one long array.
 """
 
 import itertools
@@ -13,157 +13,181 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt, UInt32
 from numpy.lib.stride_tricks import sliding_window_view
 
-from lcrag.rewards.code_points import SEPARATOR
+from lcrag.rewards.code_points import SEPARATOR, SPACE
 
 GRAM_LENGTH = 3
-_CODES = 0x110000
-_CELLS = 1 << 16  # numbers in a block of rows: they stay in the processor's cache
+_CELLS = 1 << 15  # numbers in a block of rows: they stay in the processor's cache
 
 
 class Units(NamedTuple):
-    """The units of some texts as numbers from 0, uint32 or uint64.
+    """The units of groups of texts as numbers, uint32 or uint64.
 
     Attributes:
-      numbers: All units, in order of their texts; there may be other numbers between two texts.
-      starts: Offset of each text's units.
-      counts: Number of each text's units.
+      numbers: Each unit's number, from 1, shifted by `bits`, plus its text's number in the group; 0 where no unit is.
+      bits: Width of a text's number.
+      sizes: Texts of each group.
+      counts: Units of each text.
+      widths: Entries of `numbers` that belong to each group.
     """
 
-    numbers: UInt[np.ndarray, " total"]
-    starts: Int[np.ndarray, " texts"]
+    numbers: UInt[np.ndarray, " entries"]
+    bits: int
+    sizes: Int[np.ndarray, " groups"]
     counts: Int[np.ndarray, " texts"]
+    widths: Int[np.ndarray, " groups"]
 
-    def rows(self, which: Int[np.ndarray, " rows"]) -> UInt[np.ndarray, "rows width"]:
-        """Returns the units of these texts, each row padded on the right with 0."""
-        counts = self.counts[which]
-        fewest, width = int(counts.min(initial=0)), int(counts.max(initial=0))
-        rows = sliding_window_view(self.numbers, width)[self.starts[which]]
-        rows[:, fewest:][np.arange(fewest, width) >= counts[:, None]] = 0
-        return rows
+    @property
+    def firsts(self) -> Int[np.ndarray, " groups"]:
+        """The place of each group's first text."""
+        return np.cumsum(self.sizes) - self.sizes
 
 
-def gram_units(*sides: Sequence[str], factor: int = 2, words_apart: bool = False) -> list[Units]:
-    """Returns the character 3-grams of several lists of texts, numbered alike from 1.
+class Repeats(NamedTuple):
+    """Where a unit repeats the one before, in some groups whose units are sorted.
 
-    A text of one or two characters is one gram.
-
-    Args:
-      sides: Normalised texts.
-      factor: Multiples of the numbers by it do not overflow.
-      words_apart: Whether grams end at spaces; then a word of one or two characters is one gram.
+    Attributes:
+      groups: The groups.
+      rows: Group of each repetition, its place in `groups`.
+      texts: Text of each repetition, its place among all texts.
+      texts_before: Text of the entry that it repeats.
+      begins: Whether that is the first entry with this unit.
+      equal: Whether both are the same text's.
     """
-    codes = [_code_points(texts, words_apart) for texts in sides]
-    present = np.zeros(_CODES, bool)
-    for each in codes:
-        present[each] = True
-    present[SEPARATOR] = False
-    size = int(present.sum()) + 1
-    compact = np.zeros(_CODES, _dtype(size**GRAM_LENGTH * factor))
-    compact[np.flatnonzero(present)] = np.arange(1, size)
-    lengths = [np.fromiter(map(len, texts), np.int64, len(texts)) for texts in sides]
-    grams = _grams_of_words if words_apart else _grams
-    return [grams(compact[each], size, length) for each, length in zip(codes, lengths, strict=True)]
+
+    groups: Int[np.ndarray, " groups"]
+    rows: Int[np.ndarray, " repetitions"]
+    texts: Int[np.ndarray, " repetitions"]
+    texts_before: Int[np.ndarray, " repetitions"]
+    begins: Bool[np.ndarray, " repetitions"]
+    equal: Bool[np.ndarray, " repetitions"]
 
 
-def word_units(*sides: Sequence[str]) -> list[Units]:
-    """Returns the words of several lists of texts, numbered alike from 1."""
-    numbers: dict[str, int] = {}
-    units = []
-    for texts in sides:
-        words = [text.split() for text in texts]
-        counts = np.fromiter(map(len, words), np.int64, len(words))
-        flat = (numbers.setdefault(word, len(numbers) + 1) for word in itertools.chain.from_iterable(words))
-        units.append(_units(np.fromiter(flat, np.uint32), np.cumsum(counts) - counts, counts))
-    return units
+def repeats(units: Units) -> Iterator[Repeats]:
+    """Yields the repetitions of units within their groups, for blocks of groups of similar widths."""
+    widths, firsts = units.widths, units.firsts
+    padded = np.append(units.numbers, np.zeros(widths.max(initial=0), units.numbers.dtype))
+    mask = padded.dtype.type((1 << units.bits) - 1)
+    starts, order, begin = np.cumsum(widths) - widths, np.argsort(widths, kind="stable"), 0
+    while begin < len(order):
+        groups = order[begin : begin + max(1, _CELLS // int(max(1, widths[order[begin]])))]
+        begin += len(groups)
+        own = widths[groups]
+        fewest, width = int(own[0]), int(own[-1])
+        numbers = sliding_window_view(padded, width)[starts[groups]]
+        numbers[:, fewest:][np.arange(fewest, width) >= own[:, None]] = 0
+        numbers.sort(axis=1)
+        before = numbers[:, :-1]
+        places = np.flatnonzero((numbers[:, 1:] ^ before <= mask) & (before > mask))
+        rows = places // max(1, width - 1)
+        flat, texts, places = numbers.ravel(), firsts[groups][rows], places + rows
+        one, other = flat[places], flat[places + 1]
+        text, before = (texts + (each & mask).astype(np.int64) for each in (other, one))
+        yield Repeats(groups, rows, text, before, np.diff(places, prepend=-2) > 1, one == other)
 
 
-def shared(
-    left: Units, right: Units, owners: Int[np.ndarray, " pairs"], multisets: bool = False
-) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """Counts what the left and right texts of each pair share.
+def gram_units(
+    codes: UInt32[np.ndarray, " codes"],
+    sizes: Int[np.ndarray, " groups"],
+    *,
+    words_apart: bool = False,
+    short: bool = True,
+) -> Units:
+    """Returns the character 3-grams of groups of texts.
 
     Args:
-      left, right: Units numbered alike.
-      owners: The left text of each right text.
+      codes: Code points of the normalised texts, group by group, a separator after each.
+      sizes: Number of texts of each group, at least 1.
+      words_apart: Whether grams end at spaces; then words count in place of texts in `short`.
+      short: Whether a text of one or two characters is one gram, else none.
+    """
+    ends = np.flatnonzero(codes == SEPARATOR)
+    members, bits = _members(sizes)
+    digits, base = _digits(codes, words_apart, 1 << bits)
+    breaks = np.flatnonzero(digits == 0) if words_apart else ends
+    lengths = np.diff(breaks, prepend=-1) - 1
+    numbers = np.zeros_like(digits)
+    grams = numbers[:-2]
+    np.multiply(digits[:-2], base, out=grams)
+    grams += digits[1:-1]
+    grams *= base
+    grams += digits[2:]
+    last = breaks - 1
+    single = last[lengths == 1]
+    numbers[single] = digits[single] * base * base
+    numbers <<= bits
+    numbers |= np.repeat(members.astype(digits.dtype), np.diff(ends, prepend=-1))
+    numbers[breaks] = numbers[last[lengths > short]] = 0
+    numbers[last[lengths > 1 + short] - 1] = 0
+    each = np.where(lengths < GRAM_LENGTH, np.minimum(lengths, 1) * short, lengths - GRAM_LENGTH + 1)
+    if words_apart:
+        each = np.bincount(np.searchsorted(ends, breaks), each, len(ends)).astype(np.int64)
+    return Units(numbers, bits, sizes, each, np.diff(ends[np.cumsum(sizes) - 1], prepend=-1))
+
+
+def word_units(texts: Sequence[str], sizes: Int[np.ndarray, " groups"]) -> Units:
+    """Returns the words of groups of texts; the arguments are as in `gram_units`."""
+    words = [text.split() for text in texts]
+    counts = np.fromiter(map(len, words), np.int64, len(words))
+    known: dict[str, int] = {}
+    flat = (known.setdefault(word, len(known) + 1) for word in itertools.chain.from_iterable(words))
+    members, bits = _members(sizes)
+    numbers = np.fromiter(flat, np.int64) << bits | np.repeat(members, counts)
+    numbers = numbers.astype(_dtype(len(known) + 1 << bits))
+    widths = np.diff(np.cumsum(counts)[np.cumsum(sizes) - 1], prepend=0)
+    return Units(numbers, bits, sizes, counts, widths)
+
+
+def shared(units: Units, multisets: bool = False) -> tuple[Int[np.ndarray, " texts"], Int[np.ndarray, " texts"]]:
+    """Counts what each text shares with the first of its group.
+
+    Args:
+      units: Units of groups of texts.
       multisets: Whether a repeated unit counts as often as it occurs.
 
     Returns:
-      (units of the right found on the left, units of the right).
+      (units of the text that the first text has, 0 for the first itself; units of the text).
     """
-    found, wanted = np.zeros(len(owners), np.int64), right.counts.copy()
-    for pairs in blocks(left.counts[owners] + right.counts):
-        merged = np.concatenate([left.rows(owners[pairs]) * 2, right.rows(pairs) * 2 + 1], axis=1)
-        merged.sort(axis=1)
-        of_right = (merged & 1 > 0) & (merged > 1)  # 0 and 1 are padding
+    found, wanted, firsts = np.zeros_like(units.counts), units.counts.copy(), units.firsts
+    for each in repeats(units):
+        first, number = firsts[each.groups][each.rows], np.arange(len(each.rows))
+        begin = np.where(each.begins, number, 0)
+        # One after the last copy of the first text, or where the unit begins if the first text lacks it.
+        end = np.maximum.accumulate(np.where(~each.equal & (each.texts_before == first), number + 1, begin))
+        copies_of_first = end - np.maximum.accumulate(begin)
         if multisets:
-            found[pairs] = _sum(of_right & _has_partner(merged))
+            copies_before = number + 1 - np.maximum.accumulate(np.where(each.equal, begin, number + 1))
+            hits = (each.texts != first) & (copies_before < copies_of_first)
         else:
-            step = np.diff(merged, axis=1)
-            found[pairs] = _sum(of_right[:, 1:] & (step == 1))
-            wanted[pairs] -= _sum(of_right[:, 1:] & (step == 0))
+            hits = ~each.equal & (copies_of_first > 0)
+            wanted -= np.bincount(each.texts[each.equal], minlength=len(wanted))
+        found += np.bincount(each.texts[hits], minlength=len(found))
     return found, wanted
 
 
-def _has_partner(merged: UInt[np.ndarray, "pairs units"]) -> Bool[np.ndarray, "pairs units"]:
-    """Whether the n-th copy of a right unit has an n-th copy on the left, in rows sorted with the left copies first."""
-    place = np.broadcast_to(np.arange(merged.shape[1]), merged.shape)
-    changes = np.diff(merged, axis=1, prepend=merged[:, :1]) > 0  # the first of its number, padding excluded
-    first_right = np.maximum.accumulate(np.where(changes, place, 0), axis=1)
-    begins = np.diff(merged >> 1, axis=1, prepend=merged[:, :1] >> 1) > 0
-    first = np.maximum.accumulate(np.where(begins, place, 0), axis=1)
-    return place - first_right < first_right - first
+def _members(sizes: Int[np.ndarray, " groups"]) -> tuple[Int[np.ndarray, " texts"], int]:
+    """Returns the number of each text in its group, and the bits that hold it."""
+    members = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return members, int(sizes.max(initial=1) - 1).bit_length()
 
 
-def blocks(widths: Int[np.ndarray, " rows"]) -> Iterator[Int[np.ndarray, " block"]]:
-    """Splits rows into blocks of similar widths, each padded to its widest."""
-    order = np.argsort(widths, kind="stable")
-    begin = 0
-    while begin < len(order):
-        rows = max(1, _CELLS // int(max(1, widths[order[begin]])))
-        block = order[begin : begin + rows]
-        begin += rows
-        yield block
+def _digits(
+    codes: UInt32[np.ndarray, " codes"], words_apart: bool, factor: int
+) -> tuple[UInt[np.ndarray, " codes"], int]:
+    """Numbers the characters that occur from 1, separators 0.
+
+    Returns:
+      (a number of each code point, in a dtype that holds `factor` numbers of grams; the base of gram numbers).
+    """
+    index = codes.astype(np.intp)
+    present = np.zeros(int(codes.max(initial=SPACE)) + 1, bool)
+    present[index] = True
+    present[[SEPARATOR, SPACE] if words_apart else SEPARATOR] = False
+    characters = np.flatnonzero(present)
+    base = len(characters) + 1
+    table = np.zeros(len(present), _dtype(base**GRAM_LENGTH * factor))
+    table[characters] = np.arange(1, base)
+    return table.take(index), base
 
 
 def _dtype(numbers: int) -> type[np.uint32 | np.uint64]:
     return np.uint32 if numbers < 1 << 32 else np.uint64
-
-
-def _code_points(texts: Sequence[str], words_apart: bool) -> UInt32[np.ndarray, " codes"]:
-    """Returns the code points of the texts, a separator after each, and two more at the end."""
-    joined = "\n".join([*texts, "\n\n"])
-    apart = joined.replace(" ", "\n") if words_apart else joined
-    return np.frombuffer(apart.encode("utf-32-le", "surrogatepass"), "<u4")
-
-
-def _gram_numbers(codes: UInt[np.ndarray, " codes"], size: int) -> UInt[np.ndarray, " grams"]:
-    """Returns the gram at each place: three digits of base `size`, zeros from the first separator on."""
-    second, base = codes[1:-1], codes.dtype.type(size)
-    grams = codes[:-2] * base
-    grams += second
-    grams *= base
-    grams += codes[2:] * (second > 0)
-    return grams
-
-
-def _grams(codes: UInt[np.ndarray, " codes"], size: int, lengths: Int[np.ndarray, " texts"]) -> Units:
-    counts = np.where(lengths < GRAM_LENGTH, np.minimum(lengths, 1), lengths - GRAM_LENGTH + 1)
-    return _units(_gram_numbers(codes, size), np.cumsum(lengths + 1) - lengths - 1, counts)
-
-
-def _grams_of_words(codes: UInt[np.ndarray, " codes"], size: int, lengths: Int[np.ndarray, " texts"]) -> Units:
-    begins = np.append(True, codes[:-3] == 0)
-    exists = (codes[:-2] > 0) & (begins | (codes[1:-1] > 0) & (codes[2:] > 0))
-    before = np.append(0, np.cumsum(exists))
-    ends = np.cumsum(lengths + 1) - 1
-    starts = before[ends - lengths]
-    return _units(_gram_numbers(codes, size)[exists], starts, before[ends] - starts)
-
-
-def _units(numbers: UInt[np.ndarray, " total"], starts, counts) -> Units:
-    """Pads the numbers at the end for `Units.rows`."""
-    return Units(np.append(numbers, np.zeros(counts.max(initial=0), numbers.dtype)), starts, counts)
-
-
-def _sum(flags: Bool[np.ndarray, "rows width"]) -> Int[np.ndarray, " rows"]:
-    return flags.sum(axis=1, dtype=np.int32)

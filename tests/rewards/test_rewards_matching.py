@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lcrag import rewards
 from lcrag.errors import UserError
+from lcrag.rewards.code_points import encoded
 from lcrag.rewards.shared_units import gram_units, shared
 from lcrag.rewards.text import segmented
 from lcrag.testing import plain_rewards as oracle
@@ -132,24 +133,26 @@ def test_grams_that_a_hash_of_32_bits_could_confuse_stay_apart():
     """Neighbouring code points in every place of the gram, across the whole of Unicode."""
     points = [0x21, 0x421, 0x10021, 0x10FFFD, 0x10FFFF]
     texts = [chr(a) + chr(b) + chr(c) for a in points for b in points for c in points]
-    owners, again = np.repeat(np.arange(len(texts)), len(texts)), texts * len(texts)
-    common, _ = shared(*gram_units(texts, again), owners)
-    assert np.array_equal(common.reshape(len(texts), -1), np.eye(len(texts), dtype=int))
+    groups = [text for one in texts for text in (one, *texts)]
+    found, _ = shared(gram_units(encoded(groups), np.full(len(texts), len(texts) + 1)))
+    assert np.array_equal(found.reshape(len(texts), -1)[:, 1:], np.eye(len(texts), dtype=int))
 
 
-@pytest.mark.parametrize("factor", [2, 1 << 40])
-def test_grams_fit_both_dtypes(factor):
-    units = gram_units(["banana", "", "an"], ["ananas", "x", "an"], factor=factor)
-    assert units[0].numbers.dtype == (np.uint32 if factor == 2 else np.uint64)
-    found, wanted = shared(*units, np.arange(3))
-    assert (found.tolist(), wanted.tolist()) == ([2, 0, 1], [3, 1, 1])
+@pytest.mark.parametrize(("size", "dtype"), [(4, np.uint32), (1 << 16, np.uint64)])
+def test_grams_fit_both_dtypes(size, dtype):
+    """Numbers of the texts of a group are part of a gram's number."""
+    alphabet = "".join(map(chr, range(0x400, 0x450)))
+    units = gram_units(encoded(["banana", "ananas", "an", alphabet, *[""] * (size - 4)]), np.array([size]))
+    assert units.numbers.dtype == dtype
+    found, wanted = shared(units)
+    assert (found[:4].tolist(), wanted[:4].tolist()) == ([0, 2, 0, 0], [3, 3, 1, 78])
 
 
 def test_a_long_text_among_short_ones_is_counted():
     long = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000)))
-    texts = ["abcd"] * 40 + [long]
-    found, wanted = shared(*gram_units(texts, texts), np.arange(41))
-    assert found.tolist() == wanted.tolist() == [2] * 40 + [19_998]
+    texts = [text for each in ["abcd"] * 40 + [long] for text in (each, each)]
+    found, wanted = shared(gram_units(encoded(texts), np.full(41, 2)))
+    assert found[1::2].tolist() == wanted[::2].tolist() == [2] * 40 + [19_998]
 
 
 def test_mistakes_are_named():

@@ -6,8 +6,9 @@ from numpy.typing import ArrayLike
 
 from lcrag.errors import UserError
 from lcrag.limits import NonNegative, Share, limited
-from lcrag.rewards.code_points import normalised
-from lcrag.rewards.matching import SHORT_GOLD, Answers, with_grams
+from lcrag.rewards.code_points import normalised_codes
+from lcrag.rewards.matching import SHORT_GOLD, Answers
+from lcrag.rewards.shared_units import gram_units
 from lcrag.rewards.similarity import largest_similarities
 from lcrag.rewards.terms import Episodes, Reward, TermSum, Values, answer_term
 from lcrag.rewards.text import NORMALISATIONS
@@ -44,8 +45,10 @@ def anti_consistency(
     rewards = np.zeros(len(answers))
     bad = np.flatnonzero(np.asarray(answer_rewards) < threshold)
     _, groups, sizes = np.unique(np.asarray(group_ids)[bad], return_inverse=True, return_counts=True)
-    texts = with_grams(normalised((answers[i] for i in bad.tolist()), normalisation), short_gold)
-    largest = largest_similarities(texts, groups)
+    order = np.argsort(groups, kind="stable")
+    codes = normalised_codes((answers[i] for i in bad[order].tolist()), normalisation)
+    largest = np.empty(len(bad))
+    largest[order] = largest_similarities(gram_units(codes, sizes, short=short_gold != "zero"))
     penalties = np.maximum(0.0, largest - margin) * np.minimum(1.0, sizes[groups] / FULL_WEIGHT_SIZE)
     rewards[bad] = np.where(sizes[groups] > 1, np.clip(-penalties, -LARGEST_PENALTY, 0.0), 0.0)
     return rewards
