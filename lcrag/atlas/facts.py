@@ -1,23 +1,26 @@
-"""Facts of the atlas from Unicode CLDR: names in every language, relations, and the facts in each collection."""
+"""Facts of the atlas from Unicode CLDR: names in every language, relations, and values as each language writes them."""
 
 import collections
 import dataclasses
+import datetime
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 from babel import Locale
 from babel.core import get_global
+from babel.dates import format_date
+from babel.units import format_unit
 
 from lcrag.data.languages import LCRL_LANGUAGES
 
-KINDS = ("country", "currency", "language", "script")
+KINDS = ("country", "currency", "language", "script", "time_zone")
 LONGEST_NAME_CHARACTERS = 28
 _TABLES = {"country": "territories", "currency": "currencies", "language": "languages", "script": "scripts"}
 _BRACKETED = re.compile(r"\s*[(（\[].*?[)）\]]\s*$")
 _UNPRINTED = str.maketrans("", "", "\u200e\u200f\u00ad")  # directional marks and soft hyphens
 _UNWANTED = re.compile(r"[\d\[\](){}（）,،、;:#<>&=~＝]")
+_PERCENT, _YEARS = "concentr-percent", "duration-year"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +40,11 @@ class Name:
 def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
     """Returns names as `{entity code: {language: Name}}`.
 
-    Only entities are kept that have a CLDR name in all languages, which differs from the code, has at most
-    `LONGEST_NAME_CHARACTERS` characters, and is unique in every language ignoring case.
+    Only entities are kept that have a CLDR name in all languages, which differs from the code and is unique in every
+    language ignoring case; names of possible subjects have at most `LONGEST_NAME_CHARACTERS` characters.
     """
-    per_language = {language: _names_in(kind, language) for language in LCRL_LANGUAGES}
+    read = _zone_names_in if kind == "time_zone" else functools.partial(_names_in, kind)
+    per_language = {language: read(language) for language in LCRL_LANGUAGES}
     common = set.intersection(*(set(names) for names in per_language.values()))
     for names in per_language.values():
         counts = collections.Counter(names[code].text.casefold() for code in common)
@@ -62,6 +66,13 @@ def _names_in(kind: str, language: str) -> dict[str, Name]:
     return names
 
 
+def _zone_names_in(language: str) -> dict[str, Name]:
+    """Returns the long names of standard time: several words that languages write alike or differently."""
+    zones = Locale(language)._data["meta_zones"]  # Babel's public accessors give one zone at one date
+    texts = {code: names.get("long", {}).get("standard") for code, names in zones.items()}
+    return {code: Name(" ".join(text.split())) for code, text in texts.items() if text}
+
+
 def _currency_aliases(locale: Locale, code: str) -> list[str]:
     """Returns plural forms and the symbol; the bare code is not an alias: it answers another question."""
     plurals = locale._data["currency_names_plural"].get(code, {})  # Babel has no public accessor for all the forms
@@ -77,12 +88,15 @@ class Relation:
     Attributes:
       key: Name of the relation.
       subject: Kind of the subject: country, currency or language.
-      value: Kind of the value, or "literal": a string that is the same in every language.
+      value: Kind of the value: that of an entity, or "date", "percent", "years" or "literal"; a literal is the same
+        string in every language.
+      section: Part of the subject's article in which the fact stands.
     """
 
     key: str
     subject: str
-    value: str = "literal"
+    value: str
+    section: str
 
     @property
     def copyable(self) -> bool:
@@ -92,32 +106,43 @@ class Relation:
 RELATIONS: dict[str, Relation] = {
     relation.key: relation
     for relation in (
-        Relation("alpha_3", "country"),
-        Relation("number", "country"),
-        Relation("currency_code", "country"),
-        Relation("currency", "country", "currency"),
-        Relation("currency_year", "country"),
-        Relation("former_currency_code", "country"),
-        Relation("main_language", "country", "language"),
-        Relation("time_zone", "country"),
-        Relation("code_of_currency", "currency"),
-        Relation("year_of_currency", "currency"),
-        Relation("country_of_currency", "currency", "country"),
-        Relation("code_of_language", "language"),
-        Relation("country_of_language", "language", "country"),
-        Relation("country_code_of_language", "language"),
-        Relation("script_of_language", "language", "script"),
+        Relation("currency", "country", "currency", "money"),
+        Relation("currency_code", "country", "literal", "money"),
+        Relation("currency_since", "country", "date", "money"),
+        Relation("former_currency", "country", "currency", "former_money"),
+        Relation("former_currency_until", "country", "date", "former_money"),
+        Relation("main_language", "country", "language", "people"),
+        Relation("second_language", "country", "language", "people"),
+        Relation("main_language_share", "country", "percent", "people"),
+        Relation("time_zone", "country", "time_zone", "place"),
+        Relation("alpha_3", "country", "literal", "place"),
+        Relation("code_of_currency", "currency", "literal", "issue"),
+        Relation("since_of_currency", "currency", "date", "issue"),
+        Relation("country_of_currency", "currency", "country", "issue"),
+        Relation("until_of_currency", "currency", "date", "end"),
+        Relation("years_of_currency", "currency", "years", "end"),
+        Relation("country_of_language", "language", "country", "home"),
+        Relation("share_of_language", "language", "percent", "home"),
+        Relation("script_of_language", "language", "script", "writing"),
+        Relation("code_of_language", "language", "literal", "writing"),
     )
 }
 
-# Two-hop questions: the first relation's value is the second's subject. No one-hop fact about the first subject
-# answers a composition.
-COMPOSITIONS: tuple[tuple[str, str], ...] = (
-    ("main_language", "code_of_language"),
+# Chains of relations: the value of each is the subject of the next. No fact about the first subject answers a chain.
+COMPOSITIONS: tuple[tuple[str, ...], ...] = (
     ("main_language", "script_of_language"),
-    ("country_of_language", "currency_code"),
-    ("country_of_language", "alpha_3"),
-    ("country_of_currency", "number"),
+    ("second_language", "country_of_language"),
+    ("country_of_language", "currency"),
+    ("country_of_language", "time_zone"),
+    ("country_of_currency", "main_language"),
+    ("country_of_currency", "alpha_3"),
+    ("currency", "since_of_currency"),
+    ("former_currency", "since_of_currency"),
+    ("former_currency", "years_of_currency"),
+    ("country_of_currency", "main_language", "script_of_language"),
+    ("country_of_language", "currency", "code_of_currency"),
+    ("country_of_language", "former_currency", "since_of_currency"),
+    ("second_language", "country_of_language", "currency_since"),
 )
 
 
@@ -128,18 +153,39 @@ class Fact:
     Attributes:
       relation: Key of the relation.
       subject: Code of the entity.
-      value: Code of the value's entity, or the literal itself.
-      outdated: The former value, in the form of `value`; None if CLDR has none.
+      value: Code of the value's entity, an ISO 8601 date, a number, or the literal itself.
+      former: The value that preceded it, in the same form; None if CLDR has none.
     """
 
     relation: str
     subject: str
     value: str
-    outdated: str | None = None
+    former: str | None = None
 
     @property
     def id(self) -> str:
         return f"{self.relation}/{self.subject}"
+
+
+@functools.cache
+def written(kind: str, value: str, language: str) -> tuple[str, ...]:
+    """Returns a value of a kind as the language's passages write it, then its aliases."""
+    if kind == "literal":
+        return (value,)
+    if kind == "date":
+        date = datetime.date.fromisoformat(value)
+        texts = (format_date(date, width, locale=language) for width in ("long", "medium"))
+        return tuple(dict.fromkeys(" ".join(text.split()) for text in texts))
+    if kind in ("percent", "years"):
+        return _amounts(_PERCENT if kind == "percent" else _YEARS, int(value), language)
+    name = names_of(kind)[value][language]
+    return (name.text, *name.aliases)
+
+
+def _amounts(unit: str, number: int, language: str) -> tuple[str, ...]:
+    """Returns an amount with its unit, written out where CLDR has the words, and its shorter forms."""
+    texts = (format_unit(number, unit, length, locale=language) for length in ("long", "short"))
+    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if unit not in text and "-" not in text))
 
 
 # CLDR maps the retired codes of a country to the same territory as the current ones.
@@ -150,67 +196,62 @@ _NOT_COUNTRIES = frozenset("AC AQ CP CQ DG EA EU EZ IC QO TA UN XA XB ZZ".split(
 @dataclasses.dataclass(frozen=True)
 class _Tender:
     code: str
-    year: int
+    since: str
+    until: str | None
 
 
 def read_facts() -> list[Fact]:
-    """Returns all one-hop facts whose subject and value have names in every language, in a fixed order."""
+    """Returns all facts whose subject and value have names in every language, in a fixed order."""
     facts = [fact for reader in (_country_facts, _currency_facts, _language_facts) for fact in reader()]
-    kept = []
-    for fact in facts:
-        relation = RELATIONS[fact.relation]
-        subject_named = fact.subject in names_of(relation.subject)
-        value_named = relation.copyable or fact.value in names_of(relation.value)
-        if subject_named and value_named:
-            kept.append(_with_named_outdated(fact, relation))
-    return kept
+    named = [fact for fact in facts if fact.subject in names_of(RELATIONS[fact.relation].subject)]
+    return [_with_named_former(fact) for fact in named if _is_named(fact.relation, fact.value)]
 
 
-def _with_named_outdated(fact: Fact, relation: Relation) -> Fact:
-    usable = relation.copyable or fact.outdated in names_of(relation.value)
-    return fact if usable else dataclasses.replace(fact, outdated=None)
+def _is_named(relation: str, value: str | None) -> bool:
+    kind = RELATIONS[relation].value
+    return value is not None and (kind not in KINDS or value in names_of(kind))
 
 
-def _countries() -> list[str]:
+def _with_named_former(fact: Fact) -> Fact:
+    return fact if _is_named(fact.relation, fact.former) else dataclasses.replace(fact, former=None)
+
+
+def countries() -> list[str]:
+    """Returns the codes of the countries, in order."""
     return [code for code in names_of("country") if code.isalpha() and len(code) == 2 and code not in _NOT_COUNTRIES]
 
 
 def _country_facts() -> Iterator[Fact]:
-    alpha_3, number = _iso_codes()
-    for country in _countries():
+    alpha_3 = _alpha_3_codes()
+    for country in countries():
+        yield from _tender_facts(country)
+        yield from _speaker_facts(country)
+        zones = get_global("territory_zones").get(country, ())
+        if len(zones) == 1 and (zone := get_global("meta_zones").get(zones[0])):
+            yield Fact("time_zone", country, zone)
         if country in alpha_3:
             yield Fact("alpha_3", country, alpha_3[country])
-        if country in number:
-            yield Fact("number", country, number[country])
-        yield from _tender_facts(country)
-        if language := _main_language(country):
-            yield Fact("main_language", country, language)
-        zones = get_global("territory_zones").get(country, ())
-        if len(zones) == 1:
-            yield Fact("time_zone", country, zones[0])
 
 
-def _iso_codes() -> tuple[dict[str, str], dict[str, str]]:
-    """Returns ISO 3166-1 alpha-3 and numeric codes by alpha-2 code."""
-    alpha_3: dict[str, str] = {}
-    number: dict[str, str] = {}
-    for code, territories in sorted(get_global("territory_aliases").items()):
-        if len(territories) != 1 or len(code) != 3 or code in _RETIRED_CODES:
-            continue
-        (number if code.isdigit() else alpha_3)[territories[0]] = code
-    return alpha_3, number
+def _alpha_3_codes() -> dict[str, str]:
+    """Returns ISO 3166-1 alpha-3 codes by alpha-2 code."""
+    return {
+        territories[0]: code
+        for code, territories in sorted(get_global("territory_aliases").items())
+        if len(territories) == 1 and len(code) == 3 and code.isalpha() and code not in _RETIRED_CODES
+    }
 
 
 def _tender_facts(country: str) -> Iterator[Fact]:
     now, before = _tenders(country)
     if now is None:
         return
-    old_code, old_year = (before.code, str(before.year)) if before else (None, None)
-    yield Fact("currency_code", country, now.code, old_code)
-    yield Fact("currency", country, now.code, old_code)
-    yield Fact("currency_year", country, str(now.year), old_year if old_year != str(now.year) else None)
-    if before:
-        yield Fact("former_currency_code", country, before.code)
+    yield Fact("currency", country, now.code, before and before.code)
+    yield Fact("currency_code", country, now.code, before and before.code)
+    yield Fact("currency_since", country, now.since, before and before.since)
+    if before is not None and before.until is not None:
+        yield Fact("former_currency", country, before.code)
+        yield Fact("former_currency_until", country, before.until)
 
 
 def _tenders(country: str) -> tuple[_Tender | None, _Tender | None]:
@@ -219,100 +260,81 @@ def _tenders(country: str) -> tuple[_Tender | None, _Tender | None]:
     current = [row for row in rows if row[2] is None]
     if len(current) != 1:
         return None, None
-    code = current[0][0]
-    ended = sorted((row for row in rows if row[2] is not None and row[0] != code), key=lambda row: row[2])
+    ended = sorted((row for row in rows if row[2] is not None and row[0] != current[0][0]), key=lambda row: row[2])
     doubtful = len(ended) > 1 and ended[-1][2][0] - ended[-2][2][0] < 1
-    before = _Tender(ended[-1][0], ended[-1][1][0]) if ended and not doubtful else None
-    return _Tender(code, current[0][1][0]), before
+    return _tender(current[0]), _tender(ended[-1]) if ended and not doubtful else None
 
 
-def _main_language(country: str) -> str | None:
-    """Returns the official language with the most users in a country."""
+def _tender(row: Sequence) -> _Tender:
+    return _Tender(row[0], _iso(row[1]), row[2] and _iso(row[2]))
+
+
+def _iso(date: Sequence[int]) -> str:
+    return datetime.date(*date).isoformat()
+
+
+def _speakers(country: str) -> list[tuple[str, float, bool]]:
+    """Returns (language, percent of the population, whether it is official) with the most speakers first."""
     rows = get_global("territory_languages").get(country, {})
-    official = {
-        code: row["population_percent"]
+    found = [
+        (code, row["population_percent"], row["official_status"] in ("official", "de_facto_official"))
         for code, row in rows.items()
-        if row["official_status"] in ("official", "de_facto_official")
-    }
-    best = max(official, key=lambda code: (official[code], code), default=None)
-    return best if best is not None and "_" not in best else None
+        if code in names_of("language")
+    ]
+    return sorted(found, key=lambda row: (-row[1], row[0]))
+
+
+def _speaker_facts(country: str) -> Iterator[Fact]:
+    rows = _speakers(country)
+    main = next((row for row in rows if row[2]), None)
+    if main is None:
+        return
+    yield Fact("main_language", country, main[0])
+    if main[1] >= 1:
+        yield Fact("main_language_share", country, str(round(main[1])))
+    if others := [row for row in rows if row is not main and row[1] >= 1]:
+        yield Fact("second_language", country, others[0][0])
 
 
 def _currency_facts() -> Iterator[Fact]:
     """Yields facts about currencies; ISO 4217 codes begin with the code of the issuing country."""
-    countries = set(_countries())
-    starts: dict[str, list[int]] = {}
-    issuers: dict[str, set[str]] = {}
+    spans: dict[str, list[tuple[str, str | None]]] = collections.defaultdict(list)
+    issuers: dict[str, set[str]] = collections.defaultdict(set)
     for country, rows in get_global("territory_currencies").items():
-        for code, start, _, tender in rows:
-            if tender and start:
-                starts.setdefault(code, []).append(start[0])
-                issuers.setdefault(code, set()).add(country)
+        for row in rows:
+            if row[3] and row[1]:
+                spans[row[0]].append((_iso(row[1]), row[2] and _iso(row[2])))
+                issuers[row[0]].add(country)
     for code in names_of("currency"):
-        if code not in starts:
+        if code not in spans:
             continue
+        since, ends = min(start for start, _ in spans[code]), [end for _, end in spans[code]]
         yield Fact("code_of_currency", code, code)
-        yield Fact("year_of_currency", code, str(min(starts[code])))
-        if code[:2] in issuers[code] & countries:
+        yield Fact("since_of_currency", code, since)
+        if code[:2] in issuers[code] & set(countries()):
             yield Fact("country_of_currency", code, code[:2])
+        if until := max((end for end in ends if end), default=None) if all(ends) else None:
+            yield Fact("until_of_currency", code, until)
+            if (years := int(until[:4]) - int(since[:4])) >= 2:
+                yield Fact("years_of_currency", code, str(years))
 
 
 def _language_facts() -> Iterator[Fact]:
     """Yields facts about official languages; the script only if it is not Latin, which would be a safe guess."""
-    official = {
-        code
-        for rows in get_global("territory_languages").values()
-        for code, row in rows.items()
-        if row["official_status"] is not None
-    }
+    percent: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    official: set[str] = set()
+    for country, rows in get_global("territory_languages").items():
+        for code, row in rows.items():
+            percent[code][country] = row["population_percent"]
+            official |= {code} if row["official_status"] is not None else set()
     for code in names_of("language"):
         if code not in official or code not in get_global("likely_subtags"):
             continue
         _, script, country = get_global("likely_subtags")[code].split("_")[:3]
-        yield Fact("code_of_language", code, code)
         if country in names_of("country"):
             yield Fact("country_of_language", code, country)
-            yield Fact("country_code_of_language", code, country)
+            if percent[code].get(country, 0) >= 1:
+                yield Fact("share_of_language", code, str(round(percent[code][country])))
         if script != "Latn":
             yield Fact("script_of_language", code, script)
-
-
-CURRENCY_LIKE = ("currency", "currency_code", "currency_year")  # relations with former values in CLDR
-OUTDATED_SHARE = 0.12  # of the currency-like passages
-
-
-@dataclasses.dataclass(frozen=True)
-class Holdings:
-    """The state of each fact in each language's collection.
-
-    Attributes:
-      current: Language -> ids of the facts with current passages.
-      outdated: Language -> ids of the facts with outdated passages.
-    """
-
-    current: Mapping[str, frozenset[str]]
-    outdated: Mapping[str, frozenset[str]]
-
-
-def draw_holdings(facts: Sequence[Fact], seed: int, coverage: Mapping[str, float], outdated_share: float) -> Holdings:
-    """Draws for every fact and language whether the collection has a passage, and whether it is outdated.
-
-    A fact that is missing everywhere (probability 10^-5) is added to English.
-    """
-    generator = np.random.default_rng([seed, 3])
-    languages = tuple(coverage)
-    nominal = np.array([coverage[language] for language in languages])
-    held = generator.random((len(facts), len(languages))) < nominal
-    held[~held.any(axis=1), 0] = True
-    currency_like = sum(fact.relation in CURRENCY_LIKE for fact in facts)
-    datable = np.array([fact.relation in CURRENCY_LIKE and fact.outdated is not None for fact in facts])
-    rate = min(1.0, outdated_share * currency_like / max(1, int(datable.sum())))
-    outdated = held & datable[:, None] & (generator.random(held.shape) < rate)
-
-    def ids(mask: np.ndarray) -> dict[str, frozenset[str]]:
-        return {
-            language: frozenset(fact.id for fact, chosen in zip(facts, mask[:, column], strict=True) if chosen)
-            for column, language in enumerate(languages)
-        }
-
-    return Holdings(current=ids(held & ~outdated), outdated=ids(outdated))
+        yield Fact("code_of_language", code, code)

@@ -1,0 +1,128 @@
+"""Which facts each language's collection holds, and where it holds a stale value.
+
+Every entity has a home: the language, of the thirteen, that is spoken there. Its collection holds nearly all facts about
+the entity, and holds them right. One draw for each fact decides whether *all* other collections share one stale or wrong
+value, so agreement between languages does not show that a value is right; the year of an entry tells instead.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from babel.core import get_global
+
+from lcrag.atlas.facts import Fact, countries
+from lcrag.data.languages import LCRL_LANGUAGES
+
+HOME_SHARE, ENGLISH_SHARE, FOREIGN_SHARE = 0.9, 0.45, 0.35
+STALE_SHARE = 0.3
+DATED_SHARE = 0.5  # of the entries that are not stale
+STALE_YEARS, PRESENT_YEARS = (1985, 2005), (2018, 2026)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a collection says of a fact.
+
+    Attributes:
+      value: The value it gives.
+      year: The year of which it speaks; None: undated.
+    """
+
+    value: str
+    year: int | None
+
+
+Holdings = Mapping[str, Mapping[str, Entry]]  # language -> id of a fact -> what its collection says
+
+
+def draw_holdings(facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], subjects, seed: int) -> Holdings:
+    """Draws what every collection says of every fact.
+
+    Args:
+      facts: All facts.
+      homes: Entity (kind, code) -> its home language.
+      subjects: Fact -> its subject (kind, code).
+      seed: Seed of the draws.
+
+    Returns:
+      The entries; a fact that no collection would hold is added to its home.
+    """
+    generator = np.random.default_rng([seed, 3])
+    values = collections.defaultdict(list)
+    for fact in facts:
+        values[fact.relation].append(fact.value)
+    holdings: dict[str, dict[str, Entry]] = {language: {} for language in LCRL_LANGUAGES}
+    for fact in facts:
+        home = homes[subjects(fact)]
+        stale = _stale_value(fact, values[fact.relation], generator) if generator.random() < STALE_SHARE else None
+        shares = [_share(language, home) for language in LCRL_LANGUAGES]
+        held = generator.random(len(shares)) < shares
+        for language, holds in zip(LCRL_LANGUAGES, held, strict=True):
+            old = stale is not None and language != home
+            entry = Entry(stale if old and stale is not None else fact.value, _year(generator, old=old))
+            if holds or (language == home and not held.any()):
+                holdings[language][fact.id] = entry
+    return holdings
+
+
+def _share(language: str, home: str) -> float:
+    if language == home:
+        return HOME_SHARE
+    return ENGLISH_SHARE if language == "en" else FOREIGN_SHARE
+
+
+def _stale_value(fact: Fact, values: Sequence[str], generator: np.random.Generator) -> str | None:
+    """Returns the former value, or another fact's value of the same relation."""
+    if fact.former is not None and fact.former != fact.value:
+        return fact.former
+    others = [value for value in dict.fromkeys(values) if value != fact.value]
+    return others[int(generator.integers(len(others)))] if others else None
+
+
+def _year(generator: np.random.Generator, *, old: bool) -> int | None:
+    dated, years = generator.random() < DATED_SHARE, STALE_YEARS if old else PRESENT_YEARS
+    year = int(generator.integers(*years))
+    return year if old or dated else None
+
+
+def country_homes() -> dict[str, str]:
+    """Returns country -> the official one of the thirteen languages with the most speakers there, English last.
+
+    Where none is official, the most spoken one; where none is spoken, those languages that are home to the fewest.
+    """
+    homes: dict[str, str] = {}
+    for country in countries():
+        rows = get_global("territory_languages").get(country, {})
+        spoken: dict[str, float] = collections.defaultdict(float)
+        official = set()
+        for code, row in rows.items():
+            language = code.split("_")[0]
+            if language in LCRL_LANGUAGES:
+                spoken[language] = max(spoken[language], row["population_percent"])
+                official |= {language} if row["official_status"] in ("official", "de_facto_official") else set()
+        pool = official or {language for language, percent in spoken.items() if percent >= 1}
+        if pool:
+            homes[country] = max(pool - {"en"} or pool, key=lambda language: (spoken[language], language))
+    for country in countries():
+        if country not in homes:
+            counts = collections.Counter(homes.values())
+            homes[country] = min(LCRL_LANGUAGES, key=lambda language: counts[language])
+    return homes
+
+
+def entity_homes(facts: Sequence[Fact]) -> dict[tuple[str, str], str]:
+    """Returns entity -> home: a currency's is that of its issuer, a language's its own or that of its main country."""
+    by_country = country_homes()
+    issuers = {fact.subject: fact.value for fact in facts if fact.relation == "country_of_currency"}
+    users = {fact.value: fact.subject for fact in reversed(facts) if fact.relation == "currency"}
+    mains = {fact.subject: fact.value for fact in facts if fact.relation == "country_of_language"}
+    homes = {("country", country): home for country, home in by_country.items()}
+    for fact in facts:
+        code = fact.subject
+        if fact.relation.endswith("_of_currency"):
+            homes["currency", code] = by_country.get(issuers.get(code) or users.get(code, ""), "en")
+        elif fact.relation.endswith("_of_language"):
+            homes["language", code] = code if code in LCRL_LANGUAGES else by_country.get(mains.get(code, ""), "en")
+    return homes
