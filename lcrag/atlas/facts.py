@@ -167,6 +167,17 @@ class Fact:
         return f"{self.relation}/{self.subject}"
 
 
+def subject_of(fact: Fact) -> tuple[str, str]:
+    """Returns the entity (kind, code) that a fact is about."""
+    return RELATIONS[fact.relation].subject, fact.subject
+
+
+def section_of(fact: Fact) -> str:
+    """Returns the id, without its language, of the passage that may state a fact."""
+    relation = RELATIONS[fact.relation]
+    return f"{relation.subject}/{fact.subject}/{relation.section}"
+
+
 @functools.cache
 def written(kind: str, value: str, language: str) -> tuple[str, ...]:
     """Returns a value of a kind as the language's passages write it, then its aliases."""

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from babel.core import get_global
 
-from lcrag.atlas.facts import Fact, countries
+from lcrag.atlas.facts import Fact, countries, section_of, subject_of
 from lcrag.data.languages import LCRL_LANGUAGES
 
-HOME_SHARE, ENGLISH_SHARE, FOREIGN_SHARE = 0.9, 0.45, 0.35
+HOME_SHARE, ENGLISH_SHARE, FOREIGN_SHARE = 0.95, 0.5, 0.38  # of the sections about an entity
+STATED_SHARE = 0.93  # of the facts of a section
 STALE_SHARE = 0.3
 DATED_SHARE = 0.5  # of the entries that are not stale
 STALE_YEARS, PRESENT_YEARS = (1985, 2005), (2018, 2026)
@@ -37,13 +38,12 @@ class Entry:
 Holdings = Mapping[str, Mapping[str, Entry]]  # language -> id of a fact -> what its collection says
 
 
-def draw_holdings(facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], subjects, seed: int) -> Holdings:
+def draw_holdings(facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], seed: int) -> Holdings:
     """Draws what every collection says of every fact.
 
     Args:
       facts: All facts.
       homes: Entity (kind, code) -> its home language.
-      subjects: Fact -> its subject (kind, code).
       seed: Seed of the draws.
 
     Returns:
@@ -54,11 +54,14 @@ def draw_holdings(facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], s
     for fact in facts:
         values[fact.relation].append(fact.value)
     holdings: dict[str, dict[str, Entry]] = {language: {} for language in LCRL_LANGUAGES}
+    sections: dict[str, np.ndarray] = {}
     for fact in facts:
-        home = homes[subjects(fact)]
+        home = homes[subject_of(fact)]
+        if (section := section_of(fact)) not in sections:
+            shares = [_share(language, home) for language in LCRL_LANGUAGES]
+            sections[section] = generator.random(len(shares)) < shares
+        held = sections[section] & (generator.random(len(LCRL_LANGUAGES)) < STATED_SHARE)
         stale = _stale_value(fact, values[fact.relation], generator) if generator.random() < STALE_SHARE else None
-        shares = [_share(language, home) for language in LCRL_LANGUAGES]
-        held = generator.random(len(shares)) < shares
         for language, holds in zip(LCRL_LANGUAGES, held, strict=True):
             old = stale is not None and language != home
             entry = Entry(stale if old and stale is not None else fact.value, _year(generator, old=old))

@@ -1,22 +1,22 @@
 """Splits of the atlas into training and held-out facts.
 
 A split is a set of *facts* (entity x relation). A fact outside `train` is not asked in any language in training, its
-passages are not used to train the encoder or tokenizer, and no training two-hop question depends on it. The entity of a
+passages are not used to train the encoder or tokenizer, and no training question over several facts depends on it. The entity of a
 held-out or validation fact has at least two training facts; an entity of the split `unseen` occurs in no training fact,
 neither as subject nor as value. Literal values may occur in several facts (many countries share a currency code).
 """
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact
+from lcrag.atlas.facts import KINDS, RELATIONS, Fact, subject_of
 from lcrag.errors import UserError
 
 SPLITS = ("train", "validation", "held_out", "unseen")
 _HELD_OUT_SHARE, _VALIDATION_SHARE, _UNSEEN_SHARE = 0.09, 0.04, 0.08
-_TWO_HOP_VALIDATION, _TWO_HOP_HELD_OUT = 0.05, 0.15
+_CHAIN_VALIDATION, _CHAIN_HELD_OUT = 0.05, 0.15
 _KEPT_TRAINING_FACTS = 2  # minimum for an entity with a held-out fact, to learn its names from
 
 Entity = tuple[str, str]  # kind, code
@@ -33,14 +33,10 @@ def known_split(split: str) -> str:
     return split
 
 
-def subject_of(fact: Fact) -> Entity:
-    return RELATIONS[fact.relation].subject, fact.subject
-
-
 def mentioned_entities(fact: Fact) -> tuple[Entity, ...]:
     """Returns the entities, other than the subject, whose names the fact's passages can contain."""
     kind = RELATIONS[fact.relation].value
-    return () if kind == "literal" else tuple((kind, code) for code in (fact.value, fact.outdated) if code)
+    return tuple((kind, code) for code in (fact.value, fact.former) if code) if kind in KINDS else ()
 
 
 def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
@@ -79,28 +75,19 @@ def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> s
     return chosen
 
 
-def compose(facts: Sequence[Fact]) -> list[tuple[Fact, Fact]]:
-    """Returns every pair of facts that makes a two-hop question: the first's value is the second's subject."""
-    by_id = {fact.id: fact for fact in facts}
-    return [
-        (fact, by_id[f"{second}/{fact.value}"])
-        for first, second in COMPOSITIONS
-        for fact in facts
-        if fact.relation == first and f"{second}/{fact.value}" in by_id
-    ]
+def split_chains(
+    chains: Sequence[tuple[str, Sequence[Fact]]], splits: Mapping[str, str], seed: int
+) -> dict[str, str]:
+    """Returns id -> split for (id, facts) of questions over several facts.
 
-
-def split_two_hops(pairs: Sequence[tuple[Fact, Fact]], splits: dict[str, str], seed: int) -> list[str]:
-    """Returns the split of every two-hop question.
-
-    A question is in the most guarded split of its hops (unseen, held_out, validation, train). A seeded share of those
-    with two training facts is held out, so `held_out` has new compositions of known facts as well as new facts.
+    A question is in the most guarded split of its facts (unseen, held_out, validation, train). A seeded share of those
+    with training facts only is held out, so `held_out` has new compositions of known facts as well as new facts.
     """
-    draws = np.random.default_rng([seed, 2]).random(len(pairs))
-    chosen = []
-    for pair, draw in zip(pairs, draws, strict=True):
-        split = max((splits[fact.id] for fact in pair), key=SPLITS.index)
-        if split == "train" and draw < _TWO_HOP_VALIDATION + _TWO_HOP_HELD_OUT:
-            split = "validation" if draw < _TWO_HOP_VALIDATION else "held_out"
-        chosen.append(split)
+    draws = np.random.default_rng([seed, 2]).random(len(chains))
+    chosen = {}
+    for (id, facts), draw in zip(chains, draws, strict=True):
+        split = max((splits[fact.id] for fact in facts), key=SPLITS.index)
+        if split == "train" and draw < _CHAIN_VALIDATION + _CHAIN_HELD_OUT:
+            split = "validation" if draw < _CHAIN_VALIDATION else "held_out"
+        chosen[id] = split
     return chosen

@@ -1,24 +1,16 @@
 """The atlas: a small real world of facts with questions and passages in thirteen languages."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lcrag.atlas.facts import (
-    OUTDATED_SHARE,
-    RELATIONS,
-    Fact,
-    Holdings,
-    Name,
-    Relation,
-    draw_holdings,
-    names_of,
-    read_facts,
-)
-from lcrag.atlas.splits import compose, known_split, split_facts, split_two_hops, subject_of
-from lcrag.atlas.wording import label, passage_text, query_text, question_text
+from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Name, names_of, read_facts, section_of, subject_of, written
+from lcrag.atlas.holdings import Entry, Holdings, draw_holdings, entity_homes
+from lcrag.atlas.splits import known_split, split_chains, split_facts
+from lcrag.atlas.wording import label, query_text, question_text, sentence_text
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question
 from lcrag.retrieval.passages import Passage
@@ -46,49 +38,54 @@ class TrainingPair:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoHop:
-    """A two-hop question: the value of the first fact is the subject of the second."""
+class Chain:
+    """A question over facts of which each value is the next one's subject; a single fact is the shortest chain."""
 
-    first: Fact
-    second: Fact
-
-    @property
-    def key(self) -> str:
-        return f"{self.first.relation}+{self.second.relation}"
+    facts: tuple[Fact, ...]
 
     @property
     def id(self) -> str:
-        return f"{self.key}/{self.first.subject}"
+        return f"{'+'.join(self.relations)}/{self.facts[0].subject}"
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        return tuple(fact.relation for fact in self.facts)
+
+    @property
+    def last(self) -> Fact:
+        return self.facts[-1]
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Facts, their splits, and the contents of each collection. Created by `build_world`.
+    """Facts, their splits, and what each collection says of them. Created by `build_world`.
 
     Attributes:
       seed: Seed of the splits and holdings.
-      facts: All one-hop facts.
-      two_hops: All two-hop questions.
-      splits: Id of a fact or two-hop question -> split; see `lcrag.atlas.splits`.
-      holdings: The facts in each language's collection, current or outdated.
+      facts: All facts.
+      chains: All questions over two or three facts.
+      splits: Id of a fact or chain -> split; see `lcrag.atlas.splits`.
+      homes: Entity (kind, code) -> its home language; see `lcrag.atlas.holdings`.
+      holdings: What each language's collection says of each fact that it holds.
     """
 
     seed: int
     facts: tuple[Fact, ...]
-    two_hops: tuple[TwoHop, ...]
+    chains: tuple[Chain, ...]
     splits: Mapping[str, str]
+    homes: Mapping[tuple[str, str], str]
     holdings: Holdings
 
     @functools.cached_property
     def last_facts(self) -> Mapping[str, Fact]:
-        """Question id -> the fact whose value is the answer; for two hops, the second one."""
-        return {fact.id: fact for fact in self.facts} | {item.id: item.second for item in self.two_hops}
+        """Question id -> the fact whose value is the answer."""
+        return {fact.id: fact for fact in self.facts} | {chain.id: chain.last for chain in self.chains}
 
     def questions(
         self,
         split: str,
         languages: Iterable[str] | None = None,
-        hops: int | None = None,
+        hops: Sequence[int] = (1,),
         copyable: bool | None = None,
     ) -> list[Question]:
         """Returns the questions of a split with all language versions adjacent, in the order of `languages`.
@@ -96,56 +93,64 @@ class World:
         Args:
           split: train, validation, held_out or unseen.
           languages: Codes of the languages to ask in; None: all thirteen.
-          hops: 1 or 2; None: both.
-          copyable: Only answers that are the same in every language (True) or translated ones (False).
+          hops: Numbers of facts, of 1, 2 and 3.
+          copyable: Only answers that are the same in every language (True) or not (False).
 
         Raises:
           UserError: unknown split or language.
         """
         known_split(split)
         codes = known_languages(languages)
-        chosen: list[Fact | TwoHop] = [*(self.facts if hops != 2 else ()), *(self.two_hops if hops != 1 else ())]
+        chains = [*(Chain((fact,)) for fact in self.facts), *self.chains]
         return [
-            self.question(item, language)
-            for item in chosen
-            if self.splits[item.id] == split and copyable in (None, _last(item).copyable)
+            self.question(chain, language)
+            for chain in chains
+            if len(chain.facts) in hops
+            and self.splits[chain.id] == split
+            and copyable in (None, RELATIONS[chain.last.relation].copyable)
             for language in codes
         ]
 
-    def question(self, item: Fact | TwoHop, language: str) -> Question:
-        """Returns the question about one fact or two-hop composition in one language."""
-        path = (item.first, item.second) if isinstance(item, TwoHop) else (item,)
-        key = item.key if isinstance(item, TwoHop) else item.relation
-        name = self.name(subject_of(path[0]), language).text
+    def question(self, chain: Chain, language: str) -> Question:
+        """Returns the question over a chain of facts in one language."""
+        first, last = chain.facts[0], chain.last
+        kind, _ = subject_of(first)
+        name = self.name(subject_of(first), language).text
         extra = {
-            "kind": key,
-            "copyable": _last(item).copyable,
-            "hops": len(path),
+            "kind": "+".join(chain.relations),
+            "copyable": RELATIONS[last.relation].copyable,
+            "hops": len(chain.facts),
             "entity": name,
-            "subject": list(subject_of(path[0])),
-            "query": query_text(language, path[0].relation, name),
-            "native_holds": all(fact.id in self.holdings.current[language] for fact in path),
+            "subject": list(subject_of(first)),
+            "query": query_text(language, first.relation, name),
+            "home": self.homes[subject_of(last)],
+            "native_holds": all(self.holds(fact, language) for fact in chain.facts),
         }
-        if len(path) == 2:
-            extra |= self._plan(path, name, language)
-        answers = self.values(path[-1], language)
+        if len(chain.facts) > 1:
+            extra |= self._plan(chain, name, language)
         return Question(
-            id=item.id,
+            id=chain.id,
             dataset=DATASET,
             language=language,
-            text=question_text(language, key, name),
-            answers=answers,
+            text=question_text(language, chain.relations, kind, name),
+            answers=self.values(last, language),
             extra=extra,
         )
 
-    def _plan(self, path: tuple[Fact, ...], name: str, language: str) -> dict:
+    def holds(self, fact: Fact, language: str) -> bool:
+        """Returns whether the language's collection holds the fact with its right value."""
+        entry = self.holdings[language].get(fact.id)
+        return entry is not None and entry.value == fact.value
+
+    def _plan(self, chain: Chain, name: str, language: str) -> dict:
         """Returns the golden plan in R-Search's notation, and its sub-answers."""
-        steps = zip(path, (name, "#1"), ("#1", "#2"), strict=True)
+        numbers = range(1, len(chain.facts) + 1)
+        subjects = (name, *(f"#{number}" for number in numbers))
         plan = {
-            f"Q{number}": [question_text(language, fact.relation, subject), variable]
-            for number, (fact, subject, variable) in enumerate(steps, start=1)
+            f"Q{number}": [question_text(language, (fact.relation,), subject_of(fact)[0], subject), f"#{number}"]
+            for number, fact, subject in zip(numbers, chain.facts, subjects, strict=False)
         }
-        answers = {f"#{number}": list(self.values(fact, language)) for number, fact in enumerate(path, start=1)}
+        answers = {f"#{number}": list(self.values(fact, language)) for number, fact in zip(numbers, chain.facts)}
         return {"plan": plan, "sub_answers": answers}
 
     def name(self, entity: tuple[str, str], language: str) -> Name:
@@ -155,31 +160,63 @@ class World:
 
     def values(self, fact: Fact, language: str) -> tuple[str, ...]:
         """Returns the fact's value as the language's passages write it, then its aliases."""
-        return _values(fact.relation, fact.value, language)
+        return written(RELATIONS[fact.relation].value, fact.value, language)
 
     def passages(self, language: str) -> list[Passage]:
-        """Returns the language's collection: one passage per fact; an outdated one presents the former value as
-        current.
+        """Returns the language's collection: a passage for every section about an entity.
 
         Raises:
           UserError: unknown language.
         """
         known_languages((language,))
-        current, outdated = self.holdings.current[language], self.holdings.outdated[language]
-        return [
-            self.passage(fact, language, fact.outdated if fact.id in outdated else None)
-            for fact in self.facts
-            if fact.id in current or fact.id in outdated
-        ]
+        return [self.passage(number, language) for number in self._sections(language)]
 
-    def passage(self, fact: Fact, language: str, value: str | None = None) -> Passage:
-        """Returns the passage of a fact; `value` replaces the fact's value by another one of the same form."""
-        written = _values(fact.relation, fact.value if value is None else value, language)[0]
-        return Passage(
-            id=f"{language}/{fact.id}",
-            title=self.name(subject_of(fact), language).text,
-            text=passage_text(language, fact.relation, written),
+    def passage(self, number: str, language: str, told: Fact | None = None) -> Passage:
+        """Returns a passage by its id in a language.
+
+        Args:
+          number: Id without the language.
+          language: Its language.
+          told: A fact with another value, which replaces the right one where the passage gives it.
+        """
+        statements = self._sections(language)[number]
+        return self.written_passage(
+            f"{language}/{number}",
+            language,
+            [
+                (fact, dataclasses.replace(entry, value=told.value))
+                if told is not None and told.id == fact.id and entry.value == fact.value
+                else (fact, entry)
+                for fact, entry in statements
+            ],
         )
+
+    def written_passage(self, id: str, language: str, statements: Sequence[tuple[Fact, Entry]]) -> Passage:
+        """Returns a passage about one entity that makes some statements."""
+        texts = (
+            sentence_text(
+                language, fact.relation, written(RELATIONS[fact.relation].value, entry.value, language)[0], entry.year
+            )
+            for fact, entry in statements
+        )
+        return Passage(
+            id=id, title=self.name(subject_of(statements[0][0]), language).text, text="; ".join(texts)
+        )
+
+    @functools.cached_property
+    def _all_sections(self) -> Mapping[str, Mapping[str, Sequence[tuple[Fact, Entry]]]]:
+        return {language: self._sections_of(language) for language in self.holdings}
+
+    def _sections(self, language: str) -> Mapping[str, Sequence[tuple[Fact, Entry]]]:
+        return self._all_sections[language]
+
+    def _sections_of(self, language: str) -> Mapping[str, Sequence[tuple[Fact, Entry]]]:
+        """Returns id of a passage -> its facts and what the collection says of them."""
+        sections: dict[str, list[tuple[Fact, Entry]]] = collections.defaultdict(list)
+        for fact in self.facts:
+            if entry := self.holdings[language].get(fact.id):
+                sections[section_of(fact)].append((fact, entry))
+        return sections
 
     def known_values(self, relation: str, language: str) -> list[str]:
         """Returns the sorted values of a relation in the training facts, for counterfactual demonstrations."""
@@ -200,16 +237,18 @@ class World:
         return pairs
 
     def _fact_pairs(self, fact: Fact, number: int, codes: tuple[str, ...]) -> Iterator[TrainingPair]:
+        section = section_of(fact)
         for position, language in enumerate(codes):
             query = query_text(language, fact.relation, self.name(subject_of(fact), language).text)
             for other in dict.fromkeys((language, _other(codes, position, number))):
-                yield TrainingPair(
-                    query=query,
-                    query_language=language,
-                    passage=_encoded_text(self.passage(fact, other)),
-                    passage_language=other,
-                    fact=fact.id,
-                )
+                if fact.id in self.holdings[other]:
+                    yield TrainingPair(
+                        query=query,
+                        query_language=language,
+                        passage=_encoded_text(self.passage(section, other)),
+                        passage_language=other,
+                        fact=section,
+                    )
 
     def _name_pairs(self, entity: tuple[str, str], number: int, codes: tuple[str, ...]) -> Iterator[TrainingPair]:
         for position, language in enumerate(codes):
@@ -229,10 +268,9 @@ class World:
     def fingerprint(self) -> str:
         """Returns a short hash of all questions and passages."""
         digest = hashlib.sha256()
-        items: list[Fact | TwoHop] = [*self.facts, *self.two_hops]
-        for item in items:
+        for chain in (*(Chain((fact,)) for fact in self.facts), *self.chains):
             for language in LCRL_LANGUAGES:
-                row = vars(self.question(item, language)) | {"split": self.splits[item.id]}
+                row = vars(self.question(chain, language)) | {"split": self.splits[chain.id]}
                 digest.update(json.dumps(row, sort_keys=True).encode())
         for language in LCRL_LANGUAGES:
             for passage in self.passages(language):
@@ -241,25 +279,28 @@ class World:
 
 
 @functools.lru_cache(maxsize=4)
-def build_world(
-    seed: int = 0, *, english_coverage: float = 0.8, coverage: float = 0.55, outdated: float = OUTDATED_SHARE
-) -> World:
-    """Builds the atlas; the same arguments and Babel version give the same world.
-
-    Args:
-      seed: Seed of the splits and holdings.
-      english_coverage: Share of the facts in the English collection.
-      coverage: The same for each other language.
-      outdated: Share of the currency-like passages with a former value.
-    """
+def build_world(seed: int = 0) -> World:
+    """Builds the atlas; the same seed and Babel version give the same world."""
     facts = tuple(read_facts())
     splits = split_facts(facts, seed)
-    pairs = compose(facts)
-    two_hops = tuple(TwoHop(first, second) for first, second in pairs)
-    splits |= {item.id: split for item, split in zip(two_hops, split_two_hops(pairs, splits, seed), strict=True)}
-    shares = {language: english_coverage if language == "en" else coverage for language in LCRL_LANGUAGES}
-    holdings = draw_holdings(facts, seed, shares, outdated)
-    return World(seed=seed, facts=facts, two_hops=two_hops, splits=splits, holdings=holdings)
+    chains = tuple(map(Chain, compose(facts)))
+    splits |= split_chains([(chain.id, chain.facts) for chain in chains], splits, seed)
+    homes = entity_homes(facts)
+    return World(
+        seed=seed, facts=facts, chains=chains, splits=splits, homes=homes, holdings=draw_holdings(facts, homes, seed)
+    )
+
+
+def compose(facts: Sequence[Fact]) -> Iterator[tuple[Fact, ...]]:
+    """Yields the facts of every chain: the value of each is the subject of the next."""
+    by_id = {fact.id: fact for fact in facts}
+    for first, *rest in COMPOSITIONS:
+        for fact in facts:
+            chain: list[Fact | None] = [fact] if fact.relation == first else [None]
+            for relation in rest:
+                chain.append(chain[-1] and by_id.get(f"{relation}/{chain[-1].value}"))
+            if None not in chain:
+                yield tuple(each for each in chain if each)
 
 
 def render_passage(passage: Passage) -> str:
@@ -269,18 +310,6 @@ def render_passage(passage: Passage) -> str:
 
 def _encoded_text(passage: Passage) -> str:
     return f"{passage.title} {passage.text}"
-
-
-@functools.cache
-def _values(relation: str, value: str, language: str) -> tuple[str, ...]:
-    if RELATIONS[relation].copyable:
-        return (value,)
-    name = names_of(RELATIONS[relation].value)[value][language]
-    return (name.text, *name.aliases)
-
-
-def _last(item: Fact | TwoHop) -> Relation:
-    return RELATIONS[(item.second if isinstance(item, TwoHop) else item).relation]
 
 
 def _other(codes: tuple[str, ...], position: int, number: int) -> str:
