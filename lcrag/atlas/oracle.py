@@ -8,12 +8,13 @@ import collections
 import dataclasses
 import functools
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from lcrag.atlas.comparisons import KIND
-from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of
+from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of, read_facts, written
 from lcrag.atlas.wording import UNKNOWN, label, query_text
 from lcrag.atlas.world import World
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -23,28 +24,39 @@ Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
 ATLAS_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
 SEARCH_R1_LINE = r"Doc \d+\(Title: (?P<title>[^)\n]+)\) (?P<text>[^\n]+)"
+_SENTENCE = re.compile(r"(?P<label>[^:]+?)(?: \((?P<year>\d{4})\))?: (?P<value>.+)")
+LAST_STALE_YEAR = 2010
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A line of a passage parsed as a fact.
+    """A sentence of a passage parsed as a fact.
 
     Attributes:
       relation: Key of the relation.
       subject: Code of the entity.
       value: The value as written.
-      languages: Languages in which the line can be parsed this way.
+      languages: Languages in which the sentence can be parsed this way.
+      year: Year of which it speaks; None: undated.
     """
 
     relation: str
     subject: str
     value: str
     languages: tuple[str, ...]
+    year: int | None = None
+
+    @property
+    def stale(self) -> bool:
+        return self.year is not None and self.year <= LAST_STALE_YEAR
 
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """Plays an episode of `hierarchical_search`, one text at a time.
+    """Plays an episode of `hierarchical_search`, one text at a time, as well as it can be played without facts.
+
+    It answers with the value that passages of the present give, searches again while it has none, and falls back on a
+    stale value once it may search no more.
 
     Attributes:
       budget: Maximum number of searches before it answers.
@@ -64,46 +76,90 @@ class Oracle:
         """
         readings = self.readings(text for by, text in turns if by == "environment")
         wanted = question.extra.get("answer_language", question.language)
-        relation, *rest = question.extra["kind"].split("+")
+        chain = question.extra["kind"].split("+")
         subject, name = question.extra["subject"][1], question.extra["entity"]
-        value = self.most_read(readings, relation, subject, question.language if rest else wanted)
-        if rest and value is not None:
-            bridge = entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES))
-            relation, subject, name = rest[0], bridge, value
-            value = self.most_read(readings, relation, subject, wanted)
-        if value is None and sum(by == "policy" and "</search>" in text for by, text in turns) < self.budget:
+        more = sum(by == "policy" and "</search>" in text for by, text in turns) < self.budget
+        for relation in chain:
+            last = relation == chain[-1] 
+            value = self.value(readings, relation, subject, wanted if last else question.language, stale=not more)
+            if value is None or last:
+                break
+            subject, name = entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES)), value
+        if value is None and more:
             return f"<search> {query_text(question.language, relation, name)}</search>"
-        if value is None:
-            value = self._guess(readings, rest[0] if rest else relation, wanted)
-        return f"<answer> {value}</answer>"
+        return f"<answer> {value or self._guess(readings, chain[-1], wanted)}</answer>"
 
     def readings(self, texts: Iterable[str]) -> list[Reading]:
-        """Returns the readings of all lines of the information blocks in `texts`, in order."""
+        """Returns the readings of all sentences of the information blocks in `texts`, in order."""
         return [
             reading
             for text in texts
             for block in _INFORMATION.findall(text)
             for match in re.finditer(self.line, block)
-            for reading in _read(match["title"].strip(), match["text"].strip())
+            for sentence in match["text"].split("; ")
+            for reading in _read(match["title"].strip(), sentence.strip())
         ]
 
-    def most_read(self, readings: Sequence[Reading], relation: str, subject: str | None, language: str) -> str | None:
-        """Returns the most frequent value of a fact in the readings, the earliest if tied; None without readings."""
-        about = (row for row in readings if row.relation == relation and row.subject == subject)
-        counts = collections.Counter(self._in_language(row, language) for row in about)
+    def value(
+        self, readings: Sequence[Reading], relation: str, subject: str | None, language: str, *, stale: bool = True
+    ) -> str | None:
+        """Returns the most frequent present value of a fact in the readings, the earliest if tied.
+
+        Args:
+          readings: What was read.
+          relation: Of the fact.
+          subject: Of the fact.
+          language: Language of the returned value.
+          stale: Whether a stale value is returned if no other was read. None is returned if none was.
+        """
+        about = [row for row in readings if row.relation == relation and row.subject == subject]
+        present = [row for row in about if not row.stale]
+        counts = collections.Counter(self.in_language(row, language) for row in present or (about if stale else ()))
         return max(counts, key=counts.__getitem__, default=None)
 
     def _guess(self, readings: Sequence[Reading], relation: str, language: str) -> str:
         """Returns the first value of the relation, which belongs to another entity, or "unknown"."""
-        found = (self._in_language(row, language) for row in readings if row.relation == relation)
+        found = (self.in_language(row, language) for row in readings if row.relation == relation)
         return next(found, UNKNOWN[language])
 
-    def _in_language(self, reading: Reading, language: str) -> str:
+    def in_language(self, reading: Reading, language: str) -> str:
+        """Returns the value of a reading in a language, if it can be read in its own, else as written."""
         kind = RELATIONS[reading.relation].value
-        if kind == "literal" or not self.translate or language in reading.languages:
+        if not self.translate or language in reading.languages:
             return reading.value
         code = entity_called(kind, reading.value, reading.languages)
-        return names_of(kind)[code][language].text if code else reading.value
+        return written(kind, code, language)[0] if code else reading.value
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSearcher:
+    """Knows the format and reads passages, but searches at random and trusts passages at random.
+
+    It plays questions over one fact. What it leaves to reinforcement learning is when to search again, which passage to
+    trust, and when to stop. Its choices are a function of the dialogue.
+
+    Attributes:
+      budget: Maximum number of searches; each number from 1 is equally likely.
+      reader: Reads and translates what the passages say.
+    """
+
+    budget: int
+    reader: Oracle = Oracle()
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the policy's next text; see `Oracle.next_text`."""
+        generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
+        relation, subject = question.extra["kind"], question.extra["subject"][1]
+        searches = sum(by == "policy" and "</search>" in text for by, text in turns)
+        left = self.budget - searches
+        if searches == 0 or generator.random() < left / (left + 1):
+            return f"<search> {query_text(question.language, relation, question.extra['entity'])}</search>"
+        readings = self.reader.readings(text for by, text in turns if by == "environment")
+        about = [row for row in readings if row.relation == relation and row.subject == subject]
+        if not about:
+            return f"<answer> {UNKNOWN[question.language]}</answer>"
+        trusted = about[int(generator.integers(len(about)))]
+        return f"<answer> {self.reader.in_language(trusted, question.language)}</answer>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +181,7 @@ class SearchState:
 
     def value(self, wanted: NeededFact) -> str | None:
         """Returns a fact's value from the passages, in the question's language; None if no passage has it."""
-        return self.reader.most_read(self.readings, wanted.relation, wanted.subject, self.question.language)
+        return self.reader.value(self.readings, wanted.relation, wanted.subject, self.question.language)
 
     @property
     def given(self) -> list[NeededFact]:
@@ -185,7 +241,7 @@ class SearchState:
             return self.value(self._second(self.given[0], bridge))
         read = (row for row in self.readings if row.relation == self.second_relation)
         return next(
-            (self.reader.most_read([row], row.relation, row.subject, self.question.language) for row in read), None
+            (self.reader.value([row], row.relation, row.subject, self.question.language) for row in read), None
         )
 
     def _year(self, wanted: NeededFact) -> float:
@@ -205,13 +261,15 @@ class SearchState:
 
 
 @functools.cache
-def _entities_by_name() -> dict[tuple[str, str], dict[str, str]]:
-    """Returns `{(kind, name): {language: entity code}}`."""
+def _codes_by_text() -> dict[tuple[str, str], dict[str, str]]:
+    """Returns `{(kind, text): {language: code}}` for the names of entities and for every value that a fact has had."""
+    codes = {(kind, code) for kind in KINDS for code in names_of(kind)}
+    for fact in read_facts():
+        codes |= {(RELATIONS[fact.relation].value, value) for value in (fact.value, fact.former) if value}
     table: dict[tuple[str, str], dict[str, str]] = collections.defaultdict(dict)
-    for kind in KINDS:
-        for code, names in names_of(kind).items():
-            for language, name in names.items():
-                table[kind, name.text][language] = code
+    for kind, code in sorted(codes):
+        for language in LCRL_LANGUAGES:
+            table[kind, written(kind, code, language)[0]][language] = code
     return dict(table)
 
 
@@ -225,24 +283,24 @@ def _relations_by_label() -> dict[str, dict[str, list[str]]]:
     return {words: dict(by_language) for words, by_language in table.items()}
 
 
-def _read(title: str, text: str) -> Iterator[Reading]:
+def _read(title: str, sentence: str) -> Iterator[Reading]:
     """Yields a reading for each fact that title and label can denote in a common language."""
-    words, separator, value = text.partition(": ")
-    if not separator or not value:
+    if not (found := _SENTENCE.fullmatch(sentence)):
         return
+    year = int(found["year"]) if found["year"] else None
     languages: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-    for language, relations in _relations_by_label().get(words, {}).items():
+    for language, relations in _relations_by_label().get(found["label"], {}).items():
         for relation in relations:
-            entities = _entities_by_name().get((RELATIONS[relation].subject, title), {})
+            entities = _codes_by_text().get((RELATIONS[relation].subject, title), {})
             if language in entities:
                 languages[relation, entities[language]].append(language)
     for (relation, subject), codes in languages.items():
-        yield Reading(relation, subject, value.strip(), tuple(codes))
+        yield Reading(relation, subject, found["value"].strip(), tuple(codes), year)
 
 
 def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
-    """Returns the code of the entity with this name in the first possible of the languages."""
-    codes = _entities_by_name().get((kind, name), {})
+    """Returns the code of the entity with this name, or of the value so written, in the first possible language."""
+    codes = _codes_by_text().get((kind, name), {})
     return next((codes[language] for language in languages if language in codes), None)
 
 
