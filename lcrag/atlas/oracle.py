@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from lcrag.atlas.comparisons import KIND
-from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of, read_facts, written
+from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of, read_facts, section_of, written
+from lcrag.atlas.holdings import DATED_SHARE, PRESENT_YEARS, STALE_YEARS, STATED_SHARE, Entry
 from lcrag.atlas.wording import UNKNOWN, label, query_text
 from lcrag.atlas.world import World
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
+from lcrag.retrieval.passages import Passage
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
@@ -311,12 +313,15 @@ class FactSampler:
     """Samples training facts of a world for demonstrations."""
 
     def __init__(self, world: World):
+        self._world = world
+        self._by_section: dict[str, list[Fact]] = collections.defaultdict(list)
         self._facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
         self._by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
         self._by_subject: dict[str, list[Fact]] = collections.defaultdict(list)
         for fact in self._facts:
             self._by_relation[fact.relation].append(fact)
             self._by_subject[fact.subject].append(fact)
+            self._by_section[section_of(fact)].append(fact)
 
     def any(self, generator: np.random.Generator) -> Fact:
         return _one_of(generator, self._facts)
@@ -326,6 +331,19 @@ class FactSampler:
         if generator.random() >= COUNTERFACTUAL_SHARE:
             return fact
         return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)
+
+    def passage(self, generator: np.random.Generator, fact: Fact, language: str) -> Passage:
+        """Returns a passage that states a fact and usually the other training facts of its section, some of them dated."""
+        section = section_of(fact)
+        told = [fact if other.id == fact.id else other for other in self._by_section[section]]
+        kept = [other for other in told if other is fact or generator.random() < STATED_SHARE]
+        years = [int(generator.integers(STALE_YEARS[0], PRESENT_YEARS[1])) for _ in kept]
+        dated = generator.random(len(kept)) < DATED_SHARE
+        statements = [
+            (other, Entry(other.value, year if has_year else None))
+            for other, year, has_year in zip(kept, years, dated, strict=True)
+        ]
+        return self._world.written_passage(f"{language}/{section}", language, statements)
 
     def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
         """Returns another fact of the same subject or relation as a plausible wrong search result."""

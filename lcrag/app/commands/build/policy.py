@@ -148,7 +148,7 @@ class PolicyTrainer:
         passages: int,
     ) -> Iterator[Trajectory]:
         """Yields clean demonstrations of the oracle in the training languages."""
-        questions = self.world.questions("train", languages=LCRL_TRAINING, hops=1)
+        questions = self.world.questions("train", languages=LCRL_TRAINING, hops=(1,))
         queries = [question.extra["query"] for question in questions]
         demonstrator = Demonstrator(
             world=self.world,

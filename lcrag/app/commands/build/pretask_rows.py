@@ -1,4 +1,4 @@
-"""Rows of the pre-tasks of the tiny policies: copying, reading, judging.
+"""Rows of the pre-tasks of the tiny policies: copying, echoing, reading, judging.
 
 They stand in for a pretrained multilingual model: copying teaches the induction circuit, reading and judging teach to
 use passages in all thirteen languages.
@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lcrag.atlas import World, render_passage
+from lcrag.atlas.facts import Fact, subject_of
 from lcrag.atlas.oracle import FactSampler
+from lcrag.atlas.vocabulary import tags
+from lcrag.atlas.wording import sentence_text
+from lcrag.atlas.world import Chain, World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
@@ -22,6 +25,7 @@ ALPHABETS = ((0, 32), (900, 512), (1050, 4096))
 FOREIGN_SHARE = 0.5
 NATIVE_SHARE = 0.7
 PRESENT_SHARE = 0.55
+FOREIGN_PASSAGES = 5
 UNKNOWN = "?"
 
 
@@ -60,9 +64,9 @@ def _copying_row(generator: np.random.Generator, alphabet: int) -> tuple[np.ndar
 
 
 def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Yields rows of passages and a question without end; the loss covers its keywords and the answering passage.
+    """Yields rows of passages and a question without end; the loss covers its keywords and the answering sentence.
 
-    The passages precede the question; the answering passage is written out in the question's language. There are no
+    The passages precede the question; the answering sentence is written out in the question's language. There are no
     tags, searches or held-out facts, and most values are counterfactual.
     """
     generator = np.random.default_rng(seed)
@@ -71,23 +75,24 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         shown = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
-        lines = [world.passage(fact, shown)]
-        for _ in range(int(generator.integers(1, 8))):
+        lines = [facts.passage(generator, fact, shown)]
+        for _ in range(int(generator.integers(1, 5))):
             other = facts.related(generator, fact)
             told_in = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
-            lines.append(world.passage(other, told_in))
+            lines.append(facts.passage(generator, other, told_in))
         order = generator.permutation(len(lines))
         context = "".join(f" {render_passage(lines[index])}\n" for index in order)
-        question = world.question(fact, language)
-        answer = f" {question.extra['query']}\n {render_passage(world.passage(fact, language))}\n"
-        yield _text_row(tokenizer, f"{context}{question.text}\n", answer)
+        question = world.question(Chain((fact,)), language)
+        yield _text_row(
+            tokenizer, f"{context}{question.text}\n", f" {question.extra['query']}\n {_sentence(world, fact, language)}\n"
+        )
 
 
 def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
     """Yields rows in which the question comes first and the answering passage may be missing.
 
-    Without it the answer is a question mark. There is either one passage in the question's language, or one in each
-    other language.
+    Without it the answer is a question mark. There is either one passage in the question's language, or one in each of
+    several others.
     """
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
@@ -95,15 +100,42 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         one = generator.random() < NATIVE_SHARE
-        shown_in = (language,) if one else tuple(code for code in LCRL_LANGUAGES if code != language)
+        others = [code for code in LCRL_LANGUAGES if code != language]
+        shown_in = (language,) if one else tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
         present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
         context = "".join(
-            f" {render_passage(world.passage(fact if here else facts.related(generator, fact), code))}\n"
+            f" {render_passage(facts.passage(generator, fact if here else facts.related(generator, fact), code))}\n"
             for here, code in zip(present, shown_in, strict=True)
         )
-        question = world.question(fact, language)
-        answer = render_passage(world.passage(fact, language)) if present.any() else UNKNOWN
+        question = world.question(Chain((fact,)), language)
+        answer = _sentence(world, fact, language) if present.any() else UNKNOWN
         yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
+
+
+def echo_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows that repeat a name or a value between tags, in all languages, without end.
+
+    They show the form of every tag and nothing of its use: a text, a tag, and the text again between that tag and its
+    end. So no tag belongs to the languages or the situations in which it was first seen.
+    """
+    generator = np.random.default_rng(seed)
+    facts = FactSampler(world)
+    openings = [opening for opening in tags() if not opening.startswith("</")]
+    while True:
+        language = str(generator.choice(LCRL_LANGUAGES))
+        given, wanted = "", ""
+        for _ in range(int(generator.integers(1, 4))):
+            fact, tag = facts.any(generator), str(generator.choice(openings))
+            text = world.name(subject_of(fact), language).text if generator.random() < 0.5 else world.values(fact, language)[0]
+            given += f" {text}\n{tag}\n"
+            wanted += f"{tag} {text}</{tag[1:]}"
+        yield _text_row(tokenizer, given, wanted)
+
+
+def _sentence(world: World, fact: Fact, language: str) -> str:
+    """Returns the sentence that states a fact, after its subject's name."""
+    name = world.name(subject_of(fact), language).text
+    return f"{name}: {sentence_text(language, fact.relation, world.values(fact, language)[0])}"
 
 
 def _text_row(tokenizer: Tokenizer, given: str, wanted: str) -> Trajectory:
