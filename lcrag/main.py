@@ -134,23 +134,23 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
     switches = (command.switches[switch] for switch in arguments.switches)
     statements = read_configuration(gin_files, (*command.bindings, *arguments.bindings, *options, *switches))
     _silence_libraries()
-    if command.shared:
-        _join_others(arguments, own_process)
+    found = _cluster(arguments) if command.shared else None
+    if found is not None and own_process:
+        guard(found)
     function = _imported(command.function)
     configure(statements)
+    if found is not None:
+        cluster.join(found)
     expect_use(() if arguments.allow_unused else arguments.bindings)
     with missing_as_sentence():
         function(arguments.output_dir, arguments.words)
 
 
-def _join_others(arguments: Arguments, own_process: bool) -> None:
-    """Joins the processes of a cluster, if there is one that the caller has not joined."""
-    found = cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
-    if found is None or cluster.several_processes():
-        return
-    if own_process:
-        guard(found)
-    cluster.join(found)
+def _cluster(arguments: Arguments) -> cluster.Cluster | None:
+    """The cluster that this process is to join; None if there is none, or the caller has joined it."""
+    if cluster.has_joined():
+        return None
+    return cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
 
 
 def _imported(path: str) -> Callable[..., Any]:

@@ -236,10 +236,15 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def has_joined() -> bool:
+    """Whether `jax.distributed` is initialised; does not import JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
+
+
 def several_processes() -> bool:
     """Whether this process has joined others; does not import JAX."""
-    jax = sys.modules.get("jax")
-    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
+    return has_joined() and sys.modules["jax"].process_count() > 1
 
 
 def gather_texts(text: str) -> list[str]:
