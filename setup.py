@@ -48,6 +48,8 @@ REQUIREMENTS = [
 EXTRAS = {
     # libtpu, which compiles for TPUs that need not be there; its licence is that of Google Cloud.
     "tpu": ["jax[tpu]==0.10.2"],
+    # XLA for CUDA and its assembler, which compile for GPUs that need not be there; running needs jax[cuda12].
+    "cuda": ["jax-cuda12-plugin==0.10.2", "nvidia-cuda-nvcc-cu12"],
     # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
     "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.

@@ -25,6 +25,7 @@ from lcrag.learning import (
 )
 from lcrag.learning.critic import value_update
 from lcrag.learning.learners import needs_reference, policy_update
+from lcrag.learning.update import batch_shares
 from lcrag.policy import (
     AnyMesh,
     DecoderConfig,
@@ -37,7 +38,7 @@ from lcrag.policy import (
     replicated,
     split_trainable,
 )
-from lcrag.policy.accelerators import Accelerator
+from lcrag.policy.accelerators import Accelerator, roofline_seconds
 from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_flops, recomputed_flops, update_flops
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.sampling import SamplerConfig
@@ -105,7 +106,7 @@ class CompilePlan:
     @functools.cached_property
     def batch(self) -> Batch:
         """The largest batch, as it is when the updates begin."""
-        batch = largest_batch(self.layout)
+        batch = largest_batch(self.layout, batch_shares(self.mesh))
         scores = batch.sampling_log_probabilities
         if needs_reference(self.objective, self.critic):
             batch = batch.replace(reference_log_probabilities=scores)
@@ -214,8 +215,7 @@ class Cost:
 
     def least_seconds(self, accelerator: Accelerator) -> float:
         """Returns the roofline bound: the longer of computing and moving the bytes at their peak rates."""
-        computing = (self.flops + self.recomputed_flops) / accelerator.flops_per_second
-        return max(computing, self.bytes / accelerator.bytes_per_second)
+        return roofline_seconds(self.flops + self.recomputed_flops, self.bytes, accelerator)
 
 
 def cost_of(plan: CompilePlan, program: str) -> Cost:
