@@ -147,7 +147,7 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: float) -> dict[str, Array]:
-    """Compute advantages and returns, [micro, episodes, policy]."""
+    """Compute advantages and returns, [micro, episodes, own]."""
     log_ratio = None
     if kl_coefficient:
         log_ratio = batch.reference_log_probabilities - batch.sampling_log_probabilities
