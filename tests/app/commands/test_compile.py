@@ -21,7 +21,7 @@ from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
 from lcrag.learning.learners import policy_update
-from lcrag.learning.update import place_batch
+from lcrag.learning.update import batch_shares, place_batch
 from lcrag.policy import Lora, initialise, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
 from lcrag.sampling import Sampler, SamplerConfig
@@ -101,7 +101,7 @@ def test_abstract_arrays_are_those_of_a_run(kl, lora):
     frozen = jax.tree.map(lambda leaf: leaf.astype(plan.config.dtype), frozen)
     shardings, _ = split_trainable(plan.config, param_shardings(plan.config, mesh))
     state = initial_state(trained, plan.optimizer, mesh, shardings)
-    batch = largest_batch(plan.layout)
+    batch = largest_batch(plan.layout, batch_shares(mesh))
     if kl:
         batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
     assert described(plan.train_state) == described(state)
