@@ -104,8 +104,8 @@ def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Reward
     return [records[place] for place in order], Rewards(values=values, turns=in_turn)
 
 
-def summed(statistics: Sequence[SamplerStatistics]) -> SamplerStatistics:
-    """Returns the counters of all lanes together; of `compiled_shapes`, which lanes may share, the largest."""
+def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -> SamplerStatistics:
+    """Adds the counters of all lanes to those before; of `compiled_shapes`, which lanes may share, the largest counts."""
     names = [field.name for field in dataclasses.fields(SamplerStatistics)]
-    total = {name: sum(getattr(each, name) for each in statistics) for name in names}
+    total = {name: sum(getattr(each, name) for each in (before, *statistics)) for name in names}
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})

@@ -159,7 +159,7 @@ class Lanes:
         settings = configured_lanes()
         self.count, self._method, self._program, self._policy = settings.count, method, program, policy
         self.seconds, self.statistics = dict.fromkeys(PHASES, 0.0), SamplerStatistics()
-        self._stop = threading.Event()
+        self._abandoned = threading.Event()
         self._meshes: list[Mesh] = []
         if self.count == 1:
             sampler = make_sampler(policy)
@@ -205,8 +205,8 @@ class Lanes:
         return sum(lane.runner.written_tokens() for lane in self.lanes)
 
     def abandon(self) -> None:
-        """Ends the rollout that another thread samples, whose `sample` then raises or returns a failure."""
-        self._stop.set()
+        """Ends the rollout that another thread samples, before its next block, and all later ones."""
+        self._abandoned.set()
 
     def roll_out(
         self,
@@ -220,7 +220,7 @@ class Lanes:
         """Samples the episodes of some groups and scores them: all, in the order of `Method.prompts`.
 
         All processes call it with the same arguments. What it took is in `seconds` (that of the slowest lane, by phase)
-        and `statistics` (of all lanes).
+        and `statistics` (of all lanes since they were made).
 
         Args:
           groups: Coupled questions.
@@ -249,7 +249,6 @@ class Lanes:
         """
         questions = dict(enumerate(self._method.prompts(groups), first_number))
         options = {"policy_version": policy_version, "step": step}
-        self._stop.clear()
         if self.count == 1:
             own = self._rolled_out(self.lanes[0], questions, progress=progress, **options)
             return Share(questions=questions, lanes=[own])
@@ -277,8 +276,10 @@ class Lanes:
             for each in done:
                 each.result()
             return [each.result() for each in running]
+        except BaseException:
+            self.abandon()
+            raise
         finally:
-            self._stop.set()
             pool.shutdown()
 
     def _alone(self, *arguments, **options) -> LaneEpisodes:
@@ -286,7 +287,7 @@ class Lanes:
             return self._rolled_out(*arguments, **options)
 
     def _raise_if_abandoned(self) -> None:
-        if self._stop.is_set():
+        if self._abandoned.is_set():
             raise Abandoned
 
     def _rolled_out(
@@ -324,5 +325,5 @@ class Lanes:
             content = packed_lanes(share.lanes) if share.failure is None else share.failure
             lanes = all_lanes(share, exchanged("the rollout", content))
         self.seconds = {phase: max(each.seconds[phase] for each in lanes) for phase in PHASES}
-        self.statistics = summed([each.statistics for each in lanes])
+        self.statistics = summed([each.statistics for each in lanes], self.statistics)
         return self._method.scored(*in_order(lanes))
