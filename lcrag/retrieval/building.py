@@ -218,7 +218,7 @@ def build_from_rows(
     return meta
 
 
-def add_rows(
+def add_from_rows(
     rows: Sequence[Rows], encoder: Encoder, root: pathlib.Path, language: str, source: str, records: Mapping[str, str]
 ) -> CollectionMeta:
     """Adds rows of shards to the collection `<root>/<language>`; see `add_passages` and `build_from_rows`."""

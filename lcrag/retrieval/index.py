@@ -118,7 +118,7 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
     leaves = min(settings.leaves or leaves_for(len(vectors)), len(vectors) // 2)
     searcher = build_tree(vectors, leaves, settings.quantize)
     searching = lambda work: Index(searcher, len(vectors), work).search  # noqa: E731
-    chosen = choose_work(searching, vectors, leaves, settings.recall, settings.quantize)
+    chosen = choose_work(searching, vectors, leaves, settings.recall)
     _serialise(searcher, folder)
     return IndexFacts(
         kind="tree",

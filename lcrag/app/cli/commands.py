@@ -165,8 +165,10 @@ COMMANDS = {
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
         "what is embedded stays embedded. Judgements (judgements/*.gin) measure the retrieval once all is built.\n"
+        "--add adds the passages of the sources to collections that exist, where they are searched exactly; --rebuild\n"
+        "indexes the collections of --output_dir again, with what was added to them.\n"
         f"{ABOUT_BAD_ROWS}",
-        switches=SKIP_BAD_ROWS,
+        switches={**SKIP_BAD_ROWS, "--add": "index.add = True", "--rebuild": "index.rebuild = True"},
     ),
     "curate": Command(
         function=f"{COMPOSED}:curate",
@@ -261,6 +263,41 @@ COMMANDS = {
         words="[tokenizer] [encoder] [policies]",
         gin_file="quickstart.gin",
         marks=("build.curriculum",),
+    ),
+    "launch": Command(
+        function="lcrag.app.commands.launch.launching:launch",
+        summary="Starts train, sft or evaluate on the hosts of a cluster, and again after a preemption",
+        words="ssh|slurm|pod|xpk [OPTIONS] -- train|sft|evaluate ...",
+        configured=False,
+        options={
+            "--hosts": "ssh: names of hosts, separated by commas; the first one coordinates",
+            "--port": "ssh: port of the first host; 8476",
+            "--nodes": "slurm: nodes; xpk: slices of a TPU, or nodes with GPUs; 1",
+            "--gpus": "slurm: GPUs of each node; 0",
+            "--time": "slurm: time limit; 24:00:00",
+            "--partition": "slurm: partition",
+            "--account": "slurm: account",
+            "--accelerator": "pod, xpk: v5litepod-16, ...; xpk also h100-80gb-8, ...",
+            "--runtime": "pod: version of the TPU's software; v2-alpha-tpuv5-lite",
+            "--zone": "pod, xpk: zone",
+            "--project": "pod, xpk: project",
+            "--cluster": "xpk: GKE cluster",
+            "--image": "xpk: container image in which lcrag is installed",
+            "--name": "name of the job; lcrag",
+            "--folder": "folder on the hosts in which lcrag is installed; ssh, slurm: the present one",
+            "--lcrag": "lcrag on the hosts, seen from that folder; .venv/bin/lcrag",
+            "--setup": "a line of shell before it, on every host",
+            "--logs": "folder of the logs by host; logs",
+            "--restarts": "how often the command is started again after a loss; 20",
+            "--pause_seconds": "ssh, pod: before each of these starts; 30",
+            "--grace_seconds": "between SIGTERM and SIGKILL, in which a run saves; 120",
+        },
+        switches={
+            "--dry_run": "print the commands",
+            "--spot": "pod, xpk: devices that may be taken away, at a lower price",
+            "--delete": "pod: give the TPU back when the command has ended",
+        },
+        details="docs/pods.md shows each kind from an empty account to a running job.",
     ),
     "list": Command(
         function="lcrag.app.cli.catalogue:list_configurations",

@@ -19,7 +19,7 @@ from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.limits import Count, Seed
-from lcrag.retrieval import Collections, Encoder, Passage, build_collection, load_collections
+from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage, build_collection, load_collections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
     GoogleCustomSearch,
@@ -163,7 +163,8 @@ def _passages(
     return passages
 
 
-gin.register(Patience, module="lcrag.retrieval")
+for _settings in (IndexSettings, Patience):
+    gin.register(_settings, module="lcrag.retrieval")
 
 
 @gin.configurable

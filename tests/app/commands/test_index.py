@@ -11,8 +11,8 @@ import pytest
 from prepared_data import prepared
 
 from lcrag import main
-from lcrag.app.commands import index as indexing
-from lcrag.app.commands.index import add_rows
+from lcrag.app.commands.index import indexing
+from lcrag.app.commands.index.judging import add_rows
 from lcrag.app.display import ProgressDisplay
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
@@ -66,7 +66,7 @@ def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
 DYING = """
 import os, signal, sys
 from lcrag import main
-from lcrag.app.commands import index as indexing
+from lcrag.app.commands.index import indexing
 from lcrag.retrieval import building, shards
 from lcrag.retrieval.encoder import Encoder
 
