@@ -10,6 +10,11 @@ from pathlib import Path
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def is_remote(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is a folder or file of an object store, such as `gs://bucket/folder`."""
+    return "://" in os.fspath(place)
+
+
 def file_name(text: str) -> str:
     """Returns a text as the name of one file: white space, and what separates folders, becomes an underscore."""
     return re.sub(r"[\s/\\\x00]", "_", text)
