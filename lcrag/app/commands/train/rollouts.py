@@ -1,39 +1,119 @@
 """The sampling half of a training step: episodes of the drawn groups, scored; knows nothing of the learner."""
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxtyping import PyTree
 
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.composition.scoring import Scored
+from lcrag.app.composition.training_draw import TrainingDraw
 from lcrag.data.batches import Coupled
 from lcrag.episodes import Runner
-from lcrag.sampling import Sampler
+from lcrag.episodes.runner import Progress
+from lcrag.sampling import Sampler, SamplerStatistics
 
-Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
+PHASES = ("rollout", "retrieval_wait", "rewards")
+
+
+class Abandoned(Exception):
+    """Ends a rollout that nobody waits for any more."""
+
+
+class Rollouts:
+    """Samples and scores episodes with one sampler.
+
+    Args:
+      sampler: The device slots.
+      runner: Runs programs over them.
+      method: Program, reward and coupling.
+      program: Builds a question's program.
+
+    Attributes:
+      seconds: Of the latest rollout, by `PHASES`; "retrieval_wait" is a part of "rollout".
+    """
+
+    def __init__(self, sampler: Sampler, runner: Runner, method: Method, program: ProgramOf):
+        self.sampler, self.runner, self.method, self.program = sampler, runner, method, program
+        self.seconds: Mapping[str, float] = dict.fromkeys(PHASES, 0.0)
+        self._abandoned = False
+
+    @property
+    def statistics(self) -> SamplerStatistics:
+        """Counters of the sampler."""
+        return self.sampler.statistics
+
+    def set_params(self, params: PyTree) -> None:
+        """Samples with other parameters from now on."""
+        self.sampler.set_params(params)
+
+    def abandon(self) -> None:
+        """Ends the running rollout, in another thread, before its next block, and all later ones."""
+        self._abandoned = True
+
+    def _between(self) -> None:
+        if self._abandoned:
+            raise Abandoned
+
+    def roll_out(
+        self,
+        groups: Sequence[Coupled],
+        first_number: int,
+        *,
+        policy_version: int,
+        step: int,
+        progress: Progress | None = None,
+    ) -> Scored:
+        """Samples the episodes of some groups and scores them.
+
+        Args:
+          groups: Coupled questions.
+          first_number: Number of the first episode, which names its random stream; the others follow.
+          policy_version: Steps that the sampler's parameters have learned, for the records.
+          step: Step that learns from them; rewards may depend on it.
+          progress: Called with (finished, total) whenever an episode has finished.
+        """
+        started = time.monotonic()
+        questions = enumerate(self.method.prompts(groups), first_number)
+        records = self.runner.run(
+            [(each, self.program(each), number) for number, each in questions],
+            policy_version=policy_version,
+            progress=progress,
+            between=self._between,
+        )
+        rolled_out = time.monotonic()
+        scored = self.method.score(records, step)
+        taken = rolled_out - started, self.runner.statistics.retrieval_wait_seconds, time.monotonic() - rolled_out
+        self.seconds = dict(zip(PHASES, taken, strict=True))
+        return scored
 
 
 @dataclasses.dataclass(kw_only=True)
-class Effort:
-    """What sampling and scoring took.
+class StepEpisodes:
+    """The scored episodes of a step, and what sampling them took.
 
     Attributes:
-      seconds: By phase: "rollout", "retrieval_wait" (a part of it) and "rewards".
+      batch: The episodes.
+      seconds: By `PHASES`.
       sampled_tokens: Tokens that the policy wrote.
       slot_steps: Tokens that could have been sampled; see `SamplerStatistics`.
       compiled_shapes: Compiled functions of the sampler so far.
     """
 
-    seconds: dict[str, float] = dataclasses.field(
-        default_factory=lambda: dict.fromkeys(("rollout", "retrieval_wait", "rewards"), 0.0)
-    )
+    batch: StepBatch
+    seconds: dict[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     sampled_tokens: int = 0
     slot_steps: int = 0
     compiled_shapes: int = 0
+
+    def add(self, seconds: Mapping[str, float], before: SamplerStatistics, after: SamplerStatistics) -> None:
+        """Adds what a rollout took."""
+        self.seconds = {phase: self.seconds[phase] + seconds[phase] for phase in PHASES}
+        self.sampled_tokens += after.sampled_tokens - before.sampled_tokens
+        self.slot_steps += after.slot_steps - before.slot_steps
+        self.compiled_shapes = after.compiled_shapes
 
     def metrics(self) -> dict[str, float | int]:
         """Returns what `metrics.jsonl` holds of it."""
@@ -44,81 +124,33 @@ class Effort:
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rollouts:
-    """Samples and scores episodes with one sampler.
-
-    Attributes:
-      sampler: The device slots.
-      runner: Runs programs over them.
-      method: Program, reward and coupling.
-      program: Builds a question's program.
-    """
-
-    sampler: Sampler
-    runner: Runner
-    method: Method
-    program: ProgramOf
-
-    def set_params(self, params: PyTree) -> None:
-        """Samples with other parameters from now on."""
-        self.sampler.set_params(params)
-
-    def roll_out(
-        self, groups: Sequence[Coupled], first_number: int, step: int, policy_version: int, effort: Effort, phase: Phase
-    ) -> Scored:
-        """Samples the episodes of some groups and scores them.
-
-        Args:
-          groups: Coupled questions.
-          first_number: Number of the first episode, which names its random stream; the others follow.
-          step: Step that learns from them; rewards may depend on it.
-          policy_version: Steps that the sampler's parameters have learned, for the records.
-          effort: What they take is added here.
-          phase: Shows the phase and its progress.
-        """
-        statistics, started = dataclasses.replace(self.sampler.statistics), time.monotonic()
-        records = self.runner.run(
-            [
-                (each, self.program(each), number)
-                for number, each in enumerate(self.method.prompts(groups), first_number)
-            ],
-            policy_version=policy_version,
-            progress=functools.partial(phase, "rollout"),
-        )
-        rolled_out = time.monotonic()
-        phase("rewards")
-        scored = self.method.score(records, step)
-        effort.seconds["rollout"] += rolled_out - started
-        effort.seconds["retrieval_wait"] += self.runner.statistics.retrieval_wait_seconds
-        effort.seconds["rewards"] += time.monotonic() - rolled_out
-        effort.sampled_tokens += self.sampler.statistics.sampled_tokens - statistics.sampled_tokens
-        effort.slot_steps += self.sampler.statistics.slot_steps - statistics.slot_steps
-        effort.compiled_shapes = self.sampler.statistics.compiled_shapes
-        return scored
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepEpisodes:
-    """The scored episodes of a step.
-
-    Attributes:
-      batch: The episodes.
-      effort: What they took.
-    """
-
-    batch: StepBatch
-    effort: Effort
-
-
 def sample_step(
-    rollouts: Rollouts, batch: StepBatch, first_number: int, step: int, policy_version: int, phase: Phase
+    rollouts: Rollouts,
+    draw: TrainingDraw,
+    step: int,
+    *,
+    policy_version: int,
+    phase: Callable[..., None],
 ) -> StepEpisodes:
     """Samples what a step learns from, in one rollout or as many as dynamic sampling needs.
 
     An episode's number, and with it its random stream, is that of its place in all that the step may draw.
+
+    Args:
+      rollouts: Samples and scores.
+      draw: The groups of each step.
+      step: The step.
+      policy_version: Steps that the sampler's parameters have learned.
+      phase: Shows (phase, finished, total); see `ProgressDisplay.phase`.
     """
-    effort = Effort()
+
+    def progress(finished: int, total: int) -> None:
+        phase(*(("rollout", finished, total) if finished < total else ("rewards",)))
+
+    batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
+    episodes = StepEpisodes(batch=batch)
     while groups := batch.missing():
-        batch.add(rollouts.roll_out(groups, first_number + batch.episodes, step, policy_version, effort, phase))
-    return StepEpisodes(batch=batch, effort=effort)
+        before, first = dataclasses.replace(rollouts.statistics), step * draw.episodes + batch.episodes
+        batch.add(rollouts.roll_out(groups, first, policy_version=policy_version, step=step, progress=progress))
+        episodes.add(rollouts.seconds, before, rollouts.statistics)
+    return episodes

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.export import save_policy
 from lcrag.app.commands.report.reporting import report_run
-from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.commands.train.held_out import BoundEvaluation
-from lcrag.app.commands.train.rollouts import Rollouts, StepEpisodes, sample_step
+from lcrag.app.commands.train.rollouts import Rollouts, StepEpisodes
+from lcrag.app.commands.train.schedule import check_staleness, scheduled
 from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
 from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning, warn
@@ -74,6 +74,7 @@ def train(
     updates_per_rollout: Count = 1,
     passes_per_rollout: Count = 1,
     most_rollouts: Count = 1,
+    staleness: Amount = 0,
     checkpoint_every: Count = 50,
     episodes_every: Count = 10,
     extreme_groups: Amount = 64,
@@ -105,6 +106,8 @@ def train(
       passes_per_rollout: Passes over each rollout.
       most_rollouts: Largest number of rollouts per step; above 1, groups with equal rewards are replaced by newly
         sampled ones (DAPO's dynamic sampling).
+      staleness: Updates by which the policy may be older that sampled an episode. 0: sampling and learning take turns.
+        1: the next step is sampled while the update runs. Above 0, `objective.importance_cap` corrects for it.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between those of which every episode is written.
       extreme_groups: Groups of each other step of which the best and the worst episode are written, those whose
@@ -120,6 +123,7 @@ def train(
     """
     sinks = configured_sinks()
     check_dynamic_sampling(most_rollouts, critic)
+    check_staleness(staleness, objective)
     updates = updates_per_rollout * passes_per_rollout
     optimizer = optimizer.with_updates(updates)
     if critic is not None:
@@ -142,6 +146,7 @@ def train(
         held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
 
     asked = [*questions, *(evaluation.questions if evaluation else ())]
+    rollouts = Rollouts(sampler, runner, method, program)
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
     with (
@@ -151,26 +156,28 @@ def train(
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        first = learner.restore(checkpoints)
+        schedule = scheduled(staleness, policy, rollouts, learner, draw)
+        first = schedule.restore(checkpoints)
         if held_out is not None and first == 0:
             held_out.before(run.path, learner.params, console)
-        sampler.set_params(learner.params)
         with (
-            StepCheckpoints(checkpoints, learner, first) as saved,
+            StepCheckpoints(checkpoints, schedule, first) as saved,
             run.metrics(first - 1, sinks) as log,
             progress_display(method.name, steps, first=first, tokens=runner.written_tokens) as display,
+            schedule,
         ):
             history = read_metrics(run.path)
             watch = CollapseWatch(run.path, sentinels, collections.languages, most_skipped_in_a_row)
-            rollouts = Rollouts(sampler=sampler, runner=runner, method=method, program=program)
             utilisation = utilisation_of(policy, passes_per_rollout)
+            schedule.begin(first, steps, display.phase)
             for step in range(first, steps):
                 with saved.interruptible():
-                    batch = StepBatch(draw.groups(step), most_rollouts)
-                    episodes = sample_step(rollouts, batch, step * draw.episodes, step, step, display.phase)
+                    episodes = schedule.episodes(step)
+                schedule.taken(step)
                 display.phase("update")
                 scored, metrics = learn(learner, episodes, utilisation)
-                rollouts.set_params(learner.params)
+                schedule.learned(step)
+                metrics |= schedule.measurements(step, scored)
                 metrics |= watch.measure(scored)
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
@@ -198,7 +205,7 @@ def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) ->
     trajectories = episodes.batch.trajectories()
     measured = learner.learn(trajectories)
     scored, seconds = episodes.batch.scored(), time.monotonic() - started
-    timing = episodes.effort.metrics() | {"seconds/update": seconds}
-    timing |= utilisation.rollout(scored.records, episodes.effort.seconds["rollout"])
+    timing = episodes.metrics() | {"seconds/update": seconds}
+    timing |= utilisation.rollout(scored.records, episodes.seconds["rollout"])
     timing |= utilisation.update(trajectories, seconds) | memory_metrics()
     return scored, scored.measurements() | episodes.batch.measurements() | measured | timing
