@@ -24,7 +24,6 @@ from lcrag.retrieval.collections import (
     META,
     PART,
     CollectionMeta,
-    combined_fingerprint,
     part_folders,
     read_meta,
     write_meta,
@@ -36,6 +35,7 @@ from lcrag.retrieval.folders import adding_to, file_checks, first_damaged, reada
 from lcrag.retrieval.index import USUAL_INDEX, VECTORS, IndexFacts, IndexSettings, write_index
 from lcrag.retrieval.passages import Passage, passage_text
 from lcrag.retrieval.shards import Rows, split_rows
+from lcrag.retrieval.wire import combined_fingerprint
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
 _PASSAGES_PER_CALL = 4096

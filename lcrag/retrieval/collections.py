@@ -25,7 +25,7 @@ from lcrag.retrieval.folders import first_damaged, readable
 from lcrag.retrieval.index import VECTORS, Index, IndexFacts, index_bytes, read_index
 from lcrag.retrieval.index_tuning import best_of
 from lcrag.retrieval.passages import Hit, Passage
-from lcrag.retrieval.wire import digest, part_name
+from lcrag.retrieval.wire import combined_fingerprint, part_name
 
 META = "meta.json"
 ENCODER = "encoder"
@@ -159,11 +159,6 @@ class Collection:
     def _hit(self, row: int, score: float) -> Hit:
         passage = self.corpus[row]
         return Hit(id=passage.id, title=passage.title, text=passage.text, score=score, language=self.meta.language)
-
-
-def combined_fingerprint(parts: dict[str, str]) -> str:
-    """Returns the fingerprint of a collection from those of its parts, by name."""
-    return parts[PART] if list(parts) == [PART] else digest(parts)
 
 
 def open_collection(folder: str | pathlib.Path, encoder: Encoder, parts: Sequence[int] | None = None) -> Collection:

@@ -18,7 +18,7 @@ from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
-from lcrag.limits import Count, Seed
+from lcrag.limits import Count, NonNegative, Seed
 from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage, build_collection, load_collections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
@@ -26,6 +26,7 @@ from lcrag.retrieval.remote import (
     LcragService,
     Patience,
     RemoteCollections,
+    RoutedCollections,
     SearchR1Servers,
     SerpApi,
     WebEngine,
@@ -176,6 +177,18 @@ def remote_collections(
 ) -> RemoteCollections:
     """Returns the collections that `lcrag serve` serves at `http://HOST:PORT`; without `languages`, all of them."""
     return RemoteCollections(LcragService(url, languages, patience))
+
+
+@gin.configurable
+@replaceable("collections")
+def routed_collections(
+    hosts: Sequence[str],
+    languages: Sequence[str] | None = None,
+    patience: Patience = USUAL_PATIENCE,
+    rest_seconds: NonNegative = 10.0,
+) -> RoutedCollections:
+    """Returns the collections of several hosts with `lcrag serve`; see `lcrag.retrieval.remote.RoutedCollections`."""
+    return RoutedCollections(hosts, languages, patience, rest_seconds)
 
 
 @gin.configurable
