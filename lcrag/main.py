@@ -140,7 +140,8 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
     function = _imported(command.function)
     configure(statements)
     if found is not None:
-        cluster.join(found)
+        said = (arguments.command, arguments.output_dir, *statements)
+        cluster.join(found, "\n".join(map(str, said)))
     expect_use(() if arguments.allow_unused else arguments.bindings)
     with missing_as_sentence():
         function(arguments.output_dir, arguments.words)

@@ -6,6 +6,8 @@ there are several processes. `jax.distributed` does all communication.
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import socket
 import sys
@@ -33,8 +35,8 @@ LOST = 75  # exit status (EX_TEMPFAIL): another process was lost, the same comma
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes"
 METADATA_SECONDS = 2.0
 TPU_VENDOR = "0x1ae0"  # Google's, of PCI devices
-TEXT_BYTES = 256
-LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "connection reset", "connection closed")
+TEXT_BYTES = 512
+LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "barrier", "connection reset", "connection closed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,27 +72,25 @@ def find_cluster(options: Mapping[str, str], environment: Mapping[str, str] = os
         "join_seconds": _at_least_1(numbers, "--join_seconds", JOIN_SECONDS),
         "heartbeat_seconds": _at_least_1(numbers, "--heartbeat_seconds", HEARTBEAT_SECONDS),
     }
-    source, found = _environment_cluster(environment)
-    if coordinator := options.get("--coordinator"):
-        source = "--coordinator"
-    elif processes is None and process is None:
-        return None if found is None else Cluster(source=source, arguments=found, **seconds)
-    elif processes == 1 and not process:
+    coordinator = options.get("--coordinator")
+    if processes == 1 and not process:
         return None
-    elif not (coordinator := (found or {}).get("coordinator_address")):
-        raise UserError("--processes and --process need the address of the first one: --coordinator=HOST:PORT")
+    if coordinator is None:
+        if processes is not None or process is not None:
+            raise UserError("--processes and --process need the address of the first one: --coordinator=HOST:PORT")
+        source, found = _environment_cluster(environment)
+        return None if found is None else Cluster(source=source, arguments=found, **seconds)
     processes = _known(environment, PROCESSES) if processes is None else processes
     process = _known(environment, PROCESS) if process is None else process
     if processes is None or process is None:
         missing = "--processes=N" if processes is None else "--process=I"
         raise UserError(f"--coordinator needs {missing}, which nothing in the environment says")
     _check_address(coordinator)
-    if processes < 1 or not 0 <= process < processes:
+    if not 0 <= process < processes:
         raise UserError(f"process {process} of {processes}: --process counts from 0 to --processes - 1")
-    if processes == 1:
-        return None
     known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
-    return Cluster(source=source, arguments=known | {"cluster_detection_method": "deactivate"}, **seconds)
+    arguments = known | {"cluster_detection_method": "deactivate"}
+    return Cluster(source="--coordinator", arguments=arguments, **seconds)
 
 
 # Variables of launchers, the first that is set counts: those of XPK on GPUs, of Open MPI, of SLURM.
@@ -184,12 +184,16 @@ def _check_address(address: str) -> None:
         raise UserError(f"--coordinator takes HOST:PORT, not {address!r}")
 
 
-def join(cluster: Cluster) -> None:
-    """Joins the other processes, and prints how many hosts and devices there are.
+def join(cluster: Cluster, configuration: str) -> None:
+    """Joins the other processes, checks that they run the same, and prints how many hosts and devices there are.
+
+    Args:
+      cluster: How to join them.
+      configuration: What must be the same in all of them, as text.
 
     Raises:
-      UserError: the processes did not find each other. Where the C++ client of JAX notices it, it ends the process,
-        which `lcrag.app.guard` turns into a sentence.
+      UserError: the processes did not find each other, or differ; all of them raise. Where the C++ client of JAX
+        notices it, it ends the process, which `lcrag.app.guard` turns into a sentence.
     """
     import jax
 
@@ -198,25 +202,41 @@ def join(cluster: Cluster) -> None:
         "heartbeat_timeout_seconds": cluster.heartbeat_seconds,
         **cluster.arguments,
     }
+    same = {
+        "number of processes": str(cluster.arguments.get("num_processes", "")),
+        "version of JAX": jax.__version__,
+        "configuration": hashlib.sha256(configuration.encode()).hexdigest()[:16],
+    }
     try:
         with _errors_only():
             jax.distributed.initialize(**settings)
-            count, names = len(jax.devices()), gather_texts(socket.gethostname())
+            count, told = len(jax.devices()), gather_texts(json.dumps([socket.gethostname()[:64], same]))
     except Exception as error:  # whatever a kind of cluster raises
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"the processes of this cluster ({cluster.source}) cannot be joined: {reason}; name them by"
             " --coordinator=HOST:PORT --processes=N --process=I, or use --processes=1 for this machine alone"
         ) from error
-    processes = jax.process_count()
-    said = cluster.arguments.get("num_processes", processes)
-    expect_same("number of processes", str(said), "give all of them the same --processes")
-    hosts = _counted(len(set(names)), "host")
+    processes = [json.loads(each) for each in told]
+    hosts = _counted(len({host for host, _ in processes}), "host")
     print(
-        f"lcrag: process {jax.process_index()} of {processes} on {hosts} ({cluster.source}):"
+        f"lcrag: process {jax.process_index()} of {len(processes)} on {hosts} ({cluster.source}):"
         f" {_counted(count, 'device')}, {jax.local_device_count()} here ({jax.local_devices()[0].device_kind})",
         flush=True,
     )
+    _check_same(processes)
+
+
+def _check_same(processes: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+    """Checks what the processes said of themselves: host, and name -> what must be the same."""
+    first, wanted = processes[0]
+    for number, (host, values) in enumerate(processes):
+        for name, value in values.items():
+            if value != wanted[name]:
+                raise UserError(
+                    f"the {name} of process {number} on {host} is not that of process 0 on {first}: give all of them"
+                    " the same command, files, bindings and versions"
+                )
 
 
 @contextlib.contextmanager
@@ -254,19 +274,6 @@ def gather_texts(text: str) -> list[str]:
     encoded = np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8)
     rows = np.asarray(multihost_utils.process_allgather(encoded)).reshape(-1, TEXT_BYTES)
     return [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in rows]
-
-
-def expect_same(what: str, text: str, mend: str) -> None:
-    """Checks that a short text, such as a hash, is the same in all processes.
-
-    Raises:
-      UserError: it is not; in all of them.
-    """
-    if not several_processes():
-        return
-    texts = gather_texts(text)
-    if other := [number for number, each in enumerate(texts) if each != texts[0]]:
-        raise UserError(f"the {what} differs between processes 0 and {other[0]}: {mend}")
 
 
 def leave() -> None:
