@@ -25,6 +25,8 @@ from lcrag.retrieval.remote import (
     GoogleCustomSearch,
     LcragService,
     Patience,
+    Qdrant,
+    QdrantBackend,
     RemoteCollections,
     RoutedCollections,
     SearchR1Servers,
@@ -189,6 +191,18 @@ def routed_collections(
 ) -> RoutedCollections:
     """Returns the collections of several hosts with `lcrag serve`; see `lcrag.retrieval.remote.RoutedCollections`."""
     return RoutedCollections(hosts, languages, patience, rest_seconds)
+
+
+gin.external_configurable(Qdrant, module="lcrag.retrieval")
+
+
+@gin.configurable
+@replaceable("collections")
+def qdrant_collections(
+    engine: Qdrant, encoder: str | None = None, languages: Sequence[str] | None = None
+) -> RemoteCollections:
+    """Returns the collections that `lcrag index` has stored in Qdrant, with the encoder in a folder."""
+    return RemoteCollections(QdrantBackend(engine, named_encoder(encoder, "qdrant_collections.encoder"), languages))
 
 
 @gin.configurable

@@ -64,7 +64,7 @@ class Share:
     """What the lanes of this process have sampled, or what prevented it.
 
     Attributes:
-      questions: The question of each episode of all lanes, by the episode's number, in order.
+      questions: The question of each episode of all lanes, by the episode's number, in the order of the rollout.
       lanes: The episodes of this process's lanes.
       failure: Why they could not be sampled.
     """
@@ -91,7 +91,10 @@ def all_lanes(share: Share, contents: Sequence[bytes]) -> list[LaneEpisodes]:
 
 
 def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Rewards]:
-    """Returns the episodes of all lanes by their numbers, and their rewards; NaN where a lane has no such value."""
+    """Returns the episodes of all lanes, in the order of their numbers, and their rewards.
+
+    A value that a lane does not have is NaN for its episodes.
+    """
     records = [record for lane in lanes for record in lane.records]
     order = np.argsort([record.episode for record in records], kind="stable")
     values = {}
@@ -105,7 +108,7 @@ def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Reward
 
 
 def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -> SamplerStatistics:
-    """Adds the counters of all lanes to those before; of `compiled_shapes`, which lanes may share, the largest counts."""
+    """Adds the counters of lanes to those before; of `compiled_shapes`, which lanes may share, keeps the largest."""
     names = [field.name for field in dataclasses.fields(SamplerStatistics)]
     total = {name: sum(getattr(each, name) for each in (before, *statistics)) for name in names}
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})
