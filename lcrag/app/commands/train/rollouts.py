@@ -1,93 +1,12 @@
 """The sampling half of a training step: episodes of the drawn groups, scored; knows nothing of the learner."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping, Sequence
-
-from jaxtyping import PyTree
+from collections.abc import Callable, Mapping
 
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
-from lcrag.app.composition.method import Method, ProgramOf
-from lcrag.app.composition.scoring import Scored
+from lcrag.app.composition.lanes import PHASES, Lanes
 from lcrag.app.composition.training_draw import TrainingDraw
-from lcrag.data.batches import Coupled
-from lcrag.episodes import Runner
-from lcrag.episodes.runner import Progress
-from lcrag.sampling import Sampler, SamplerStatistics
-
-PHASES = ("rollout", "retrieval_wait", "rewards")
-
-
-class Abandoned(Exception):
-    """Ends a rollout that nobody waits for any more."""
-
-
-class Rollouts:
-    """Samples and scores episodes with one sampler.
-
-    Args:
-      sampler: The device slots.
-      runner: Runs programs over them.
-      method: Program, reward and coupling.
-      program: Builds a question's program.
-
-    Attributes:
-      seconds: Of the latest rollout, by `PHASES`; "retrieval_wait" is a part of "rollout".
-    """
-
-    def __init__(self, sampler: Sampler, runner: Runner, method: Method, program: ProgramOf):
-        self.sampler, self.runner, self.method, self.program = sampler, runner, method, program
-        self.seconds: Mapping[str, float] = dict.fromkeys(PHASES, 0.0)
-        self._abandoned = False
-
-    @property
-    def statistics(self) -> SamplerStatistics:
-        """Counters of the sampler."""
-        return self.sampler.statistics
-
-    def set_params(self, params: PyTree) -> None:
-        """Samples with other parameters from now on."""
-        self.sampler.set_params(params)
-
-    def abandon(self) -> None:
-        """Ends the running rollout, in another thread, before its next block, and all later ones."""
-        self._abandoned = True
-
-    def _between(self) -> None:
-        if self._abandoned:
-            raise Abandoned
-
-    def roll_out(
-        self,
-        groups: Sequence[Coupled],
-        first_number: int,
-        *,
-        policy_version: int,
-        step: int,
-        progress: Progress | None = None,
-    ) -> Scored:
-        """Samples the episodes of some groups and scores them.
-
-        Args:
-          groups: Coupled questions.
-          first_number: Number of the first episode, which names its random stream; the others follow.
-          policy_version: Steps that the sampler's parameters have learned, for the records.
-          step: Step that learns from them; rewards may depend on it.
-          progress: Called with (finished, total) whenever an episode has finished.
-        """
-        started = time.monotonic()
-        questions = enumerate(self.method.prompts(groups), first_number)
-        records = self.runner.run(
-            [(each, self.program(each), number) for number, each in questions],
-            policy_version=policy_version,
-            progress=progress,
-            between=self._between,
-        )
-        rolled_out = time.monotonic()
-        scored = self.method.score(records, step)
-        taken = rolled_out - started, self.runner.statistics.retrieval_wait_seconds, time.monotonic() - rolled_out
-        self.seconds = dict(zip(PHASES, taken, strict=True))
-        return scored
+from lcrag.sampling import SamplerStatistics
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -125,7 +44,7 @@ class StepEpisodes:
 
 
 def sample_step(
-    rollouts: Rollouts,
+    lanes: Lanes,
     draw: TrainingDraw,
     step: int,
     *,
@@ -137,7 +56,7 @@ def sample_step(
     An episode's number, and with it its random stream, is that of its place in all that the step may draw.
 
     Args:
-      rollouts: Samples and scores.
+      lanes: Sample and score.
       draw: The groups of each step.
       step: The step.
       policy_version: Steps that the sampler's parameters have learned.
@@ -150,7 +69,7 @@ def sample_step(
     batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
     episodes = StepEpisodes(batch=batch)
     while groups := batch.missing():
-        before, first = dataclasses.replace(rollouts.statistics), step * draw.episodes + batch.episodes
-        batch.add(rollouts.roll_out(groups, first, policy_version=policy_version, step=step, progress=progress))
-        episodes.add(rollouts.seconds, before, rollouts.statistics)
+        before, first = dataclasses.replace(lanes.statistics), step * draw.episodes + batch.episodes
+        batch.add(lanes.roll_out(groups, first, policy_version=policy_version, step=step, progress=progress))
+        episodes.add(lanes.seconds, before, lanes.statistics)
     return episodes

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from lcrag.app.commands.train.rollouts import Rollouts, StepEpisodes, sample_step
+from lcrag.app.commands.train.rollouts import StepEpisodes, sample_step
+from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import TrainingDraw
 from lcrag.app.runs import stopping
@@ -35,7 +36,7 @@ Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
 BEHAVIOUR = "behaviour"  # of a checkpoint: parameters that sample the step after it
 
 
-def check_staleness(staleness: int, objective: PolicyGradient) -> None:
+def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: int) -> None:
     """Checks that a run can learn from episodes of an older policy.
 
     Raises:
@@ -50,6 +51,12 @@ def check_staleness(staleness: int, objective: PolicyGradient) -> None:
         raise UserError(
             f"train.staleness is {staleness}, but {jax.process_count()} processes run this command, and sampling while"
             " learning takes one: run one process, or set it to 0"
+        )
+    if staleness > 1 and most_rollouts > 1:
+        raise UserError(
+            f"train.most_rollouts is {most_rollouts}, so a step's groups are replaced by others, but with a"
+            f" train.staleness of {staleness} groups belong to no step while they are sampled: set train.staleness to"
+            " 1, or train.most_rollouts to 1"
         )
 
 
@@ -89,13 +96,13 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
     """Staleness 0: every step's episodes are of the policy that learns from them.
 
     Args:
-      rollouts: Samples and scores episodes.
+      lanes: Sample and score episodes.
       learner: Learns from them.
       draw: The groups of each step.
     """
 
-    def __init__(self, rollouts: Rollouts, learner: Learner, draw: TrainingDraw):
-        self._rollouts, self._learner, self._draw = rollouts, learner, draw
+    def __init__(self, lanes: Lanes, learner: Learner, draw: TrainingDraw):
+        self._lanes, self._learner, self._draw = lanes, learner, draw
         self._phase: Phase = lambda *shown: None
 
     @property
@@ -110,18 +117,18 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
     def begin(self, first: int, steps: int, phase: Phase) -> None:
         """Prepares steps `first` to `steps` - 1; `phase` shows what is done."""
         self._phase = phase
-        self._rollouts.set_params(self._learner.params)
+        self._lanes.set_params(self._learner.params)
 
     def episodes(self, step: int) -> StepEpisodes:
         """Returns the episodes of a step; may be called again after an exception."""
-        return sample_step(self._rollouts, self._draw, step, policy_version=step, phase=self._phase)
+        return sample_step(self._lanes, self._draw, step, policy_version=step, phase=self._phase)
 
     def taken(self, step: int) -> None:
         """Goes on after `episodes`, before the learner does."""
 
     def learned(self, step: int) -> None:
         """Goes on after the learner has learned from a step's episodes."""
-        self._rollouts.set_params(self._learner.params)
+        self._lanes.set_params(self._learner.params)
 
     def measurements(self, step: int, scored: Scored) -> dict[str, float]:
         """Metrics of the schedule, under the names of `metrics.jsonl`."""
@@ -158,8 +165,8 @@ class OneAhead(InTurn):
       policy: What is trained; the other arguments are those of `InTurn`.
     """
 
-    def __init__(self, policy: Policy, rollouts: Rollouts, learner: Learner, draw: TrainingDraw):
-        super().__init__(rollouts, learner, draw)
+    def __init__(self, policy: Policy, lanes: Lanes, learner: Learner, draw: TrainingDraw):
+        super().__init__(lanes, learner, draw)
         self._copies = OwnParameters(policy, learner)
         self._behaviour, self._idle, self._steps = self._copies.trained(), IdleTimes(), 0
         self._wanted: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
@@ -184,7 +191,7 @@ class OneAhead(InTurn):
     def _order(self, step: int, policy_version: int) -> None:
         """Has a step sampled with the parameters in `_behaviour`, unless it is beyond the last one."""
         if step < self._steps:
-            self._rollouts.set_params(self._copies.whole(self._behaviour))
+            self._lanes.set_params(self._copies.whole(self._behaviour))
             self._wanted.put((step, policy_version))
 
     def _next_order(self) -> tuple[int, int] | None:
@@ -196,7 +203,7 @@ class OneAhead(InTurn):
         while (order := self._next_order()) is not None:
             step, version = order
             try:
-                sampled = sample_step(self._rollouts, self._draw, step, policy_version=version, phase=self._phase)
+                sampled = sample_step(self._lanes, self._draw, step, policy_version=version, phase=self._phase)
                 self._sampled.put(sampled)
             except BaseException as error:
                 self._sampled.put(error)
@@ -219,7 +226,7 @@ class OneAhead(InTurn):
         return staleness_metrics(step, scored, 1) | self._idle.shares()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._rollouts.abandon()
+        self._lanes.abandon()
         self._wanted.put(None)
         end_thread(self._thread, interrupted=isinstance(error, KeyboardInterrupt))
 
@@ -251,10 +258,3 @@ def end_thread(thread: threading.Thread, *, interrupted: bool) -> None:
     """Waits for a thread that was told to end; after a signal not for long, because it may compile or search."""
     if thread.is_alive():
         thread.join(stopping.PATIENCE_SECONDS if interrupted else None)
-
-
-def scheduled(staleness: int, policy: Policy, rollouts: Rollouts, learner: Learner, draw: TrainingDraw) -> InTurn:
-    """Returns the schedule of a run."""
-    if staleness == 0:
-        return InTurn(rollouts, learner, draw)
-    return OneAhead(policy, rollouts, learner, draw)

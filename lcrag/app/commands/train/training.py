@@ -10,10 +10,11 @@ from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.export import save_policy
 from lcrag.app.commands.report.reporting import report_run
 from lcrag.app.commands.train.held_out import BoundEvaluation
-from lcrag.app.commands.train.rollouts import Rollouts, StepEpisodes
-from lcrag.app.commands.train.schedule import check_staleness, scheduled
+from lcrag.app.commands.train.rollouts import StepEpisodes
+from lcrag.app.commands.train.schedule import check_staleness
 from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
+from lcrag.app.commands.train.streaming import scheduled
 from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning, warn
 from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of
 from lcrag.app.composition.checking import (
@@ -23,8 +24,9 @@ from lcrag.app.composition.checking import (
     check_rewarded,
     check_rows,
 )
-from lcrag.app.composition.components import configured_sinks, content_hashes, make_runner, make_sampler
+from lcrag.app.composition.components import configured_sinks, content_hashes
 from lcrag.app.composition.configuration import operative_config
+from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import Sizes, training_draw
@@ -43,7 +45,7 @@ from lcrag.retrieval import SearchableCollections
 HARDWARE = (
     *("policy.mesh", "mesh.data", "mesh.fsdp", "mesh.tensor", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
-    "Sampler.gather_parameters",
+    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor"),
 )
 MAY_CHANGE = (
     *HARDWARE,
@@ -107,7 +109,8 @@ def train(
       most_rollouts: Largest number of rollouts per step; above 1, groups with equal rewards are replaced by newly
         sampled ones (DAPO's dynamic sampling).
       staleness: Updates by which the policy may be older that sampled an episode. 0: sampling and learning take turns.
-        1: the next step is sampled while the update runs. Above 0, `objective.importance_cap` corrects for it.
+        1: the next step is sampled while the update runs. More: sampling never pauses, and steps depend on timing.
+        Above 0, `objective.importance_cap` must correct for it.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between those of which every episode is written.
       extreme_groups: Groups of each other step of which the best and the worst episode are written, those whose
@@ -123,7 +126,7 @@ def train(
     """
     sinks = configured_sinks()
     check_dynamic_sampling(most_rollouts, critic)
-    check_staleness(staleness, objective)
+    check_staleness(staleness, objective, most_rollouts)
     updates = updates_per_rollout * passes_per_rollout
     optimizer = optimizer.with_updates(updates)
     if critic is not None:
@@ -135,18 +138,17 @@ def train(
     check_rewarded(method.reward, questions)
     if evaluation is not None:
         check_rewarded(evaluation.reward, evaluation.questions)
-    sampler = make_sampler(policy)
-    runner = make_runner(sampler, policy, collections, seed)
+    lanes = Lanes(policy, collections, method, seed)
+    runner = lanes.runner
     check_exploration(runner.temperature)
-    check_rows(layout, sampler.context, policy.mesh)
+    check_rows(layout, lanes.sampler.context, policy.mesh)
     program, native = method.on(collections.languages), method.native_collections
     check_questions(questions, collections, runner, program, native_collections=native)
     held_out = None
     if evaluation is not None:
-        held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
+        held_out = BoundEvaluation(evaluation, policy, method, collections, lanes, runner, seed)
 
     asked = [*questions, *(evaluation.questions if evaluation else ())]
-    rollouts = Rollouts(sampler, runner, method, program)
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
     with (
@@ -156,7 +158,7 @@ def train(
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        schedule = scheduled(staleness, policy, rollouts, learner, draw)
+        schedule = scheduled(staleness, policy, lanes, learner, draw, program)
         first = schedule.restore(checkpoints)
         if held_out is not None and first == 0:
             held_out.before(run.path, learner.params, console)
