@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers
-from timing import median_seconds, timed
+from timing import median_seconds, report, timed
 
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.questions import Question
@@ -177,7 +177,10 @@ def main() -> None:
         lengths = long_tailed(np.random.default_rng(0), 96, options.turns)
         run, sampler = rollouts(tokenizer, 48, lengths)
         [(_, seconds)] = alternating({"lcrag": run}, options.repeats)
-        print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {sampler.statistics.occupancy:.2f}")
+        occupancy = sampler.statistics.occupancy
+        print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {occupancy:.2f}")
+        work = "rollouts, long-tailed lengths, 96 episodes on 48 slots"
+        report(work, "lcrag", [seconds], int(lengths.sum()), "sampled tokens", occupancy=occupancy)
         return
     lengths = np.full((EPISODES, options.turns), SAMPLED)
     sides = {
@@ -189,6 +192,8 @@ def main() -> None:
     ours = measured["lcrag, through the runner"]
     for name, seconds in (measured | {"floor": floor_seconds(options.turns)}).items():
         print(f"{name:34}{lengths.sum() / seconds:8,.0f} sampled tokens/s {seconds / ours:8.2f} x lcrag's time")
+        side = "lcrag" if seconds == ours else name
+        report(f"rollouts, {options.turns} turns", side, [seconds], int(lengths.sum()), "sampled tokens")
 
 
 if __name__ == "__main__":
