@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from lcrag.errors import UserError
 from lcrag.retrieval.corpus import FILE_NAME, Corpus
-from lcrag.retrieval.encoder import Encoder
+from lcrag.retrieval.encoder import Devices, Encoder
 from lcrag.retrieval.encoder_folder import load_encoder
 from lcrag.retrieval.folders import first_damaged, readable
 from lcrag.retrieval.index import VECTORS, Index, IndexFacts, index_bytes, read_index
@@ -85,6 +85,12 @@ def part_folders(folder: pathlib.Path, parts: int) -> dict[str, pathlib.Path]:
     built = {f"{PART}{number}": folder / f"{PART}{number}" for number in range(parts)} if parts > 1 else {PART: folder}
     numbers = itertools.takewhile(lambda number: (folder / f"{ADDED}{number}" / META).exists(), itertools.count())
     return built | {f"{ADDED}{number}": folder / f"{ADDED}{number}" for number in numbers}
+
+
+def fingerprint_of(folder: str | pathlib.Path) -> str:
+    """Returns the fingerprint of a collection with its additions; nothing is opened."""
+    parts = part_folders(readable(folder), read_meta(folder).parts)
+    return combined_fingerprint({name: read_meta(path).fingerprint for name, path in parts.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,6 +283,7 @@ def load_collections(
     encoder: Encoder | None = None,
     languages: Sequence[str] | None = None,
     parts: Sequence[int] | None = None,
+    devices: Devices = "all",
 ) -> Collections:
     """Opens every language's collection in `folder` (or the one collection that `folder` itself is).
 
@@ -285,6 +292,7 @@ def load_collections(
       encoder: Embeds queries; None: the encoder in the folder.
       languages: Languages to open; None: all.
       parts: Parts to open of languages in several parts, where other hosts search the rest; None: all.
+      devices: Where the encoder in the folder encodes; see `lcrag.retrieval.encoder.rows_mesh`.
 
     Raises:
       UserError: There is no collection, one is damaged or belongs to another encoder, or the memory does not suffice.
@@ -300,7 +308,7 @@ def load_collections(
         raise UserError(f"load_collections.languages: no collection {missing[0]!r} in {folder}: {', '.join(present)}")
     chosen = list(dict.fromkeys(languages or present))
     _check_memory(sum(collection_bytes(root / language, parts) for language in chosen), root)
-    encoder = load_encoder(root / ENCODER) if encoder is None else encoder
+    encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
     with concurrent.futures.ThreadPoolExecutor() as pool:
         opened = pool.map(lambda language: open_collection(root / language, encoder, parts), chosen)
         return Collections(encoder, dict(zip(chosen, opened, strict=True)))

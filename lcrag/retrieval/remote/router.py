@@ -213,14 +213,17 @@ def _route(language: str, holders: Sequence[tuple[_Host, dict[str, str], int]]) 
     """Returns the fingerprint of a language's collection, and the replicas of each share of its parts."""
     shares: dict[frozenset[str], list[_Host]] = {}
     known: dict[str, tuple[str, _Host]] = {}
+    first, _, parts = holders[0]
     for host, held, total in holders:
         shares.setdefault(frozenset(held), []).append(host)
+        if total != parts:
+            raise UserError(f"{first.url} and {host.url} have different content of {language}: serve the same")
         for part, fingerprint in held.items():
-            value, first = known.setdefault(part, (fingerprint, host))
-            if value != fingerprint or total != holders[0][2]:
+            value, other = known.setdefault(part, (fingerprint, host))
+            if value != fingerprint:
                 where = f"{part} of {language}" if part else language
-                raise UserError(f"{first.url} and {host.url} have different content of {where}: serve the same")
-    _check_shares(language, shares, known, holders[0][2])
+                raise UserError(f"{other.url} and {host.url} have different content of {where}: serve the same")
+    _check_shares(language, shares, known, parts)
     whole = combined_fingerprint({part: value for part, (value, _) in known.items()})
     return whole, [tuple(replicas) for replicas in shares.values()]
 

@@ -35,6 +35,7 @@ from lcrag.retrieval.building import (
 from lcrag.retrieval.collections import ENCODER, META, collection_bytes, read_meta
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import USUAL_INDEX
+from lcrag.retrieval.remote import Qdrant
 from lcrag.retrieval.shards import Shards, open_shards, remove_shards
 
 EVALUATION = "evaluation.json"
@@ -58,6 +59,7 @@ def index(
     add: bool = False,
     rebuild: bool = False,
     beam: Sequence[str] | None = None,
+    engine: Qdrant | None = None,
     judgements: Sequence[Judgements] = (),
 ) -> None:
     """Builds the missing collections, continuing an interrupted attempt, and measures their retrieval.
@@ -78,6 +80,7 @@ def index(
       add: Add the passages of the sources to collections that exist; they are searched exactly.
       rebuild: Index existing collections again, with what was added to them, instead of building any.
       beam: Options of an Apache Beam pipeline; None: build on this machine.
+      engine: A vector engine that stores the collections too; see `lcrag.retrieval.remote.qdrant`.
       judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
 
     Raises:
@@ -98,14 +101,24 @@ def index(
             with counted_bad_rows() as bad_rows, shown as display:
                 _build(plan, output_dir, opened, bad_rows, display, workers, beam, add_from_rows if add else build)
         remove_shards(output_dir, plan.language)
-        _print_collection(console, output_dir / plan.language)
-    for language in _present(words, output_dir) if rebuild else ():
-        rebuild_index(output_dir / language, settings, parts, assemble)
+    for language in _present(words, output_dir) if rebuild else [plan.language for plan in plans]:
+        if rebuild:
+            rebuild_index(output_dir / language, settings, parts, assemble)
         _print_collection(console, output_dir / language)
+        _store(engine, output_dir / language, console)
     for judged in judgements:
         rows = judge(load_collections(output_dir, opened), judged, encoder or ENCODER)
         add_rows(output_dir / EVALUATION, rows)
         console.print(table_of(rows))
+
+
+def _store(engine: Qdrant | None, folder: pathlib.Path, console: Console) -> None:
+    """Stores a collection in a vector engine, if there is one."""
+    if engine is not None:
+        with progress_display(folder.name, 100, unit="%", transient=True, console=console) as display:
+            display.phase(f"storing in {engine.name}")
+            engine.store(folder, lambda done, total: display.update(100 * done / total))
+        console.print(f"{folder.name}: stored in {engine.name}", highlight=False, soft_wrap=True)
 
 
 def _encoder(name: str | None, root: pathlib.Path) -> Encoder:
