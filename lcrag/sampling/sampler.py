@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import jax
@@ -76,6 +77,9 @@ class SamplerStatistics:
     Attributes:
       sampled_tokens: Tokens sampled by the policy.
       appended_tokens: Environment tokens that were prefilled.
+      append_positions: Positions computed for that, padding included.
+      append_seconds: Spent on it, forks included, until the devices had done it.
+      decode_seconds: Spent decoding.
       decode_steps: Steps of the decode loop.
       slot_steps: Decode steps x slots computed: the number of tokens that could have been sampled.
       compiled_shapes: Compiled functions so far, those of earlier samplers of the same sizes included.
@@ -83,6 +87,9 @@ class SamplerStatistics:
 
     sampled_tokens: int = 0
     appended_tokens: int = 0
+    append_positions: int = 0
+    append_seconds: float = 0.0
+    decode_seconds: float = 0.0
     decode_steps: int = 0
     slot_steps: int = 0
     compiled_shapes: int = 0
@@ -198,6 +205,7 @@ class Sampler:
 
     def append(self, entries: Mapping[int, TokenIds]) -> None:
         """Appends environment tokens to some contexts; the new lengths must fit the context."""
+        started = time.monotonic()
         pieces = {slot: _pieces(ids, tuple(self._append_tokens)) for slot, ids in entries.items()}
         for index in range(max(map(len, pieces.values()), default=0)):
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
@@ -208,6 +216,7 @@ class Sampler:
                 for rows in _split(max(map(len, shares)), tuple(self._append_rows)):
                     self._append({slot: now[slot] for share in shares for slot in share[first : first + rows]})
                     first += rows
+        self.statistics.append_seconds += time.monotonic() - started
 
     def _by_share(self, slots: Iterable[int]) -> list[list[int]]:
         """Groups slots by the share of the devices that holds them."""
@@ -229,6 +238,7 @@ class Sampler:
                 tokens[share, row, : len(ids)], counts[share, row] = ids, len(ids)
                 self._lengths[slot] += len(ids)
                 self.statistics.appended_tokens += len(ids)
+        self.statistics.append_positions += tokens.size
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
             arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts))
@@ -264,6 +274,9 @@ class Sampler:
         """Samples one block of tokens in every running slot; returns the generations that finished in it."""
         if not self.running:
             return {}
+        started = time.monotonic()
+        self.wait()  # for what was appended
+        self.statistics.append_seconds += (appended := time.monotonic()) - started
         with jax.transfer_guard("disallow"):
             self._begin()
             longest = int(self._lengths[list(self._unfinished)].max())
@@ -274,7 +287,9 @@ class Sampler:
                 self._state, report = self._compiled.decode(window, *arguments)
             else:
                 self._state, report = self._compiled.decode(window, *arguments, self._put(rows, "slots"))
-            return self._collect(jax.device_get(report), rows)
+            finished = self._collect(jax.device_get(report), rows)
+        self.statistics.decode_seconds += time.monotonic() - appended
+        return finished
 
     def _rows_to_decode(self) -> np.ndarray | None:
         """Returns the slots that sample, counted within their share of the devices and padded; None: all slots."""
