@@ -27,6 +27,7 @@ from lcrag.learning.update import (
 from lcrag.policy import (
     DecoderConfig,
     Policy,
+    compute_parameters,
     hidden_states,
     join,
     param_shardings,
@@ -34,6 +35,7 @@ from lcrag.policy import (
     split_trainable,
     unembed_log_probabilities,
 )
+from lcrag.policy.accelerators import update_options
 from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
 # Metrics of which the last of several updates counts; of all others the mean.
@@ -63,7 +65,15 @@ def policy_update(
     """Build the update of a policy, for training and `lcrag compile`; runs of equal settings share a compiled one."""
     shardings, _ = split_trainable(config, param_shardings(config, mesh))
     functions = decoder_functions(config, mesh)
-    return make_update(*functions, objective, optimizer, temperature=temperature, mesh=mesh, param_shardings=shardings)
+    return make_update(
+        *functions,
+        objective,
+        optimizer,
+        temperature=temperature,
+        mesh=mesh,
+        param_shardings=shardings,
+        compiler_options=update_options(mesh, config.windowed_einsum),
+    )
 
 
 def frozen_fingerprint(policy: Policy) -> str | None:
@@ -173,11 +183,10 @@ class Learner:
         params, _ = split_trainable(policy.config, policy.params)
         self._reference = None
         if needs_reference(objective, critic):
-            self._reference = params
-            # The update donates its state, and the reference still needs these parameters.
+            # A copy because the update donates its state, in the compute dtype because that takes less memory.
             shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
-            copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
-            params = copy(params)
+            copy = lambda tree: compute_parameters(policy.config, jax.tree.map(lambda leaf: leaf + 0, tree))  # noqa: E731
+            self._reference = jax.jit(copy, out_shardings=shardings)(params)
         self._policy = _trained_policy(policy, params, objective, optimizer, temperature)
 
     @property

@@ -11,7 +11,7 @@ without gradient or optimizer state that is joined with the learned parameters b
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import flax.struct
@@ -240,6 +240,7 @@ def make_update(
     temperature: float = 1.0,
     mesh: Mesh | None = None,
     param_shardings: PyTree = None,
+    compiler_options: Mapping[str, str] | None = None,
 ) -> "Update":
     """Build `update(state, batch, frozen=None) -> (state, metrics)`, jitted, its state donated.
 
@@ -252,6 +253,7 @@ def make_update(
       temperature: The sampling temperature: the probabilities that are trained are those that were sampled from.
       mesh: Axes "data", "fsdp" and perhaps others; rows are spread over the first two.
       param_shardings: With a mesh: one per parameter.
+      compiler_options: Of XLA, for this program.
     """
     gradients = make_gradients(hidden, unembed, objective, temperature, param_shardings)
 
@@ -270,7 +272,7 @@ def make_update(
             "update/skipped": state.skipped,
         }
 
-    return Update(jax.jit(step, donate_argnames="state"), mesh)
+    return Update(jax.jit(step, donate_argnames="state", compiler_options=compiler_options), mesh)
 
 
 @dataclasses.dataclass(frozen=True)

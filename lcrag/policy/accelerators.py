@@ -3,7 +3,10 @@
 import dataclasses
 from typing import Any
 
+from jax.sharding import Mesh
+
 GIB = 2**30
+NEVER_MIB = "1000000"  # no operand of a product is as large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,13 @@ ACCELERATORS = (
     Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9),
     Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9),
 )
+
+
+def update_options(mesh: Mesh, windowed_einsum: bool) -> dict[str, str] | None:
+    """Returns XLA's options for an update on a mesh; None: its defaults."""
+    if windowed_einsum or mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
+        return None
+    return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": NEVER_MIB}
 
 
 def roofline_seconds(flops: float, moved_bytes: float, accelerator: Accelerator) -> float:
