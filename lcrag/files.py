@@ -7,12 +7,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from etils import epath
+
+REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_remote(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is a folder or file of an object store, such as `gs://bucket/folder`."""
-    return "://" in os.fspath(place)
+    """Whether a place is in an object store: `gs://bucket/folder`, also as a `Path`, which drops one slash."""
+    return bool(REMOTE.match(os.fspath(place)))
+
+
+def remote_path(place: str | os.PathLike[str]) -> epath.Path:
+    """Returns the path of a place in an object store."""
+    return epath.Path(REMOTE.sub(r"\1://", os.fspath(place)))
 
 
 def file_name(text: str) -> str:

@@ -22,7 +22,7 @@ from lcrag.app.composition.used_bindings import expect_use
 from lcrag.app.guard import guard
 from lcrag.app.runs.stopping import end_process, exit_status, stopped_by_signals
 from lcrag.errors import UserError
-from lcrag.files import full_disk
+from lcrag.files import full_disk, is_remote
 
 QUIET_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's and XLA's C++ log
@@ -119,6 +119,10 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
     for option in (*(option for option, _ in arguments.others), *arguments.switches):
         if option not in (*command.options, *command.instead, *command.switches, *shared):
             raise UserError(f"lcrag {arguments.command} has no option {option}")
+    if arguments.output_dir and is_remote(arguments.output_dir) and not command.shared:
+        raise UserError(
+            f"lcrag {arguments.command} writes to a local --output_dir, not to object storage: copy it there"
+        )
     set_compilation_cache(os.environ, enabled=arguments.compilation_cache)
     instead = next((command.instead[option] for option, _ in arguments.others if option in command.instead), None)
     if instead or not command.configured:
@@ -178,6 +182,8 @@ def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
         raise UserError(
             f"lcrag {arguments.command} needs the folder of a run: lcrag {arguments.command} {command.words}"
         )
+    if is_remote(arguments.words[0]):
+        raise UserError(f"{arguments.words[0]} is in object storage: copy the run to a local folder first")
     path = Path(arguments.words[0]) / CONFIG
     if not path.is_file():
         raise UserError(f"{path.parent} is no run of lcrag: it holds no {CONFIG}")

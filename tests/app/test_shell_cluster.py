@@ -158,12 +158,9 @@ def test_an_abrupt_end_is_explained(status, fatal, clue, ends_with):
 
 def processes_that_join(*, then, configurations=("same", "same"), environments=({}, {}), **options):
     """Exit status, output and errors of processes that join on loopback."""
-    shared = {f"--{name}": str(value) for name, value in options.items()}
-    started = []
+    shared, started = {f"--{name}": str(value) for name, value in options.items()}, []
     for number, (configuration, after, more) in enumerate(zip(configurations, then, environments, strict=True)):
-        own = {f"--{name}": str(value) for name, value in options.items()} | (
-            {} if more else {"--process": str(number)}
-        )
+        own = shared | ({} if more else {"--process": str(number)})
         environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"} | more
         line = [sys.executable, "-c", JOINING, json.dumps(own), configuration, after]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
