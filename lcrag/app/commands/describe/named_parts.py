@@ -183,7 +183,7 @@ class NamedParts:
     def _collections(self, call: Call) -> NamedCollections:
         self._note_missing(call)
         given = call.arguments
-        where = next((given[name] for name in ("url", "urls", "folder", "engine") if given.get(name)), None)
+        where = next((given[name] for name in ("url", "urls", "hosts", "folder", "engine") if given.get(name)), None)
         passages = _passages(where) if call.name == "load_collections" and where is not None else {}
         if call.name == "load_collections" and where is not None and not passages:
             self.lacks(f"there are no collections in {where}: build them with `lcrag index`")
