@@ -112,3 +112,9 @@ def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -
     names = [field.name for field in dataclasses.fields(SamplerStatistics)]
     total = {name: sum(getattr(each, name) for each in (before, *statistics)) for name in names}
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})
+
+
+def spent(now: SamplerStatistics, before: SamplerStatistics) -> SamplerStatistics:
+    """Returns what the counters have risen by; `compiled_shapes` as it is now."""
+    risen = {name: value - getattr(before, name) for name, value in vars(now).items()}
+    return SamplerStatistics(**risen | {"compiled_shapes": now.compiled_shapes})

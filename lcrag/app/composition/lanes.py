@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from lcrag.app.composition.components import configured_sampler, make_runner, make_sampler
-from lcrag.app.composition.lane_episodes import LaneEpisodes, Share, all_lanes, in_order, packed_lanes, summed
+from lcrag.app.composition.lane_episodes import LaneEpisodes, Share, all_lanes, in_order, packed_lanes, spent, summed
 from lcrag.app.composition.lane_plan import Shown, configured_lanes, dealt, lane_sampler
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Rewards, Scored
@@ -257,8 +257,6 @@ class Lanes:
         )
         rolled_out = time.monotonic()
         rewards = scores(records)
-        now = lane.sampler.statistics
-        spent = {name: value - getattr(before, name) for name, value in vars(now).items()}
         return LaneEpisodes(
             lane=lane.number,
             records=records,
@@ -268,7 +266,7 @@ class Lanes:
                 "retrieval_wait": runner.statistics.retrieval_wait_seconds,
                 "rewards": time.monotonic() - rolled_out,
             },
-            statistics=SamplerStatistics(**spent | {"compiled_shapes": now.compiled_shapes}),
+            statistics=spent(lane.sampler.statistics, before),
         )
 
     def join(self, share: Share) -> Scored:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
+from lcrag.app.composition.lane_episodes import spent, summed
 from lcrag.app.composition.lanes import PHASES, Lanes
 from lcrag.app.composition.training_draw import TrainingDraw
 from lcrag.sampling import SamplerStatistics
@@ -16,30 +17,30 @@ class StepEpisodes:
     Attributes:
       batch: The episodes.
       seconds: By `PHASES`.
-      sampled_tokens: Tokens that the policy wrote.
-      slot_steps: Tokens that could have been sampled; see `SamplerStatistics`.
-      compiled_shapes: Compiled functions of the sampler so far.
+      statistics: The samplers' counters for the step, of all lanes together.
+      lanes: Their number.
     """
 
     batch: StepBatch
     seconds: dict[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    sampled_tokens: int = 0
-    slot_steps: int = 0
-    compiled_shapes: int = 0
+    statistics: SamplerStatistics = dataclasses.field(default_factory=SamplerStatistics)
+    lanes: int = 1
 
-    def add(self, seconds: Mapping[str, float], before: SamplerStatistics, after: SamplerStatistics) -> None:
+    def add(self, seconds: Mapping[str, float], statistics: SamplerStatistics) -> None:
         """Adds what a rollout took."""
         self.seconds = {phase: self.seconds[phase] + seconds[phase] for phase in PHASES}
-        self.sampled_tokens += after.sampled_tokens - before.sampled_tokens
-        self.slot_steps += after.slot_steps - before.slot_steps
-        self.compiled_shapes = after.compiled_shapes
+        self.statistics = summed([statistics], self.statistics)
 
     def metrics(self) -> dict[str, float | int]:
-        """Returns what `metrics.jsonl` holds of it."""
+        """Returns what `metrics.jsonl` holds of it; seconds of the devices are means over the lanes."""
+        found = self.statistics
         return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
-            "tokens_per_second/sampled": self.sampled_tokens / self.seconds["rollout"],
-            "slots/occupancy": self.sampled_tokens / max(1, self.slot_steps),
-            "compiled_shapes": self.compiled_shapes,
+            "seconds/append": found.append_seconds / self.lanes,
+            "seconds/decode": found.decode_seconds / self.lanes,
+            "tokens_per_second/sampled": found.sampled_tokens / self.seconds["rollout"],
+            "slots/occupancy": found.occupancy,
+            "append/filled": found.appended_tokens / max(1, found.append_positions),
+            "compiled_shapes": found.compiled_shapes,
         }
 
 
@@ -67,9 +68,9 @@ def sample_step(
         phase(*(("rollout", finished, total) if finished < total else ("rewards",)))
 
     batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
-    episodes = StepEpisodes(batch=batch)
+    episodes = StepEpisodes(batch=batch, lanes=lanes.count)
     while groups := batch.missing():
         before, first = dataclasses.replace(lanes.statistics), step * draw.episodes + batch.episodes
         batch.add(lanes.roll_out(groups, first, policy_version=policy_version, step=step, progress=progress))
-        episodes.add(lanes.seconds, before, lanes.statistics)
+        episodes.add(lanes.seconds, spent(lanes.statistics, before))
     return episodes

@@ -1,5 +1,6 @@
 """Staleness above 1: a thread samples without a break, and the learner takes the oldest episodes that have finished."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from lcrag.app.commands.train.schedule import (
     end_thread,
     staleness_metrics,
 )
+from lcrag.app.composition.lane_episodes import spent
 from lcrag.app.composition.lanes import Abandoned, Lanes
 from lcrag.app.composition.method import ProgramOf
 from lcrag.app.composition.scoring import Scored, joined
@@ -33,6 +35,7 @@ from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 from lcrag.policy import Policy
+from lcrag.sampling import SamplerStatistics
 
 UNDER_WAY = "under_way"  # of a checkpoint: groups that had begun; -1 after them
 
@@ -94,8 +97,8 @@ class Streaming(InTurn):
         self._taken_at, self._before = time.monotonic(), (self._counters()[0], 0.0)
         self._thread.start()
 
-    def _counters(self) -> tuple[dict[str, int], float]:
-        return dict(vars(self._sampler.statistics)), self._runner.statistics.retrieval_wait_seconds
+    def _counters(self) -> tuple[SamplerStatistics, float]:
+        return dataclasses.replace(self._sampler.statistics), self._runner.statistics.retrieval_wait_seconds
 
     def _sample(self) -> None:
         """Samples until every group of the run has finished; runs in the thread."""
@@ -164,9 +167,7 @@ class Streaming(InTurn):
         return StepEpisodes(
             batch=batch,
             seconds=dict(zip(PHASES, taken, strict=True)),
-            sampled_tokens=now[0]["sampled_tokens"] - self._before[0]["sampled_tokens"],
-            slot_steps=now[0]["slot_steps"] - self._before[0]["slot_steps"],
-            compiled_shapes=now[0]["compiled_shapes"],
+            statistics=spent(now[0], self._before[0]),
         )
 
     def _scored(self, groups: Sequence[int]) -> Scored:
