@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lcrag.errors import UserError
+from lcrag.files import local_files
 from lcrag.retrieval.corpus import FILE_NAME, Corpus
 from lcrag.retrieval.encoder import Devices, Encoder
 from lcrag.retrieval.encoder_folder import load_encoder
@@ -297,7 +298,7 @@ def load_collections(
     Raises:
       UserError: There is no collection, one is damaged or belongs to another encoder, or the memory does not suffice.
     """
-    folder = pathlib.Path(folder).absolute()
+    folder = local_files(folder).absolute()
     if (readable(folder) / META).exists():
         root, present = folder.parent, [folder.name]
     else:

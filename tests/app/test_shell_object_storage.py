@@ -10,7 +10,7 @@ from object_store import object_store
 from lcrag.app.runs import open_run
 from lcrag.app.runs.remote import local_copy, stored, upload_copies
 from lcrag.errors import UserError
-from lcrag.files import is_remote, remote_path
+from lcrag.files import is_remote, local_files, remote_path
 from lcrag.learning.checkpoints import Checkpoints
 
 CONFIG = "train.steps = 4\n"
@@ -73,6 +73,26 @@ def test_what_was_written_before_a_checkpoint_is_there_and_continues(bucket):
     with pytest.raises(UserError, match="gs://bucket/run holds another run"), local_copy(run) as local:
         with open_run(local, config="train.steps = 5\n", about=ABOUT):
             pass
+
+
+def test_inputs_are_copied_once(bucket, tmp_path, monkeypatch):
+    address, objects = bucket
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (objects / "policy" / "deep").mkdir(parents=True)
+    (objects / "policy" / "config.json").write_text("{}")
+    (objects / "policy" / "deep" / "x").write_text("y")
+    local_files.cache_clear()
+    local = local_files("gs://bucket/policy")
+    assert local == tmp_path / "cache" / "lcrag" / "objects" / "gs" / "bucket" / "policy"
+    assert (local / "deep" / "x").read_text() == "y"
+    copied = (local / "config.json").stat().st_ino
+    (objects / "policy" / "deep" / "x").write_text("longer")
+    local_files.cache_clear()
+    assert (local_files("gs://bucket/policy") / "deep" / "x").read_text() == "longer"
+    assert (local / "config.json").stat().st_ino == copied
+    assert local_files("gs://bucket/policy/config.json").read_text() == "{}"
+    with pytest.raises(UserError, match="there is nothing at gs://bucket/nowhere"):
+        local_files("gs://bucket/nowhere")
 
 
 def test_a_folder_without_rights_is_refused_in_a_line(bucket):
