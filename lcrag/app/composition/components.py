@@ -17,6 +17,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.episodes.agreement import together
 from lcrag.errors import UserError
+from lcrag.files import local_files
 from lcrag.limits import Seed
 from lcrag.policy import (
     DecoderConfig,
@@ -85,9 +86,12 @@ def computation_of(config: DecoderConfig) -> Computation:
 
 
 def resolved_folder(folder: str) -> pathlib.Path:
-    """A folder of weights: a path, or the name of one that ships with the package ("atlas/cold_start")."""
+    """A folder of weights: a path, or the name of one that ships with the package ("atlas/cold_start").
+
+    Of a folder in object storage, a local copy.
+    """
     shipped = WEIGHTS / folder.removeprefix("atlas/")
-    path = pathlib.Path(folder)
+    path = local_files(folder)
     return shipped if not path.exists() and shipped.is_dir() else path
 
 
