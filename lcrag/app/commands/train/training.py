@@ -16,7 +16,7 @@ from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentine
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
 from lcrag.app.commands.train.streaming import scheduled
 from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning, warn
-from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of
+from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of, wall_time
 from lcrag.app.composition.checking import (
     check_dynamic_sampling,
     check_exploration,
@@ -180,6 +180,7 @@ def train(
                 scored, metrics = learn(learner, episodes, utilisation)
                 schedule.learned(step)
                 metrics |= schedule.measurements(step, scored)
+                metrics |= wall_time(metrics)
                 metrics |= watch.measure(scored)
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
