@@ -197,8 +197,10 @@ def _chosen_parts(
     every = part_folders(folder, meta.parts)
     if parts is None or meta.parts == 1:
         return every, True
-    if wrong := [number for number in parts if not 0 <= number < meta.parts] or not parts:
-        raise UserError(f"load_collections.parts: {folder} has parts 0 to {meta.parts - 1}, not {wrong or 'none'}")
+    wrong = [str(number) for number in parts if not 0 <= number < meta.parts]
+    if wrong or not parts:
+        named = ", ".join(wrong) or "none"
+        raise UserError(f"load_collections.parts: {folder} has parts 0 to {meta.parts - 1}, not {named}")
     names = {f"{PART}{number}" for number in parts} | {name for name in every if name.startswith(ADDED) and 0 in parts}
     chosen = {name: path for name, path in every.items() if name in names}
     return chosen, len(chosen) == len(every)

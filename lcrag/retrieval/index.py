@@ -82,6 +82,7 @@ class Index:
     def __init__(self, searcher: Any, count: int, work: Work | None = None):
         self._searcher, self.count, self._work = searcher, count, work
         self._threads = len(os.sched_getaffinity(0))
+        searcher.set_num_threads(self._threads)
 
     def search(
         self, queries: Float[np.ndarray, "queries width"], k: int
