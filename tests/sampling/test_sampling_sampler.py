@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 
 from lcrag.errors import UserError
 from lcrag.policy import (
+    Lora,
     abstract_parameters,
+    add_lora,
     compute_parameters,
     hidden_states,
     initialise,
@@ -112,6 +115,22 @@ def test_an_episode_depends_on_nothing_but_itself(model, reference, options, slo
 
 
 @pytest.mark.parametrize(
+    ("options", "mesh"),
+    [
+        ({}, {}),
+        ({"slots": 8, "decode_rows": (2, 5), "block": 3, "windows": ()}, {}),
+        ({"gather_parameters": True}, {"fsdp": 2, "tensor": 4}),  # there are two key-value heads
+    ],
+    ids=["plain", "other slots and blocks", "sharded"],
+)
+def test_layers_apart_sample_the_same(model, reference, options, mesh):
+    """The form of GPUs."""
+    devices = jax.devices()[: math.prod(mesh.values())]
+    sampler = make(model, mesh=make_mesh(devices=devices, **mesh), layers="apart", **options)
+    assert tokens_of(converse(sampler, range(4), int)) == reference
+
+
+@pytest.mark.parametrize(
     ("options", "mesh", "slot_of"),
     [
         ({}, {}, int),
@@ -128,6 +147,25 @@ def test_unrolled_layers_sample_the_same(model, records, options, mesh, slot_of)
     assert tokens_of(got) == tokens_of(records)
     for episode, record in records.items():
         np.testing.assert_allclose(got[episode]["log_probabilities"], record["log_probabilities"], atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", ["stacked", "apart"])
+def test_merged_adapters_sample_the_same(model, layers):
+    config, params = model
+    config, params = add_lora(config, params, Lora(rank=2), jax.random.key(1))
+    noise = np.random.default_rng(0)
+    moved = {
+        path: leaf + noise.normal(0, 0.05, leaf.shape).astype(np.float32) if path[-1] == "lora_b" else leaf
+        for path, leaf in traverse_util.flatten_dict(params).items()
+    }
+    adapted = config, traverse_util.unflatten_dict(moved)
+    merged, unmerged = (make(adapted, layers=layers, merge_adapters=each) for each in (True, False))
+    one, other = (converse(each, range(3), int) for each in (merged, unmerged))
+    assert tokens_of(one) == tokens_of(other)
+    assert tokens_of(one) != tokens_of(converse(make(model), range(3), int))
+    for episode, record in one.items():
+        np.testing.assert_allclose(record["log_probabilities"], other[episode]["log_probabilities"], atol=1e-4)
+    assert not any("lora" in jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(merged._params))
 
 
 def test_idle_slots_are_not_computed(model):
