@@ -121,7 +121,7 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
             raise UserError(f"lcrag {arguments.command} has no option {option}")
     if arguments.output_dir and is_remote(arguments.output_dir) and not command.shared:
         raise UserError(
-            f"lcrag {arguments.command} writes to a local --output_dir, not to object storage: copy it there"
+            f"lcrag {arguments.command} writes to a local --output_dir: copy it to object storage afterwards"
         )
     set_compilation_cache(os.environ, enabled=arguments.compilation_cache)
     instead = next((command.instead[option] for option, _ in arguments.others if option in command.instead), None)

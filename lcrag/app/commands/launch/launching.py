@@ -72,9 +72,7 @@ def launch(arguments: Arguments) -> None:
 
 def _check_command(kind: str, words: list[str], arguments: Arguments) -> None:
     if arguments.gin_files or arguments.bindings or arguments.output_dir or not words:
-        raise UserError(
-            f"write the command that is to run after --: lcrag launch {kind} OPTIONS -- train --gin_file=..."
-        )
+        raise UserError(f"write the command to run after --: lcrag launch {kind} OPTIONS -- train --gin_file=...")
     if words[0] not in SHARED:
         raise UserError(f"lcrag {words[0]} does not run on several hosts: {', '.join(SHARED)} do")
     folder = next((word.partition("=")[2] for word in words if word.startswith("--output_dir=")), "")
