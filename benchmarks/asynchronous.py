@@ -67,10 +67,10 @@ def program(question: Question, languages: Sequence[str]) -> Program:
     yield Observe(question.text)
     *searching, last = lengths(question)
     for tokens in searching:
-        yield Generate(max_tokens=tokens)
+        yield Generate(stop=(), max_tokens=tokens)
         yield Retrieve((question.text,), languages, 1)
         yield Observe("\nfound: a passage\n")
-    return Outcome(answer=(yield Generate(max_tokens=last)))
+    return Outcome(answer=(yield Generate(stop=(), max_tokens=last)))
 
 
 def reward(episodes) -> dict[str, np.ndarray]:

@@ -1,7 +1,9 @@
 """Asynchronous training: what a run with staleness 1 samples and learns from, and that stopping it changes nothing."""
 
+import dataclasses
 import signal
 
+import numpy as np
 import pytest
 from experiment_parts import assert_mistake, assert_same_bits, json_lines, measured, run, saved_state, written_episodes
 
@@ -22,6 +24,21 @@ BINDINGS = (
 
 def train(tiny, output, *bindings, steps=STEPS):
     return run("train", tiny, *BINDINGS, f"train.steps={steps}", *bindings, output=output)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def varied():
+    """Rewards that differ, whatever is answered."""
+    rewards = Method.rewards
+
+    def differing(self, records, step):
+        found = rewards(self, records, step)
+        total = np.array([(7 * record.episode + len(record.tokens)) % 5 for record in records], float)
+        return dataclasses.replace(found, values={**found.values, "total": total})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Method, "rewards", differing)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +68,12 @@ def test_each_step_is_sampled_by_the_policy_before_the_last_update(straight):
 
 def test_a_signal_during_a_rollout_or_an_update_changes_nothing(straight, tiny, tmp_path, monkeypatch):
     """SIGTERM while step 1 is sampled and the update of step 0 runs; Ctrl-C in the update of step 2."""
-    score, learn, updated = Method.score, Learner.learn, []
+    rewards, learn, updated = Method.rewards, Learner.learn, []
 
-    def signalled_score(self, records, step):
+    def signalled_rewards(self, records, step):
         if step == 1:
             signal.raise_signal(signal.SIGTERM)
-        return score(self, records, step)
+        return rewards(self, records, step)
 
     def signalled_learn(self, trajectories):
         updated.append(None)
@@ -66,7 +83,7 @@ def test_a_signal_during_a_rollout_or_an_update_changes_nothing(straight, tiny, 
 
     output = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Method, "score", signalled_score)
+        patch.setattr(Method, "rewards", signalled_rewards)
         assert train(tiny, output) == 128 + signal.SIGTERM
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0]
     with monkeypatch.context() as patch:
@@ -81,7 +98,7 @@ def test_a_failure_of_sampling_ends_the_run(tiny, tmp_path, monkeypatch):
     def failing(self, records, step):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Method, "score", failing)
+    monkeypatch.setattr(Method, "rewards", failing)
     with pytest.raises(ZeroDivisionError):
         train(tiny, tmp_path / "run")
 
@@ -89,3 +106,29 @@ def test_a_failure_of_sampling_ends_the_run(tiny, tmp_path, monkeypatch):
 def test_staleness_without_a_correction_is_refused(tiny, tmp_path, capsys):
     assert train(tiny, tmp_path / "run", "PolicyGradient.importance_cap=None") == 2
     assert_mistake(capsys, "train.staleness is 1", "objective/importance_correction.gin")
+
+
+def test_with_more_staleness_no_group_is_lost_or_learned_from_twice(tiny, tmp_path, monkeypatch):
+    """Stopped by SIGTERM in the second update, while groups of later steps are under way, and continued."""
+    learn, updated, output = Learner.learn, [], tmp_path / "run"
+
+    def signalled(self, trajectories):
+        updated.append(None)
+        if len(updated) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return learn(self, trajectories)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "learn", signalled)
+        assert train(tiny, output, "train.staleness=2") == 128 + signal.SIGTERM
+    assert saved_state(output, 2)["['under_way']"].tolist()[-1] == -1
+    assert train(tiny, output, "train.staleness=2") == 0
+    learned = [row["episode"] for step in range(STEPS) for row in written_episodes(output, f"step_{step}")]
+    assert sorted(learned) == list(range(len(learned)))
+    records = json_lines(output / "metrics.jsonl")
+    assert [record["step"] for record in records] == list(range(STEPS))
+    assert max(record["staleness/max"] for record in records) <= 2
+    for step, record in enumerate(records):
+        rows = written_episodes(output, f"step_{step}")
+        assert record["staleness/mean"] == step - sum(row["policy_version"] for row in rows) / len(rows)
+        assert sum(record[f"staleness/share_{age}"] for age in range(3)) == pytest.approx(1)

@@ -80,7 +80,7 @@ class IdleTimes:
                 self._seconds[who] += time.monotonic() - self._since.pop(who)
 
     def shares(self) -> dict[str, float]:
-        """Returns the shares since the last call, under the names of `metrics.jsonl`."""
+        """Returns the seconds since the last call and the shares of them, under the names of `metrics.jsonl`."""
         with self._lock:
             now = time.monotonic()
             for who, since in self._since.items():
@@ -89,7 +89,7 @@ class IdleTimes:
             period, self._started = max(now - self._started, 1e-9), now
             shares = {f"idle/{who}": seconds / period for who, seconds in self._seconds.items()}
             self._seconds = dict.fromkeys(self._seconds, 0.0)
-        return shares
+        return {"seconds/step": period, **shares}
 
 
 class InTurn(contextlib.AbstractContextManager["InTurn"]):
@@ -104,6 +104,7 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
     def __init__(self, lanes: Lanes, learner: Learner, draw: TrainingDraw):
         self._lanes, self._learner, self._draw = lanes, learner, draw
         self._phase: Phase = lambda *shown: None
+        self._idle = IdleTimes()
 
     @property
     def state(self) -> PyTree:
@@ -132,7 +133,7 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
 
     def measurements(self, step: int, scored: Scored) -> dict[str, float]:
         """Metrics of the schedule, under the names of `metrics.jsonl`."""
-        return {}
+        return {"seconds/step": self._idle.shares()["seconds/step"]}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Ends what still runs."""
@@ -168,7 +169,7 @@ class OneAhead(InTurn):
     def __init__(self, policy: Policy, lanes: Lanes, learner: Learner, draw: TrainingDraw):
         super().__init__(lanes, learner, draw)
         self._copies = OwnParameters(policy, learner)
-        self._behaviour, self._idle, self._steps = self._copies.trained(), IdleTimes(), 0
+        self._behaviour, self._steps = self._copies.trained(), 0
         self._wanted: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._sampled: queue.SimpleQueue[StepEpisodes | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._sample, name="rollout", daemon=True)

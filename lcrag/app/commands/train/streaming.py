@@ -15,7 +15,6 @@ from lcrag.app.commands.train.admission import Admission
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.commands.train.rollouts import PHASES, StepEpisodes
 from lcrag.app.commands.train.schedule import (
-    IdleTimes,
     InTurn,
     OneAhead,
     OwnParameters,
@@ -64,7 +63,7 @@ class Streaming(InTurn):
         super().__init__(lanes, learner, draw)
         self._staleness, self._program = staleness, program
         self._sampler, self._runner = lanes.sampler, lanes.runner
-        self._copies, self._idle = OwnParameters(policy, learner), IdleTimes()
+        self._copies = OwnParameters(policy, learner)
         self._admission = Admission(draw.couplings, staleness, last=0)
         self._changed = threading.Condition()  # of everything below
         self._closing = False
