@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import functools
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -90,20 +91,52 @@ class Oracle:
     def most_read(self, readings: Sequence[Reading], relation: str, subject: str | None, language: str) -> str | None:
         """Returns the most frequent value of a fact in the readings, the earliest if tied; None without readings."""
         about = (row for row in readings if row.relation == relation and row.subject == subject)
-        counts = collections.Counter(self._in_language(row, language) for row in about)
+        counts = collections.Counter(self.in_language(row, language) for row in about)
         return max(counts, key=counts.__getitem__, default=None)
 
     def _guess(self, readings: Sequence[Reading], relation: str, language: str) -> str:
         """Returns the first value of the relation, which belongs to another entity, or "unknown"."""
-        found = (self._in_language(row, language) for row in readings if row.relation == relation)
+        found = (self.in_language(row, language) for row in readings if row.relation == relation)
         return next(found, UNKNOWN[language])
 
-    def _in_language(self, reading: Reading, language: str) -> str:
+    def in_language(self, reading: Reading, language: str) -> str:
+        """Returns the value of a reading in a language, if its name there is known, else as written."""
         kind = RELATIONS[reading.relation].value
         if kind == "literal" or not self.translate or language in reading.languages:
             return reading.value
         code = entity_called(kind, reading.value, reading.languages)
         return names_of(kind)[code][language].text if code else reading.value
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSearcher:
+    """Knows the format and reads passages, but searches at random and trusts passages at random.
+
+    It plays one-hop questions. Learning from it leaves to reinforcement learning when to search again, which passage to
+    trust, and when to stop. The choices are a function of the dialogue, so that one dialogue is always continued alike.
+
+    Attributes:
+      budget: Maximum number of searches; each number from 1 is equally likely.
+      reader: Reads and translates what the passages say.
+    """
+
+    budget: int
+    reader: Oracle = Oracle()
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the policy's next text; see `Oracle.next_text`."""
+        generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
+        relation, subject = question.extra["kind"], question.extra["subject"][1]
+        searches = sum(by == "policy" and "</search>" in text for by, text in turns)
+        left = self.budget - searches
+        if searches == 0 or generator.random() < left / (left + 1):
+            return f"<search> {query_text(question.language, relation, question.extra['entity'])}</search>"
+        readings = self.reader.readings(text for by, text in turns if by == "environment")
+        about = [row for row in readings if row.relation == relation and row.subject == subject]
+        if not about:
+            return f"<answer> {UNKNOWN[question.language]}</answer>"
+        trusted = about[int(generator.integers(len(about)))]
+        return f"<answer> {self.reader.in_language(trusted, question.language)}</answer>"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Demonstrator:
       context: Tokens that a context holds.
       chat: How openings are put to a model with a chat template.
       translator: Makes the translations that the program requests, if any.
+      only_correct: Whether demonstrations with another answer than the passages' value are dropped.
     """
 
     world: World
@@ -67,6 +68,7 @@ class Demonstrator:
     context: int = 512
     chat: Chat = Chat()
     translator: Translator | None = None
+    only_correct: bool = True
 
     def stream(self, seed: int) -> Iterator[EpisodeRecord]:
         """Yields demonstrations forever, determined by the seed.
@@ -106,7 +108,8 @@ class Demonstrator:
             translator=self.translator,
         )
         for (question, _, told), record in zip(drawn, records, strict=True):
-            if record.outcome.answer in self.world.values(told, question.language):
+            correct = record.outcome.answer in self.world.values(told, question.language)
+            if correct or not self.only_correct:
                 yield record
 
     def _retold(self, found: Found, fact: Fact, told: Fact) -> Found:
