@@ -38,8 +38,8 @@ def drafted(
         agreeing = agreeing & (earlier == own)
         longest = longest + agreeing
     best = jnp.argmax(longest * history.shape[1] + places, axis=1)[:, None]
-    following = jnp.minimum(best + 1 + jnp.arange(count), history.shape[1] - 1)
-    return jnp.take_along_axis(history, following, axis=1)
+    following = best + 1 + jnp.arange(count) % jnp.maximum(last - best, 1)  # what repeats itself goes on to do so
+    return jnp.take_along_axis(history, jnp.minimum(following, history.shape[1] - 1), axis=1)
 
 
 @dataclasses.dataclass

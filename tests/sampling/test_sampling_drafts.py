@@ -22,7 +22,8 @@ SETTINGS = SamplerConfig(slots=4, context=96, block=8, windows=(48,), append_row
         ([1, 2, 3, 9, 8, 1, 2, 3], [9, 8]),
         ([1, 2, 3, 9, 5, 2, 3, 7, 6, 1, 2, 3], [9, 5]),  # the longer occurrence, not the later one
         ([4, 7, 6, 4, 5, 8, 4], [5, 8]),  # the later of two
-        ([5, 5, 5, 5], [5, 0]),  # what lies beyond the context is arbitrary
+        ([3, 1, 5, 1, 5], [1, 5]),
+        ([3, 1, 5, 5], [5, 5]),  # beyond its end the occurrence repeats itself
     ],
 )
 def test_drafts_continue_the_latest_longest_occurrence(context, expected):
