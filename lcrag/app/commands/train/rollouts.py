@@ -34,6 +34,7 @@ class StepEpisodes:
     def metrics(self) -> dict[str, float | int]:
         """Returns what `metrics.jsonl` holds of it; seconds of the devices are means over the lanes."""
         found = self.statistics
+        drafts = {"drafts/accepted": found.accepted_drafts / found.drafted_tokens} if found.drafted_tokens else {}
         return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
             "seconds/append": found.append_seconds / self.lanes,
             "seconds/decode": found.decode_seconds / self.lanes,
@@ -41,6 +42,7 @@ class StepEpisodes:
             "slots/occupancy": found.occupancy,
             "append/filled": found.appended_tokens / max(1, found.append_positions),
             "compiled_shapes": found.compiled_shapes,
+            **drafts,
         }
 
 

@@ -45,6 +45,7 @@ from lcrag.retrieval import SearchableCollections
 HARDWARE = (
     *("policy.mesh", "mesh.data", "mesh.fsdp", "mesh.tensor", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
+    *(f"Sampler.{part}" for part in ("decode_rows", "drafts", "least_tokens_per_pass", "layers", "merge_adapters")),
     *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor"),
 )
 MAY_CHANGE = (
