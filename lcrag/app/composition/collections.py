@@ -21,6 +21,7 @@ from lcrag.errors import UserError
 from lcrag.limits import Count, NonNegative, Seed
 from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage, build_collection, load_collections
 from lcrag.retrieval.remote import (
+    ROUTER_PATIENCE,
     USUAL_PATIENCE,
     GoogleCustomSearch,
     LcragService,
@@ -186,7 +187,7 @@ def remote_collections(
 def routed_collections(
     hosts: Sequence[str],
     languages: Sequence[str] | None = None,
-    patience: Patience = USUAL_PATIENCE,
+    patience: Patience = ROUTER_PATIENCE,
     rest_seconds: NonNegative = 10.0,
 ) -> RoutedCollections:
     """Returns the collections of several hosts with `lcrag serve`; see `lcrag.retrieval.remote.RoutedCollections`."""

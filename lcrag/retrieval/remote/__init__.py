@@ -7,7 +7,7 @@ vector engine, is a `Backend` of `RemoteCollections`, which caches answers. All 
 
 from lcrag.retrieval.remote.collections import Backend, RemoteCollections
 from lcrag.retrieval.remote.qdrant import Qdrant, QdrantBackend
-from lcrag.retrieval.remote.router import RoutedCollections
+from lcrag.retrieval.remote.router import ROUTER_PATIENCE, RoutedCollections
 from lcrag.retrieval.remote.services import LcragService, SearchR1Servers
 from lcrag.retrieval.remote.transport import USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable
 from lcrag.retrieval.remote.web import GoogleCustomSearch, SerpApi, WebEngine, WebSearch, key_from

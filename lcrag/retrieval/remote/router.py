@@ -18,11 +18,13 @@ from lcrag.errors import UserError
 from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.remote.collections import Pair
 from lcrag.retrieval.remote.services import LcragService
-from lcrag.retrieval.remote.transport import USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable
+from lcrag.retrieval.remote.transport import Patience, ServiceRefusal, ServiceUnavailable
 from lcrag.retrieval.wire import combined_fingerprint, parts_of
 
 _LOGGER = logging.getLogger(__name__)
 _ENCODER = "encoder"
+# A part that no replica searches is reported after a quarter of a minute, for clients to come back later.
+ROUTER_PATIENCE = Patience(attempts=6)
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,7 +60,7 @@ class RoutedCollections:
         self,
         hosts: Sequence[str],
         languages: Sequence[str] | None = None,
-        patience: Patience = USUAL_PATIENCE,
+        patience: Patience = ROUTER_PATIENCE,
         rest_seconds: float = 10.0,
         connections: int = 32,
         clock: Callable[[], float] = time.monotonic,

@@ -69,7 +69,9 @@ def test_passages_are_added_and_folded_into_the_index(tiny, tmp_path, passages, 
     assert index(tiny, output, {"fi": passages}) == 0
     built = load_collections(output).content_hashes()
     for _ in range(2):  # what was added is not added again
-        assert index(tiny, output, {"fi": more}, "index.add=True") == 0
+        gin.clear_config()
+        sources = f"--gin.index.sources={ {'fi': str(more)}!r}"
+        assert main.run(["index", "--add", sources, f"--output_dir={output}"]) == 0
         assert "1 added since, searched exactly" in capsys.readouterr().out
     added = load_collections(output)
     assert len(added.collection("fi").corpus) == PASSAGES + 1

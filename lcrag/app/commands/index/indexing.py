@@ -23,7 +23,7 @@ from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.limits import Amount, Count
-from lcrag.retrieval import Encoder, IndexSettings, build_from_rows, load_collections, rebuild_index
+from lcrag.retrieval import Encoder, IndexSettings, build_from_rows, load_collections, load_encoder, rebuild_index
 from lcrag.retrieval.building import (
     Assemble,
     add_from_rows,
@@ -125,7 +125,7 @@ def _encoder(name: str | None, root: pathlib.Path) -> Encoder:
     """Returns the named encoder, or that of the collections in `root`."""
     if name is None and not readable(root / ENCODER).exists():
         raise UserError("index.encoder names no encoder: give the folder of one with --gin.index.encoder='\"FOLDER\"'")
-    return configured_encoder(readable(root / ENCODER) if name is None else resolved_folder(name))
+    return load_encoder(root / ENCODER) if name is None else configured_encoder(resolved_folder(name))
 
 
 def _present(words: Sequence[str], root: pathlib.Path) -> list[str]:
