@@ -143,12 +143,17 @@ class Collection:
         """The passages of the opened parts."""
         return Passages([part.corpus for part in self.parts.values()])
 
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the opened parts, additions included."""
+        return combined_fingerprint({name: part.meta.fingerprint for name, part in self.parts.items()})
+
     def hashes(self) -> dict[str, str]:
         """Returns the fingerprint of the collection, or of each opened part if others are elsewhere, by name."""
-        own = {name: part.meta.fingerprint for name, part in self.parts.items()}
+        language, parts = self.meta.language, self.meta.parts
         if self.whole:
-            return {f"collection/{self.meta.language}": combined_fingerprint(own)}
-        return {part_name(self.meta.language, name, self.meta.parts): value for name, value in own.items()}
+            return {f"collection/{language}": self.fingerprint}
+        return {part_name(language, name, parts): part.meta.fingerprint for name, part in self.parts.items()}
 
     def hits(self, queries: Float[np.ndarray, "queries width"], k: int) -> list[list[Hit]]:
         """Returns the best passages of each query vector over all opened parts, best first."""
