@@ -125,10 +125,18 @@ def summary(records: Sequence[dict]) -> dict[str, float]:
     return {"seconds/step": statistics.median(record["seconds/step"] for record in steady), **means}
 
 
-def distributions(arguments: argparse.Namespace) -> dict[str, list]:
-    """Returns what `benchmarks/asynchronous_hosts.py` draws episodes from."""
+def distributions(records: Sequence[dict], arguments: argparse.Namespace) -> dict[str, object]:
+    """Returns what `benchmarks/asynchronous_hosts.py` reads: what a run's episodes are drawn from, and its speeds."""
+    steady = records[SKIPPED:]
+    tokens = [each["tokens_per_second/sampled"] * each["seconds/rollout"] / each["slots/occupancy"] for each in steady]
+    decoding = sum(each["seconds/decode"] for each in steady)
     asked = (Question(id=str(n), dataset="made", language="en", text="?", answers=("?",)) for n in range(1000))
-    return {"generations": [lengths(question) for question in asked], "latencies": [arguments.latency]}
+    return {
+        "generations": [lengths(question) for question in asked],
+        "latencies": [arguments.latency],
+        "seconds_per_token": decoding * arguments.slots / sum(tokens),
+        "seconds_per_update": statistics.median(each["seconds/update"] for each in steady),
+    }
 
 
 def main() -> None:
@@ -142,7 +150,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file for the results as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = {each: summary(run(each, arguments, Path(folder))) for each in arguments.staleness}
+        records = {each: run(each, arguments, Path(folder)) for each in arguments.staleness}
+    results = {each: summary(own) for each, own in records.items()}
     print(f"\n{'staleness':>9} {'s/step':>8} {'update s':>9} {'sampler idle':>13} {'trainer idle':>13} {'mean age':>9}")
     for staleness, found in results.items():
         print(
@@ -150,7 +159,11 @@ def main() -> None:
             f" {found['idle/trainer']:13.0%} {found['staleness/mean']:9.2f}"
         )
     if arguments.output:
-        content = {"settings": {**vars(arguments), "output": None}, "results": results, **distributions(arguments)}
+        content = {
+            "settings": {**vars(arguments), "output": None},
+            "results": results,
+            **distributions(records[arguments.staleness[0]], arguments),
+        }
         arguments.output.write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -58,13 +58,15 @@ class Admission:
 
     def ready(self) -> list[int] | None:
         """Returns the groups to learn from next, the oldest finished ones; None while some must be waited for."""
+        if len(self._finished) < self.batch:
+            return None
         chosen = sorted(self._finished, key=lambda group: (self._begun[group], group))[: self.batch]
-        rest = [version for group, version in self._begun.items() if group not in chosen]
+        rest = [self._begun[group] for group in self._begun.keys() - set(chosen)]
         fits = (
             sum(begun <= self.version + updates - self.staleness for begun in rest) <= updates * self.batch
             for updates in range(self.staleness)
         )
-        return chosen if len(chosen) == self.batch and all(fits) else None
+        return chosen if all(fits) else None
 
     def take(self, groups: Sequence[int]) -> None:
         """Records that the learner takes what `ready` returned."""
