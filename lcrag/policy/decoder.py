@@ -5,7 +5,7 @@ Layers are stacked and scanned. The cache is part of the scan's carry, so that X
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
@@ -24,10 +24,13 @@ from lcrag.policy.attention import (
     rotate,
     rotation,
 )
+from lcrag.policy.chunk_attention import ChunkCache
 from lcrag.policy.config import DecoderConfig, Lora
 from lcrag.policy.sharding import constrain, spread_kv_heads
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
+WholeCache: TypeAlias = KeyValueCache | ChunkCache  # of all layers
+AnyCache: TypeAlias = WholeCache | LayerCache | BlockCache
 ADAPTERS = ("lora_a", "lora_b")
 # Names the output of a linear layer, adapters included: keeping every product would keep that of the adapters as well.
 LINEAR_NAME = "linear"
@@ -97,7 +100,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: KeyValueCache | LayerCache | BlockCache | None, layer, places: Places):
+    def __call__(self, x, cache: AnyCache | None, layer, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -171,8 +174,8 @@ class Decoder(nn.Module):
         tokens: Int[Array, "batch time"],
         positions: Int[Array, "batch time"],
         segments: Int[Array, "batch time"] | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> tuple[Float[Array, "batch time width"], KeyValueCache | None]:
+        cache: WholeCache | None = None,
+    ) -> tuple[Float[Array, "batch time width"], WholeCache | None]:
         config = self.config
         initial = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocabulary", "embed"))
         embedding = self.param("embedding", initial, (config.vocabulary_size, config.width))
@@ -204,9 +207,9 @@ def forward(
     params: Any,
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
-    cache: KeyValueCache,
+    cache: WholeCache,
     mesh: Mesh | None = None,
-) -> tuple[Float[Array, "batch time width"], KeyValueCache]:
+) -> tuple[Float[Array, "batch time width"], WholeCache]:
     """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
     return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
 

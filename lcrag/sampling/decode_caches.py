@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from lcrag.policy import BlockCache, DecoderConfig, KeyValueCache, forward, forward_layers
+from lcrag.policy.chunk_attention import ChunkCache, has_chunk_kernel
 from lcrag.sampling.forms import Cache
 from lcrag.sampling.rows import columns_of, starts_within, window_of, with_columns, with_new_columns
 
@@ -38,6 +40,29 @@ def extended(config: DecoderConfig, params, tokens, positions, cache: Cache) -> 
     if isinstance(cache, KeyValueCache):
         return forward(config, params, tokens, positions, cache)
     return forward_layers(config, params, params["layers"], tokens, positions, cache)
+
+
+def appended(
+    config: DecoderConfig,
+    window: int,
+    params,
+    cache: Cache,
+    rows: Rows,
+    tokens: Int[Array, "chosen chunk"],
+    first: Int[Array, "chosen"],
+    mesh: Mesh | None,
+) -> Cache:
+    """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
+    chunk = tokens.shape[1]
+    positions, held = first[:, None] + jnp.arange(chunk), jax.tree.map(lambda x: window_of(x, rows, window), cache)
+    if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(mesh, chunk, window):
+        _, seen = extended(config, params, tokens, positions, held)
+        return with_new_columns(cache, seen, rows, first, chunk)
+    _, grown = forward(config, params, tokens, positions, ChunkCache.of(*held, chunk, mesh))
+    assert isinstance(grown, ChunkCache)
+    starts, _ = starts_within(window, first, chunk)
+    columns = zip(cache, grown.columns(first, starts), strict=True)
+    return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
 
 
 def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows) -> DecodeCache:

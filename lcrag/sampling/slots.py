@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jax.stages import Lowered
 from jaxtyping import Array, Bool, Float, Int, UInt
 
@@ -22,11 +23,11 @@ from lcrag.policy import (
     unembed,
 )
 from lcrag.sampling.choice import choose, streams, uniforms
-from lcrag.sampling.decode_caches import extended, in_place, per_layer
+from lcrag.sampling.decode_caches import appended, in_place, per_layer
 from lcrag.sampling.drafts import drafted, with_tokens
 from lcrag.sampling.forms import Cache, SamplerForm
 from lcrag.sampling.parameters import SlotParameters
-from lcrag.sampling.rows import per_slot, window_of, with_new_columns, with_per_slot
+from lcrag.sampling.rows import per_slot, with_per_slot
 from lcrag.sampling.stop import FOUND
 
 CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last three in the order of FINISH_REASONS
@@ -101,6 +102,7 @@ def append(
     lengths: Int[Array, "shares rows"],
     tokens: Int[Array, "shares rows chunk"],
     counts: Int[Array, "shares rows"],
+    mesh: Mesh | None = None,
 ) -> Slots:
     """Appends environment tokens to the contexts of some slots (chunked prefill) and stops these slots.
 
@@ -116,6 +118,7 @@ def append(
       lengths: Their current lengths; 0 starts a new context.
       tokens: New tokens, right-padded.
       counts: Number of new tokens of each row.
+      mesh: The devices, for kernels that XLA does not partition.
     """
     chunk = tokens.shape[-1]
     pending = per_slot(slots.pending, rows)
@@ -123,15 +126,13 @@ def append(
     shifted = jnp.concatenate([pending[:, None], new[:, :-1]], axis=1)
     fed = jnp.where(present[:, None] == 0, new, shifted)
     first = jnp.maximum(present - 1, 0)
-    mine = jax.tree.map(lambda x: window_of(x, rows, window), slots.cache)
-    _, mine = extended(config, params, fed, first[:, None] + jnp.arange(chunk), mine)
     last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(-1)
     history = slots.history
     if history is not None:
         known = with_tokens(per_slot(history, rows), present[:, None] + jnp.arange(chunk), new)
         history = with_per_slot(history, rows, known)
     return slots._replace(
-        cache=with_new_columns(slots.cache, mine, rows, first, chunk),
+        cache=appended(config, window, params, slots.cache, rows, fed, first, mesh),
         pending=with_per_slot(slots.pending, rows, last),
         lengths=with_per_slot(slots.lengths, rows, (lengths + counts).reshape(-1)),
         running=with_per_slot(slots.running, rows, jnp.zeros(rows.size, bool)),
@@ -319,7 +320,7 @@ class CompiledFunctions:
 
     def lower_append(self, window: int, *arguments) -> Lowered:
         """Traces `append` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
-        return self._lower(functools.partial(append, self._config, window), *arguments, donated=1)
+        return self._lower(functools.partial(append, self._config, window, mesh=self._mesh), *arguments, donated=1)
 
     def lower_decode(self, window: int, *arguments, drafts: int = 0) -> Lowered:
         """Traces `decode` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""

@@ -21,8 +21,9 @@ from lcrag.policy import (
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, decode_caches
 from lcrag.sampling.sampler import _split
+from lcrag.sampling.slots import compiled_functions
 from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
 NARROW = tiny_config(compute_dtype="bfloat16")
@@ -147,6 +148,25 @@ def test_unrolled_layers_sample_the_same(model, records, options, mesh, slot_of)
     assert tokens_of(got) == tokens_of(records)
     for episode, record in records.items():
         np.testing.assert_allclose(got[episode]["log_probabilities"], record["log_probabilities"], atol=1e-4)
+
+
+@pytest.mark.parametrize("mesh", [{}, {"fsdp": 2, "tensor": 2}], ids=["one device", "sharded"])
+def test_a_tpus_kernel_appends_the_same(monkeypatch, mesh):
+    """Long and short contexts, and one whose padding would exceed the window; the kernel is interpreted."""
+    model = tiny_config(max_positions=512), initialise(tiny_config(), jax.random.key(0))
+    ids, devices = np.random.default_rng(0).integers(5, 300, 400).tolist(), jax.devices()[: math.prod(mesh.values())]
+    sizes = {"slots": 4, "context": 256, "windows": (), "append_rows": (4,), "append_tokens": (128,)}
+    sampled = []
+    for kernel in (False, True):
+        monkeypatch.setattr(decode_caches, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
+        compiled_functions.cache_clear()
+        sampler = make(model, mesh=make_mesh(devices=devices, **mesh), **sizes)
+        for lengths in ((100, 3, 128, 1), (90, 2, 100, 60)):
+            sampler.append({slot: ids[slot : slot + length] for slot, length in enumerate(lengths)})
+        sampler.begin({slot: SamplingParameters(max_tokens=9, episode=slot) for slot in range(4)})
+        sampled.append({slot: each.tokens.tolist() for slot, each in finished(sampler).items()})
+    compiled_functions.cache_clear()
+    assert sampled[0] == sampled[1]
 
 
 @pytest.mark.parametrize("layers", ["stacked", "apart"])
