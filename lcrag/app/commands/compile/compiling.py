@@ -53,16 +53,25 @@ class Finding:
         return None if self.accelerator is None else self.cost.least_seconds(self.accelerator)
 
     @property
+    def kernel_flops(self) -> float:
+        """Operations of the kernels, which the compiled program does not give: what the formulas count more."""
+        work, cost = self.compilation.work, self.cost
+        return max(0.0, cost.flops + cost.recomputed_flops - work.flops) if work.kernels else 0.0
+
+    @property
     def counted_seconds(self) -> float | None:
         """The roofline bound of what the compiled program executes."""
         work = self.compilation.work
-        return None if self.accelerator is None else roofline_seconds(work.flops, work.bytes, self.accelerator)
+        flops = work.flops + self.kernel_flops
+        return None if self.accelerator is None else roofline_seconds(flops, work.bytes, self.accelerator)
 
     @property
     def modelled_seconds(self) -> float | None:
-        """Time of the cycles that the compiler estimates; None where it estimates none."""
-        clock = self.accelerator and self.accelerator.cycles_per_second
-        return self.compilation.work.cycles / clock or None if clock else None
+        """Time of the cycles that the compiler estimates, and of kernels at the peak rate; None without estimates."""
+        accelerator, cycles = self.accelerator, self.compilation.work.cycles
+        if accelerator is None or accelerator.cycles_per_second is None or not cycles:
+            return None
+        return cycles / accelerator.cycles_per_second + self.kernel_flops / accelerator.flops_per_second
 
     @property
     def share(self) -> float | None:
