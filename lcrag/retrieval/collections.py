@@ -32,6 +32,7 @@ META = "meta.json"
 ENCODER = "encoder"
 PART, ADDED = "part", "added"
 _LOGGER = logging.getLogger(__name__)
+_WORTH_SAYING_BYTES = 1 << 30  # they take a while to read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -332,14 +333,15 @@ def collection_bytes(folder: str | pathlib.Path, parts: Sequence[int] | None = N
 
 
 def _check_memory(needed_bytes: int, root: pathlib.Path) -> None:
-    """Logs how much memory the indexes need, and raises a UserError if this machine has less."""
+    """Says how much memory the indexes need, where it is a GiB or more; a UserError if this machine has less."""
     there = memory_bytes()
-    _LOGGER.info("the indexes of %s need %.2f GiB of this machine's %.1f", root, needed_bytes / 2**30, there / 2**30)
+    level = logging.WARNING if needed_bytes >= _WORTH_SAYING_BYTES else logging.INFO
+    needed, has = (f"{number / 2**30:.1f}" for number in (needed_bytes, there))
+    _LOGGER.log(level, "opening the indexes of %s: %s GiB of this machine's %s GiB of memory", root, needed, has)
     if needed_bytes > there:
         raise UserError(
-            f"the indexes of {root} need {needed_bytes / 2**30:.1f} GiB of memory, and this machine has"
-            f" {there / 2**30:.1f}: open fewer with load_collections.languages or load_collections.parts, or rebuild"
-            " them with IndexSettings.quantize = 'int8'"
+            f"the indexes of {root} need {needed} GiB of memory, and this machine has {has}: open fewer with"
+            " load_collections.languages or load_collections.parts, or rebuild them with IndexSettings.quantize = 'int8'"
         )
 
 

@@ -169,6 +169,13 @@ def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
         load_collections(folder)
 
 
+def test_much_memory_is_stated(folder, monkeypatch, caplog):
+    monkeypatch.setattr("lcrag.retrieval.collections.collection_bytes", lambda folder, parts: 3 << 30)
+    monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 8 << 30)
+    load_collections(folder)
+    assert "6.0 GiB of this machine's 8.0 GiB of memory" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
 def test_damage_is_reported_with_its_remedy(tmp_path, encoder, monkeypatch, name, damage):
