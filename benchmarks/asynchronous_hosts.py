@@ -8,8 +8,9 @@ A simulation, not a measurement: events in virtual time, with the admission that
 seconds; an episode generates, searches (a latency drawn from the file), and generates again, with the generations of
 a drawn row of the file. Groups of 4 episodes go to the host with the fewest. Every host adds `--groups` groups to an
 update, and the trainer, which shares no device with the hosts, grows with them: an update of twice as many groups takes
-`--growth` times as long. Prints and writes, for each number of hosts and staleness: episodes per second, that per host relative to one host without
-staleness, idle shares of the slots and of the trainer, and the shares of trained groups by staleness.
+`--growth` times as long. Prints and writes, for each number of hosts and staleness: episodes per second, that per host
+relative to one host without staleness, idle shares of the slots and of the trainer, and the shares of trained groups by
+staleness.
 """
 
 import argparse
