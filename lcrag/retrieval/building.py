@@ -18,16 +18,8 @@ from typing import TypeAlias
 import numpy as np
 
 from lcrag.errors import UserError
-from lcrag.retrieval.collections import (
-    ADDED,
-    ENCODER,
-    META,
-    PART,
-    CollectionMeta,
-    part_folders,
-    read_meta,
-    write_meta,
-)
+from lcrag.retrieval.collection import ADDED, META, PART, CollectionMeta, part_folders, read_meta, write_meta
+from lcrag.retrieval.collections import ENCODER
 from lcrag.retrieval.corpus import FILE_NAME, Corpus, check_distinct_ids, write_passages
 from lcrag.retrieval.encoder import Encoder
 from lcrag.retrieval.encoder_folder import load_encoder, save_encoder

@@ -164,7 +164,7 @@ def test_only_some_languages_and_parts_are_opened(folder):
 
 def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
     monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 1000)
-    monkeypatch.setattr("lcrag.retrieval.collections.read_index", None)
+    monkeypatch.setattr("lcrag.retrieval.collection.read_index", None)
     with pytest.raises(UserError, match="need .* GiB of memory, and this machine has .*load_collections.languages"):
         load_collections(folder)
 

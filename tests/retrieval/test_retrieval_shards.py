@@ -6,7 +6,7 @@ import pytest
 from lcrag.errors import UserError
 from lcrag.retrieval import build_collection, load_collections
 from lcrag.retrieval.building import build_from_rows, keep_encoder
-from lcrag.retrieval.collections import read_meta
+from lcrag.retrieval.collection import read_meta
 from lcrag.retrieval.shards import PLAN, open_shards, remove_shards
 
 PLAN_A = {"source": "a", "länge": 100}

@@ -109,7 +109,7 @@ class Qdrant:
         Raises:
           UserError: Other content is stored under this name, or Qdrant does not answer.
         """
-        from lcrag.retrieval.collections import fingerprint_of, part_folders, read_meta
+        from lcrag.retrieval.collection import fingerprint_of, part_folders, read_meta
         from lcrag.retrieval.folders import readable
         from lcrag.retrieval.shards import Rows
 

@@ -17,7 +17,7 @@ from lcrag.app.display import ProgressDisplay
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import load_collections
-from lcrag.retrieval.collections import read_meta
+from lcrag.retrieval.collection import read_meta
 
 PASSAGES = 64  # in eight shards
 

@@ -16,7 +16,7 @@ from lcrag.errors import AbsentError, UserError
 from lcrag.policy import DecoderConfig, Tokenizer, check_mesh_sizes, load_tokenizer, read_config
 from lcrag.policy.sharding import MESH_AXES
 from lcrag.retrieval import Hit
-from lcrag.retrieval.collections import META, read_meta
+from lcrag.retrieval.collection import META, read_meta
 
 # Sets of questions that are the same in every language.
 PARALLEL = ("atlas_questions", "atlas_comparisons", "mkqa_questions", "xquad_questions")

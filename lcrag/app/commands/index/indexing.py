@@ -32,7 +32,8 @@ from lcrag.retrieval.building import (
     keep_encoder,
     write_parts,
 )
-from lcrag.retrieval.collections import ENCODER, META, collection_bytes, read_meta
+from lcrag.retrieval.collection import META, collection_bytes, read_meta
+from lcrag.retrieval.collections import ENCODER
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import USUAL_INDEX
 from lcrag.retrieval.remote import Qdrant
