@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import jax
 from flax import traverse_util
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lcrag.policy import (
     AnyMesh,
@@ -48,7 +48,7 @@ class SamplerForm:
     def apart(self) -> bool:
         """Whether layers are arrays of their own."""
         if self.layers == "auto":
-            devices = getattr(self.mesh, "devices", None)
+            devices = self.mesh.devices if isinstance(self.mesh, Mesh) else None  # an abstract mesh has none
             return devices is not None and devices.flat[0].platform in ("gpu", "cuda", "rocm")
         return self.layers == "apart"
 
