@@ -30,6 +30,7 @@ OPTIONS = {
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
 }
 JOIN_SECONDS, HEARTBEAT_SECONDS = 300, 100
+END_SECONDS = 3600  # that processes which have ended well wait for the first one, which reports and uploads
 LEAVE_SECONDS = 10.0  # that a process which ends early waits for the others, before it leaves them
 LOST = 75  # exit status (EX_TEMPFAIL): another process was lost, the same command continues
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes"
@@ -200,6 +201,7 @@ def join(cluster: Cluster, configuration: str) -> None:
     settings = {
         "initialization_timeout": cluster.join_seconds,
         "heartbeat_timeout_seconds": cluster.heartbeat_seconds,
+        "shutdown_timeout_seconds": END_SECONDS,
         **cluster.arguments,
     }
     same = {
@@ -208,6 +210,7 @@ def join(cluster: Cluster, configuration: str) -> None:
         "configuration": hashlib.sha256(configuration.encode()).hexdigest()[:16],
     }
     try:
+        jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM from Python
         with _errors_only():
             jax.distributed.initialize(**settings)
             count, told = len(jax.devices()), gather_texts(json.dumps([socket.gethostname()[:64], same]))

@@ -33,12 +33,16 @@ from lcrag.errors import UserError
 options, configuration, then = json.loads(sys.argv[1]), *sys.argv[2:]
 found = find_cluster(options)
 guard(found)
+came = []
+signal.signal(signal.SIGTERM, lambda *came_with: came.append(came_with))
 try:
     join(found, configuration)
 except UserError as error:
     print(f"lcrag: error: {error}", file=sys.stderr)
     leave()
     end_process(2)
+os.kill(os.getpid(), signal.SIGTERM)
+assert came, "JAX has taken SIGTERM"
 if then == "killed":
     os.kill(os.getppid(), signal.SIGKILL)
 while then:
