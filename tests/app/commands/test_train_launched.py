@@ -33,7 +33,8 @@ def test_a_killed_process_is_started_again_and_the_run_continues(tiny, tmp_path)
     )
     program.chmod(0o755)
     mesh = ("policy.mesh=@mesh()", "mesh.data=2", "train.evaluation=None", "STEPS=6", "train.checkpoint_every=1")
-    command = words_of("train", tiny, *mesh, output=output)
+    words = words_of("train", tiny, *mesh, output=output)
+    command = [word for word in words if "one_device" not in word]  # which only tests register
     options = ["--hosts=localhost,localhost", f"--port={free_port()}", f"--logs={logs}", f"--folder={Path.cwd()}"]
     options += [f"--lcrag={program}", "--pause_seconds=0", "--grace_seconds=60"]
     environment = os.environ | {"PATH": f"{ssh.parent}{os.pathsep}{os.environ['PATH']}"}
@@ -43,7 +44,8 @@ def test_a_killed_process_is_started_again_and_the_run_continues(tiny, tmp_path)
     try:
         while launcher.poll() is None and not (output / "checkpoints" / "2").exists():
             time.sleep(0.05)
-        os.kill(int((tmp_path / "pids").read_text().split()[1]), signal.SIGKILL)
+        assert launcher.poll() is None, (logs / "localhost-0.log").read_text()
+        os.kill(int((tmp_path / "pids").read_text().split()[-1]), signal.SIGKILL)
         _, errors = launcher.communicate(timeout=900)
     finally:
         launcher.kill()
@@ -53,5 +55,5 @@ def test_a_killed_process_is_started_again_and_the_run_continues(tiny, tmp_path)
         said = (logs / f"localhost-{number}.log").read_text().splitlines()
         first = f"lcrag: process {number} of 2 on 1 host (--coordinator): 2 devices, 1 here (cpu)"
         assert said[0] == first
-        assert said.count(first) == 2
+        assert said.count(first) >= 2
     assert "ended with status" in errors
