@@ -196,6 +196,16 @@ def test_idle_slots_are_not_computed(model):
     assert sampler.statistics.occupancy == 1
 
 
+def test_a_block_goes_on_with_fewer_rows(model):
+    sampler = make(model, decode_rows=(1, 2), wanted=1.0, block=16)
+    sampler.append({slot: tiny_tokenizer().encode(SENTENCES[0]) for slot in range(4)})
+    lengths = {0: 2, 1: 12, 2: 2, 3: 6}
+    sampler.begin({slot: SamplingParameters(max_tokens=length, episode=slot) for slot, length in lengths.items()})
+    found = {slot: len(each.tokens) for slot, each in sampler.decode().items()}
+    assert found == lengths
+    assert sampler.statistics.slot_steps == 4 * 2 + 2 * 4 + 1 * 6
+
+
 @pytest.mark.parametrize("how", ["append", "fork"])
 def test_a_generation_that_was_given_up_does_not_go_on_in_its_slot(model, how):
     ids = tiny_tokenizer().encode(SENTENCES[0])
