@@ -203,15 +203,18 @@ COMMANDS = {
     "benchmark": Command(
         function=f"{COMPOSED}:benchmark",
         summary="How fast appending, decoding and learning are on the devices present, and how near to their floor",
-        words="[--check=FILE]",
+        words="[--check=FILE] [--growth]",
         gin_file="quickstart.gin",
         marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
+        switches={"--growth": "benchmark.growth = True"},
         details="Takes the configuration of a training, without weights: parameters are random. The floor is computed\n"
         "from operations and bytes by formula, and from the rates of copies and matrix products measured in the same\n"
         "run. Writes benchmark.json and benchmark.md into --output_dir; --check=FILE ends with status 2 if a phase\n"
-        "reaches a share of its floor that is more than benchmark.tolerance (.1) lower than in that benchmark.json.",
+        "reaches a share of its floor that is more than benchmark.tolerance (.1) lower than in that benchmark.json.\n"
+        "--growth measures how times grow with slots, context, turns, vocabulary and collection, point by point, into\n"
+        "growth-MACHINE.json and .png with fitted exponents; run again, it continues.",
     ),
     "describe": Command(
         function=f"{COMPOSED}:describe",
