@@ -158,9 +158,9 @@ def policy_parameters(folder: str, like: Policy) -> Any:
     return policy(folder, like.mesh, computation_of(like.config)).params
 
 
-def make_sampler(policy: Policy) -> Sampler:
-    """Returns the configured sampler with the policy's parameters."""
-    return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), policy.mesh)
+def make_sampler(policy: Policy, mesh: Mesh | None = None) -> Sampler:
+    """Returns the configured sampler with the policy's parameters, on the policy's mesh or another one."""
+    return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), mesh or policy.mesh)
 
 
 def check_models(models: Iterable[object]) -> None:

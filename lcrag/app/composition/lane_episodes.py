@@ -107,8 +107,20 @@ def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Reward
     return [records[place] for place in order], Rewards(values=values, turns=in_turn)
 
 
+def slowest(lanes: Sequence[LaneEpisodes]) -> LaneEpisodes:
+    """Returns what the lane sampled that all others waited for."""
+    return max(lanes, key=lambda each: each.seconds["rollout"] + each.seconds["rewards"])
+
+
+def together(lanes: Sequence[LaneEpisodes]) -> SamplerStatistics:
+    """Returns the counters of lanes that sampled at the same time: seconds are those of the slowest."""
+    total = vars(summed([each.statistics for each in lanes], SamplerStatistics()))
+    seconds = {name: own for name, own in vars(slowest(lanes).statistics).items() if name.endswith("_seconds")}
+    return SamplerStatistics(**total | seconds)
+
+
 def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -> SamplerStatistics:
-    """Adds the counters of lanes to those before; of `compiled_shapes`, which lanes may share, keeps the largest."""
+    """Adds counters to those before; of `compiled_shapes`, which lanes may share, keeps the largest."""
     names = [field.name for field in dataclasses.fields(SamplerStatistics)]
     total = {name: sum(getattr(each, name) for each in (before, *statistics)) for name in names}
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})

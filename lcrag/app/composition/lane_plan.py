@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import gin
+from jax.sharding import Mesh
 
 from lcrag.data.batches import Coupled
 from lcrag.episodes.runner import Progress
@@ -24,16 +25,24 @@ class LaneSettings:
         1: one lane over all devices of the policy, which all processes run together. More lanes than devices share
         these: the host's work of one then takes place while another's decodes.
       tensor: Devices of a lane over which its parameters are divided; its other devices divide its slots.
+      mesh: Devices that sample, of one lane; None: those of the policy. Parameters reach other devices without a copy
+        through the host.
 
     Raises:
-      UserError: a number is out of range.
+      UserError: a number is out of range, or several lanes have a mesh of their own.
     """
 
     count: Count = 1
     tensor: Count = 1
+    mesh: Mesh | None = None
 
     def __post_init__(self):
         check_fields(self)
+        if self.mesh is not None and self.count > 1:
+            raise UserError(
+                f"Lanes.mesh gives sampling devices of its own, which takes one lane, but Lanes.count is {self.count}:"
+                " set it to 1, or Lanes.mesh to None"
+            )
 
 
 configured_lanes = gin.external_configurable(LaneSettings, "Lanes", module="lcrag.sampling")

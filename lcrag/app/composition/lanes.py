@@ -18,7 +18,17 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from lcrag.app.composition.components import configured_sampler, make_runner, make_sampler
-from lcrag.app.composition.lane_episodes import LaneEpisodes, Share, all_lanes, in_order, packed_lanes, spent, summed
+from lcrag.app.composition.lane_episodes import (
+    LaneEpisodes,
+    Share,
+    all_lanes,
+    in_order,
+    packed_lanes,
+    slowest,
+    spent,
+    summed,
+    together,
+)
 from lcrag.app.composition.lane_plan import Shown, configured_lanes, dealt, lane_sampler
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Rewards, Scored
@@ -83,7 +93,7 @@ class Lanes:
         self._abandoned = threading.Event()
         self._meshes: list[Mesh] = []
         if self.count == 1:
-            self.sampler = make_sampler(policy)
+            self.sampler = make_sampler(policy, settings.mesh)
             self.runner = make_runner(self.sampler, policy, collections, seed)
             self._lanes = [Lane(number=0, sampler=self.sampler, runner=self.runner)]
             return
@@ -284,8 +294,7 @@ class Lanes:
         if self.count > 1:
             content = packed_lanes(lanes) if share.failure is None else share.failure
             lanes = all_lanes(share, exchanged("the rollout", content))
-        self.seconds = {phase: max(each.seconds[phase] for each in lanes) for phase in PHASES}
-        self.statistics = summed([each.statistics for each in lanes], self.statistics)
+        self.seconds, self.statistics = dict(slowest(lanes).seconds), summed([together(lanes)], self.statistics)
         return lanes
 
 
