@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import gin
+import jax
 from jax.sharding import Mesh
 
 from lcrag.data.batches import Coupled
@@ -29,7 +30,7 @@ class LaneSettings:
         through the host.
 
     Raises:
-      UserError: a number is out of range, or several lanes have a mesh of their own.
+      UserError: a number is out of range, or several lanes or processes have a mesh of their own.
     """
 
     count: Count = 1
@@ -38,10 +39,10 @@ class LaneSettings:
 
     def __post_init__(self):
         check_fields(self)
-        if self.mesh is not None and self.count > 1:
+        if self.mesh is not None and (self.count > 1 or jax.process_count() > 1):
             raise UserError(
-                f"Lanes.mesh gives sampling devices of its own, which takes one lane, but Lanes.count is {self.count}:"
-                " set it to 1, or Lanes.mesh to None"
+                f"Lanes.mesh gives sampling devices of its own, which takes one lane of one process, but Lanes.count is"
+                f" {self.count} and the processes are {jax.process_count()}: set Lanes.mesh to None"
             )
 
 

@@ -94,6 +94,13 @@ def test_a_signal_during_a_rollout_or_an_update_changes_nothing(straight, tiny, 
     assert_same(output, straight)
 
 
+def test_sampling_on_devices_of_its_own_changes_nothing(straight, tiny, tmp_path):
+    """The same run, trained on the first device and sampled on the second."""
+    meshes = ("policy.mesh=@mesh()", "mesh.devices=(0,)", "Lanes.mesh=@sampler/mesh()", "sampler/mesh.devices=(1,)")
+    assert train(tiny, tmp_path / "run", *meshes) == 0
+    assert_same(tmp_path / "run", straight)
+
+
 def test_a_failure_of_sampling_ends_the_run(tiny, tmp_path, monkeypatch):
     def failing(self, records, step):
         raise ZeroDivisionError

@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
-from lcrag.app.composition.lane_episodes import spent, summed
+from lcrag.app.composition.lane_episodes import Share, spent, summed
 from lcrag.app.composition.lanes import PHASES, Lanes
 from lcrag.app.composition.training_draw import TrainingDraw
 from lcrag.sampling import SamplerStatistics
@@ -53,6 +54,7 @@ def sample_step(
     *,
     policy_version: int,
     phase: Callable[..., None],
+    share: Share | None = None,
 ) -> StepEpisodes:
     """Samples what a step learns from, in one rollout or as many as dynamic sampling needs.
 
@@ -64,15 +66,28 @@ def sample_step(
       step: The step.
       policy_version: Steps that the sampler's parameters have learned.
       phase: Shows (phase, finished, total); see `ProgressDisplay.phase`.
+      share: What `first_share` returned for the step, if it was sampled ahead.
     """
-
-    def progress(finished: int, total: int) -> None:
-        phase(*(("rollout", finished, total) if finished < total else ("rewards",)))
 
     batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
     episodes = StepEpisodes(batch=batch, lanes=lanes.count)
+    settings: dict[str, Any] = {"policy_version": policy_version, "step": step, "progress": _progress(phase)}
     while groups := batch.missing():
         before, first = dataclasses.replace(lanes.statistics), step * draw.episodes + batch.episodes
-        batch.add(lanes.roll_out(groups, first, policy_version=policy_version, step=step, progress=progress))
+        share, ahead = None, share
+        batch.add(lanes.roll_out(groups, first, **settings) if ahead is None else lanes.join(ahead))
         episodes.add(lanes.seconds, spent(lanes.statistics, before))
     return episodes
+
+
+def first_share(
+    lanes: Lanes, draw: TrainingDraw, step: int, *, policy_version: int, phase: Callable[..., None]
+) -> Share:
+    """Samples this process's share of the first rollout of a step, and asks no other process; see `sample_step`."""
+    groups = draw.groups(step)[: draw.couplings]
+    settings: dict[str, Any] = {"policy_version": policy_version, "step": step, "progress": _progress(phase)}
+    return lanes.sample(groups, step * draw.episodes, **settings)
+
+
+def _progress(phase: Callable[..., None]) -> Callable[[int, int], None]:
+    return lambda done, total: phase("rollout", done, total) if done < total else phase("rewards")

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from lcrag.app.commands.train.rollouts import StepEpisodes, sample_step
+from lcrag.app.commands.train.rollouts import StepEpisodes, first_share, sample_step
+from lcrag.app.composition.lane_episodes import Share
 from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import TrainingDraw
@@ -46,11 +47,6 @@ def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: in
         raise UserError(
             f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
             " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
-        )
-    if staleness and jax.process_count() > 1:
-        raise UserError(
-            f"train.staleness is {staleness}, but {jax.process_count()} processes run this command, and sampling while"
-            " learning takes one: run one process, or set it to 0"
         )
     if staleness > 1 and most_rollouts > 1:
         raise UserError(
@@ -159,6 +155,7 @@ def staleness_metrics(version: int, scored: Scored, most: int) -> dict[str, floa
 class OneAhead(InTurn):
     """Staleness 1: a thread samples step n + 1 with the policy before update n, while that update runs.
 
+    Of several processes each samples its share of the first rollout ahead; what all do together takes place in turn.
     Sampling has its own copy of the parameters. A checkpoint holds this copy, in the compute dtype, because it samples
     the step after the checkpoint: a continued run samples that step again.
 
@@ -171,7 +168,7 @@ class OneAhead(InTurn):
         self._copies = OwnParameters(policy, learner)
         self._behaviour, self._steps = self._copies.trained(), 0
         self._wanted: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
-        self._sampled: queue.SimpleQueue[StepEpisodes | BaseException] = queue.SimpleQueue()
+        self._sampled: queue.SimpleQueue[StepEpisodes | Share | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._sample, name="rollout", daemon=True)
 
     @property
@@ -203,9 +200,9 @@ class OneAhead(InTurn):
         """Samples what is ordered; runs in the thread."""
         while (order := self._next_order()) is not None:
             step, version = order
+            sample = sample_step if jax.process_count() == 1 else first_share
             try:
-                sampled = sample_step(self._lanes, self._draw, step, policy_version=version, phase=self._phase)
-                self._sampled.put(sampled)
+                self._sampled.put(sample(self._lanes, self._draw, step, policy_version=version, phase=self._phase))
             except BaseException as error:
                 self._sampled.put(error)
 
@@ -214,7 +211,10 @@ class OneAhead(InTurn):
             sampled = self._sampled.get()
         if isinstance(sampled, BaseException):
             raise sampled
-        return sampled
+        if isinstance(sampled, StepEpisodes):
+            return sampled
+        version = max(0, step - 1)
+        return sample_step(self._lanes, self._draw, step, policy_version=version, phase=self._phase, share=sampled)
 
     def taken(self, step: int) -> None:
         self._behaviour = self._copies.trained()

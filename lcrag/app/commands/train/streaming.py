@@ -209,10 +209,17 @@ def scheduled(
     """Returns the schedule of a run.
 
     Raises:
-      UserError: lanes cannot sample without a break.
+      UserError: the lanes or the processes cannot sample while the trainer learns.
     """
     if staleness == 0:
         return InTurn(lanes, learner, draw)
+    processes = jax.process_count()
+    if processes > 1 and (staleness > 1 or lanes.count == 1):
+        raise UserError(
+            f"train.staleness is {staleness}, but {processes} processes run this command, which sample while they learn"
+            f" only at a staleness of 1 and with lanes of their own: set Lanes.count to {processes} or a multiple, and"
+            " train.staleness to 1 or 0"
+        )
     if staleness == 1:
         return OneAhead(policy, lanes, learner, draw)
     if lanes.count > 1:

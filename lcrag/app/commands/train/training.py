@@ -43,10 +43,11 @@ from lcrag.retrieval import SearchableCollections
 
 # What fits a run to its devices; continued on others, sums of floats are rounded otherwise.
 HARDWARE = (
-    *("policy.mesh", "mesh.data", "mesh.fsdp", "mesh.tensor", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
+    *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
+    *("policy.mesh", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
     *(f"Sampler.{part}" for part in ("decode_rows", "drafts", "least_tokens_per_pass", "layers", "merge_adapters")),
-    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor"),
+    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh"),
 )
 MAY_CHANGE = (
     *HARDWARE,
