@@ -18,7 +18,7 @@ from lcrag.errors import UserError
 from lcrag.files import remote_path
 
 PROBE = ".lcrag-write-test"
-ANSWERS = "answers"
+ANSWERS, UNSENT = "answers", (".tmp", ".lock")
 LARGEST_BYTES = 2**28  # of a file that a continued run reads
 ATTEMPTS, THREADS = 3, 16
 _OPEN: dict[Path, "LocalCopy"] = {}
@@ -73,7 +73,7 @@ class LocalCopy:
         """
         if not is_writer():
             return
-        files = [path for path in self.local.rglob("*") if path.is_file() and path.suffix != ".tmp"]
+        files = [path for path in self.local.rglob("*") if path.is_file() and not path.name.endswith(UNSENT)]
         versions = {path: _version(path) for path in files if self._uploaded.get(path) != _version(path)}
         with ThreadPoolExecutor(THREADS) as threads:
             list(threads.map(self._upload, versions))
