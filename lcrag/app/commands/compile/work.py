@@ -25,9 +25,10 @@ FREE = frozenset({
 # Operations that compute nothing: an instruction, or a kernel of nothing else, that copies or rearranges arrays.
 MOVES = frozenset({
     "broadcast", "concatenate", "copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "gather", "pad",
-    "reshape", "reverse", "scatter", "slice", "transpose",
+    "reshape", "reverse", "scatter", "slice", "slice-start", "transpose",
 })  # fmt: skip
 SLICES = frozenset({"slice", "dynamic-slice", "gather"})
+ASYNC_SLICES = frozenset({"slice-start", "dynamic-slice-start"})
 UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # operation -> the operand that holds what is written
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
@@ -162,6 +163,9 @@ def _bytes(computation: Computation, instruction: Instruction) -> float:
     given = sum(_operand(computation, instruction, index) for index in range(len(instruction.operands)))
     if operation == "copy-start":  # its result holds destination and source
         return result
+    if operation in ASYNC_SLICES:  # of the source, the piece counts
+        piece = instruction.shapes[1]
+        return piece.bytes * (bool(given) + piece.in_main_memory)
     if operation.endswith("-start"):
         return max(result, given)
     if operation == "custom-call" and "output_to_operand_aliasing" in instruction.attributes:
