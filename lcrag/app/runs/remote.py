@@ -117,6 +117,8 @@ def local_copy(place: Path) -> Iterator[Path]:
                 yield local
             finally:
                 copy.upload()
+                if is_writer():
+                    print(f"lcrag: what {local} held is in {remote}", flush=True)
         except UserError as error:
             raise UserError(str(error).replace(str(local), str(remote))) from error
         finally:
