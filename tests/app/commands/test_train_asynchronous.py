@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 from experiment_parts import assert_mistake, assert_same_bits, json_lines, measured, run, saved_state, written_episodes
+from test_train_processes import together
 
 from lcrag.app.composition.method import Method
 from lcrag.learning.learners import Learner
@@ -139,3 +140,24 @@ def test_with_more_staleness_no_group_is_lost_or_learned_from_twice(tiny, tmp_pa
         rows = written_episodes(output, f"step_{step}")
         assert record["staleness/mean"] == step - sum(row["policy_version"] for row in rows) / len(rows)
         assert sum(record[f"staleness/share_{age}"] for age in range(3)) == pytest.approx(1)
+
+
+AHEAD_TOGETHER = """
+from experiment_parts import run
+
+sys.exit(run("train", folder, *mesh, "Lanes.count=2", *words, output=output))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_that_sample_ahead_learn_what_one_learns(tiny, tmp_path):
+    words = (*BINDINGS, "train.steps=3", "train.couplings=2", "PolicyGradient.kl_coefficient=0.01")
+    for processes in (1, 2):
+        output = tmp_path / str(processes)
+        status, errors = together(tmp_path, AHEAD_TOGETHER, tiny, output, *words, processes=processes)
+        assert status == [0] * processes, errors
+    one, two = tmp_path / "1", tmp_path / "2"
+    assert [record["staleness/mean"] for record in measured(two)] == [0, 1, 1]
+    assert measured(one) == measured(two)
+    assert written_episodes(one, "step_2") == written_episodes(two, "step_2")
+    assert_same_bits(saved_state(one, 3), saved_state(two, 3))

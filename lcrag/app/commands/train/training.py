@@ -32,6 +32,7 @@ from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import Sizes, training_draw
 from lcrag.app.display import make_console, progress_display
 from lcrag.app.runs import open_run, provenance, read_metrics
+from lcrag.app.runs.folder import RunFolder
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
@@ -189,11 +190,8 @@ def train(
                 history.append({"step": step, **metrics})
                 warn(step_warning(history), display.say)
                 reason_to_stop, last = watch.reason_to_stop(step, metrics, scored), step == steps - 1
-                if reason_to_stop or last or step % episodes_every == 0:
-                    run.write_episodes(step, scored.episodes_json(advantages=critic is None))
-                elif extreme_groups:
-                    rows = scored.episodes_json(scored.extremes(extreme_groups), advantages=critic is None)
-                    run.write_episodes(step, rows, extremes=True)
+                whole = bool(reason_to_stop) or last or step % episodes_every == 0
+                write_episodes(run, step, scored, None if whole else extreme_groups, advantages=critic is None)
                 if reason_to_stop:
                     raise UserError(reason_to_stop)
                 saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
@@ -202,6 +200,15 @@ def train(
             held_out.after(run.path, learner.params, console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
+
+
+def write_episodes(run: RunFolder, step: int, scored: Scored, most_groups: int | None, *, advantages: bool) -> None:
+    """Writes the episodes of a step: all, or the best and the worst of at most some groups."""
+    if most_groups is None:
+        run.write_episodes(step, scored.episodes_json(advantages=advantages))
+    elif most_groups:
+        rows = scored.episodes_json(scored.extremes(most_groups), advantages=advantages)
+        run.write_episodes(step, rows, extremes=True)
 
 
 def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) -> tuple[Scored, dict[str, float | int]]:
