@@ -37,7 +37,9 @@ case "$*" in
   *"--worker=all"*) ;;
   *"tpu-vm ssh"*)
     for word; do line=$word; done
-    case "$*" in *--worker=1*) [ -z "$PREEMPT" ] || [ -e gone ] || { touch gone; echo SUSPENDED > state; exit 255; } ;; esac
+    case "$*" in
+      *--worker=1*) [ -z "$PREEMPT" ] || [ -e gone ] || { touch gone; echo SUSPENDED > state; exit 255; } ;;
+    esac
     exec sh -c "$line" ;;
 esac
 """
