@@ -161,8 +161,8 @@ def executed_flops(config: DecoderConfig, batch: Batch) -> float:
     """Counts the operations of the compiled update."""
     used, (_, rows, time), (_, shares, policy) = used_micro_batches(batch), batch.tokens.shape, batch.sources.shape
     sizes = {"tokens": used * rows * time, "attended": attended_positions(time), "unembedded": used * shares * policy}
-    kept = keeps_logits(config.vocabulary_size, policy)
-    return update_flops(config, **sizes) + recomputed_flops(config, **sizes, logits_kept=kept)
+    again = 0.0 if keeps_logits(config.vocabulary_size, policy) else sizes["unembedded"]
+    return update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
 
 
 def sides_of(config: DecoderConfig, episodes: Sequence[Trajectory], row_length: int) -> dict[str, Ours | PyTorch]:

@@ -161,7 +161,7 @@ def grown(folder, most_seconds=60.0, **sizes):
         mesh=make_mesh(devices=jax.devices()[:1]),
         objective=PolicyGradient(),
         optimizer=adamw(learning_rate=1e-3, steps=1),
-        layout=Layout(),
+        layout=Layout(rows=1, row_lengths=(64,)),
         sampler=SamplerConfig(),
     )
     return growth.growth(plan, "1 x cpu", folder, 1, most_seconds, print)
