@@ -74,20 +74,15 @@ def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unemb
 
 
 def recomputed_flops(
-    config: DecoderConfig,
-    tokens: float,
-    *,
-    attended: float,
-    unembedded: float | None = None,
-    logits_kept: bool = False,
+    config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None
 ) -> float:
     """Counts what the backward pass recomputes under `config.remat`; arguments as in `forward_flops`.
 
-    The unembedding is recomputed, block by block, unless `logits_kept` (see `lcrag.policy.unembedding.keeps_logits`);
-    "dots" adds attention, whose scores it does not keep, "full" everything. Together with `update_flops` it is what the
-    hardware executes.
+    The unembedding is recomputed, block by block; where `lcrag.policy.unembedding.keeps_logits`, it is not: give 0 as
+    `unembedded`. "dots" adds attention, whose scores it does not keep, "full" everything. Together with `update_flops`
+    it is what the hardware executes.
     """
-    repeated = 0.0 if logits_kept else _unembedding_flops(config, tokens if unembedded is None else unembedded)
+    repeated = _unembedding_flops(config, tokens if unembedded is None else unembedded)
     if config.remat != "none":
         repeated += _attention_flops(config, tokens, attended)
     if config.remat == "full":
