@@ -87,7 +87,9 @@ def growth(
     model = f"{plan.config.family}, {plan.config.layers} layers, width {plan.config.width}, {plan.config.compute_dtype}"
     path = folder / f"growth-{machine.replace(' ', '_')}.json"
     about = {"machine": machine, "model": model}
-    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {**about, "points": {}, "exponents": {}}
+    result: dict[str, Any] = {**about, "points": {}, "exponents": {}}
+    if path.exists():
+        result = json.loads(path.read_text(encoding="utf-8"))
     if {name: result.get(name) for name in about} != about:
         raise UserError(f"{path} holds points of {result.get('model')}: name another --output_dir")
     points: Points = result["points"]

@@ -32,7 +32,7 @@ def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a train
     step = _mean(log["seconds/step"])
     rows = []
     for name, (_, what, filled) in zip(names, PARTS, strict=True):
-        padding = f"{1 - _mean(log[filled]):.0%}" if filled in log else ""
+        padding = f"{1 - _mean(log[filled]):.0%}" if filled and filled in log else ""
         seconds = _mean(log[name])
         rows.append((Cell(what), Cell(f"{seconds:.3f}"), Cell(f"{seconds / step:.0%}"), Cell(padding)))
     total = (Cell("step"), Cell(f"{step:.3f}"), Cell("100%"), Cell(""))
