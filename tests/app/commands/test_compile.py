@@ -190,6 +190,7 @@ def test_what_a_tpu_has_no_room_for(capsys):
     ],
 )
 def test_topologies_that_do_not_exist(topology, part):
+    jax.devices()  # no more can be pretended once JAX is initialised
     with pytest.raises(UserError, match=part):
         topologies.target_of(topology)
 
