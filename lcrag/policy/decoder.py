@@ -202,14 +202,17 @@ class Decoder(nn.Module):
         return scanned(config, self.mesh, name="layers")
 
 
+OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
+
+
 def forward(
     config: DecoderConfig,
     params: Any,
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
-    cache: WholeCache,
+    cache: OfAllLayers,
     mesh: Mesh | None = None,
-) -> tuple[Float[Array, "batch time width"], WholeCache]:
+) -> tuple[Float[Array, "batch time width"], OfAllLayers]:
     """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
     return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
 

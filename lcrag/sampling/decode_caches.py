@@ -58,7 +58,7 @@ def appended(
     if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(mesh, chunk, window):
         _, seen = extended(config, params, tokens, positions, held)
         return with_new_columns(cache, seen, rows, first, chunk)
-    _, grown = forward(config, params, tokens, positions, ChunkCache.of(*held, chunk, mesh))
+    _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
     assert isinstance(grown, ChunkCache)
     starts, _ = starts_within(window, first, chunk)
     columns = zip(cache, grown.columns(first, starts), strict=True)
