@@ -1,68 +1,57 @@
 """Rollouts shared out over lanes: who samples what, and that all of it comes back in order."""
 
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import gin
 import jax
 import numpy as np
 import pytest
+from lane_parts import GROUPS, digest, make_lanes, question, rows, searching
 
 from lcrag.app.composition.lane_episodes import all_lanes, in_order, packed_lanes
 from lcrag.app.composition.lane_plan import dealt, lane_sampler
-from lcrag.app.composition.lanes import Lanes
-from lcrag.app.composition.method import Method
-from lcrag.data.questions import Question
-from lcrag.episodes import Generate, Observe, Outcome, Retrieve, episode_json
+from lcrag.episodes import episode_json
 from lcrag.errors import UserError
-from lcrag.policy import Policy, initialise, make_mesh
+from lcrag.policy import initialise, make_mesh
 from lcrag.sampling import SamplerConfig
-from lcrag.testing import tiny_config, tiny_tokenizer
-from lcrag.testing.pretended_collections import PretendedCollections
+from lcrag.testing import tiny_config
 
-BINDINGS = ("Sampler.context = 64", "Sampler.block = 4", "Sampler.append_tokens = (16,)")
+PROCESS = """
+import sys
 
+import jax
 
-def question(number, language="en"):
-    return Question(id=str(number), dataset="d", language=language, text=f"Capital {number}?", answers=("Lima",))
+process, port, folder = sys.argv[1:]
+jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=int(process))
+sys.path.insert(0, folder)
+from lane_parts import digest, make_lanes
 
-
-GROUPS = [(question(0), question(0, "fi")), *((question(number),) for number in range(1, 5))]
-
-
-def searching(asked, languages):
-    """Writes a query, is shown what it finds, and answers."""
-    yield Observe(asked.text)
-    query = yield Generate(stop=(), max_tokens=3)
-    (((hit, *_),),) = yield Retrieve((query,), (asked.language,), 1)
-    yield Observe(hit.text[:20])
-    return Outcome(answer=(yield Generate(stop=(), max_tokens=4)))
-
-
-def above_group(episodes):
-    """The length of an answer compared with its group's."""
-    lengths = np.array([float(len(answer)) for answer in episodes.answers])
-    means = [lengths[episodes.group_ids == group].mean() for group in episodes.group_ids]
-    return {"total": lengths - means, "length": lengths}
+print(digest(make_lanes(2, 2)))
+"""
 
 
 @pytest.fixture
 def lanes():
     """Makes lanes of a tiny policy on some devices."""
-
-    def make(count, devices=1, reward=above_group, program=searching, bindings=()):
-        gin.clear_config()
-        slots = 4 * count  # one compiled sampler serves the lanes of all tests
-        own = (f"Lanes.count = {count}", f"Sampler.slots = {slots}", f"Sampler.append_rows = ({slots},)")
-        gin.parse_config([*BINDINGS, *own, *bindings])
-        config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:devices])
-        policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
-        method = Method(name="m", program=program, reward=reward, samples=2)
-        return Lanes(policy, PretendedCollections(), method, seed=3)
-
-    yield make
+    yield make_lanes
     gin.clear_config()
 
 
-def rows(scored):
-    return [row | {"seconds": None} for row in scored.episodes_json()]
+def test_two_processes_sample_what_one_does(lanes):
+    with socket.socket() as opened:
+        opened.bind(("localhost", 0))
+        port = str(opened.getsockname()[1])
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    options = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    line = [sys.executable, "-c", PROCESS]
+    running = [subprocess.Popen([*line, process, port, str(Path(__file__).parent)], **options) for process in "01"]
+    here = digest(lanes(2, 2))
+    there = [process.communicate(timeout=600) for process in running]
+    assert [output.splitlines()[-1:] for output, _ in there] == [[here], [here]], there
 
 
 def test_groups_are_dealt_whole_and_evenly():
