@@ -93,12 +93,18 @@ def test_a_signal_to_one_process_stops_all_after_its_step_and_others_continue(ti
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_others_with_a_line_and_fewer_continue(tiny, tmp_path):
-    """The other one is told by its connection; the run goes on with both lanes on one device, which is another mesh."""
+def test_a_killed_process_ends_the_others_and_fewer_continue(tiny, tmp_path):
+    """The run goes on with both lanes on one device, which is another mesh.
+
+    The other process is told by its connection, or is aborted by JAX's coordination service, which the command's
+    parent process explains (tests/app/test_shell_cluster.py).
+    """
     output, saving = tmp_path / "run", "train.checkpoint_every=1"
     status, errors = trained(tiny, output, saving, lanes=2, processes=2, event="SIGKILL")
-    assert status == [75, -signal.SIGKILL], errors
-    assert "lcrag: error: another process was lost" in errors[0]
+    assert status[1] == -signal.SIGKILL
+    assert status[0] in (75, -signal.SIGABRT), errors
+    if status[0] == 75:
+        assert "lcrag: error: another process was lost" in errors[0]
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0]
     status, errors = trained(tiny, output, saving, lanes=2, processes=1, devices=1)
     assert status == [0], errors
