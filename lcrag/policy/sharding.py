@@ -43,13 +43,13 @@ def make_mesh(
     Raises:
       UserError: A size is below 1, there is no such device, or the sizes do not multiply to the number of devices.
     """
-    devices = list(range(jax.device_count()) if devices is None else devices)
-    places = [each for each in devices if isinstance(each, int)]
-    if unknown := [each for each in places if not 0 <= each < jax.device_count()]:
+    present = jax.devices()
+    asked = present if devices is None else list(devices)
+    if unknown := [each for each in asked if isinstance(each, int) and not 0 <= each < len(present)]:
         raise UserError(
-            f"mesh.devices names device {unknown[0]}, but there are {jax.device_count()}, numbered from 0: name these"
+            f"mesh.devices names device {unknown[0]}, but there are {len(present)}, numbered from 0: name these"
         )
-    devices = [jax.devices()[each] if isinstance(each, int) else each for each in devices]
+    devices = [present[each] if isinstance(each, int) else each for each in asked]
     check_mesh_sizes(data, fsdp, tensor)
     if data == -1:
         data = max(1, len(devices) // (fsdp * tensor))

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
-from etils.epath import backend
+from etils.epath import backend, gpath
 from fsspec.implementations.local import LocalFileSystem
 from orbax.checkpoint._src.path import gcs_utils
 
@@ -119,7 +119,7 @@ def object_store(root: Path, monkeypatch) -> Iterator[str]:
     server = ThreadingHTTPServer(("localhost", 0), type("Api", (JsonApi,), {"root": root}))
     # Orbax asks Google's client, which tests do not install, whether the bucket has folders.
     monkeypatch.setattr(gcs_utils, "get_bucket", lambda name: object())
-    monkeypatch.setenv("EPATH_USE_TF", "0")
+    monkeypatch.setattr(gpath, "_is_tf_installed", lambda: False)  # which remembers its first answer
     monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://localhost:{server.server_address[1]}")
     monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "token")
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -119,8 +119,9 @@ def make_application(
             "status": "ok" if running else "stopped",
             "languages": description.languages,
             "unanswered": sum(endpoint.unanswered for endpoint in endpoints),
-            "content": content[wire.CONTENT_HEADER],
         }
+        if description.hashes:
+            health |= {"content": content[wire.CONTENT_HEADER]}
         if isinstance(collections, HostedCollections):
             health["hosts"] = await asyncio.to_thread(collections.health)
         return JSONResponse(health, 200 if running else 503)

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from lcrag.app.commands.benchmark import growth as growing
 from lcrag.app.commands.benchmark.machine import Machine, machine_name, measured_machine
 from lcrag.app.commands.benchmark.workloads import Timing, timings
 from lcrag.app.commands.compile.lowering import CompilePlan
@@ -81,10 +80,12 @@ def _show_growth(
 ) -> None:
     if output_dir is None:
         raise UserError("lcrag benchmark --growth needs a folder for its points and figure: --output_dir=FOLDER")
+    from lcrag.app.commands.benchmark import growth  # draws with matplotlib, which takes a second to import
+
     output_dir.mkdir(parents=True, exist_ok=True)
     machine = machine_name(plan.device_mesh)
-    result = growing.growth(plan, machine, output_dir, repeats, most_seconds, console.print)
-    for line in growing.exponents_text(result):
+    result = growth.growth(plan, machine, output_dir, repeats, most_seconds, console.print)
+    for line in growth.exponents_text(result):
         console.print(line)
 
 
