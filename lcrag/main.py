@@ -152,7 +152,7 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
 
 
 def _cluster(arguments: Arguments) -> cluster.Cluster | None:
-    """The cluster that this process is to join; None if there is none, or the caller has joined it."""
+    """Returns the cluster to join; None on a single machine, and where the caller has already joined one."""
     if cluster.has_joined():
         return None
     return cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})

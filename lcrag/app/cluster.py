@@ -146,7 +146,7 @@ def _has_tpu(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
 
 
 def _metadata(name: str) -> str:
-    """An attribute of a TPU VM, empty where there is none."""
+    """Returns an attribute of this TPU VM, or an empty text if the VM does not have it."""
     request = urllib.request.Request(f"{METADATA}/{name}", headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=METADATA_SECONDS) as answer:

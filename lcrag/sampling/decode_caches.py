@@ -1,7 +1,7 @@
 """What becomes of the cache while a block of tokens is decoded.
 
 Each function takes the decoder, the window, the parameters, the cache and the slots to compute (see
-`lcrag.sampling.rows`; None: all), and returns the cache of the loop and what the loop does with it.
+`lcrag.sampling.rows`; None: all, in `shares` parts), and returns the cache of the loop and what the loop does with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from lcrag.policy import BlockCache, DecoderConfig, KeyValueCache, forward, forward_layers
 from lcrag.policy.chunk_attention import ChunkCache, has_chunk_kernel
 from lcrag.sampling.forms import Cache
-from lcrag.sampling.rows import columns_of, starts_within, window_of, with_columns, with_new_columns
+from lcrag.sampling.rows import all_rows, columns_of, starts_within, window_of, with_columns, with_new_columns
 
 Rows: TypeAlias = Int[Array, "shares rows"] | None
 
@@ -47,7 +47,7 @@ def appended(
     window: int,
     params,
     cache: Cache,
-    rows: Rows,
+    rows: Int[Array, "shares rows"],
     tokens: Int[Array, "chosen chunk"],
     first: Int[Array, "chosen"],
     mesh: Mesh | None,
@@ -65,7 +65,7 @@ def appended(
     return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
 
 
-def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows) -> DecodeCache:
+def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
     """Keeps the form of the cache: all layers in one array, the carry of a scan over layers, or each in its own."""
     positions = jax.tree.leaves(cache)[0].shape[-2]
 
@@ -73,14 +73,16 @@ def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Row
         return extended(config, params, tokens, positions, seen)
 
     def end(seen: Cache, first: Int[Array, "slots"], count: int) -> Cache:
-        whole = rows is None and window == positions  # the loop has updated it in place
-        return seen if whole else with_new_columns(cache, seen, rows, first, count)
+        if rows is None and window == positions:
+            return seen  # the loop has updated it in place
+        written = all_rows(len(first), shares) if rows is None else rows
+        return with_new_columns(cache, seen, written, first, count)
 
     # Only the positions that the longest running slot needs are read and carried through the loop.
     return DecodeCache(jax.tree.map(lambda x: window_of(x, rows, window), cache), feed, end)
 
 
-def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows) -> DecodeCache:
+def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
     """Takes every layer's parameters and window out of their stacks once for the whole block.
 
     Several times as fast on CPUs, where a slice of a stack is copied at every step.
@@ -99,8 +101,9 @@ def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Ro
         starts, count = starts_within(window, first, count)
         keys = jnp.stack([columns_of(each.keys, starts, count, axis=-1).swapaxes(2, 3) for each in caches])
         values = jnp.stack([columns_of(each.values, starts, count) for each in caches])
+        written = all_rows(len(first), shares) if rows is None else rows
         return KeyValueCache(
-            with_columns(cache.keys, rows, starts, keys), with_columns(cache.values, rows, starts, values)
+            with_columns(cache.keys, written, starts, keys), with_columns(cache.values, written, starts, values)
         )
 
     return DecodeCache([BlockCache(each.keys.swapaxes(2, 3), each.values) for each in seen], feed, end)

@@ -22,7 +22,8 @@ def drafted(
 ) -> Int[Array, "slots count"]:
     """Returns the tokens that followed the latest earlier occurrence of each context's last tokens.
 
-    An occurrence of `GRAM` tokens is preferred to one of fewer. Where there is none, the tokens are arbitrary.
+    An occurrence of `GRAM` tokens is preferred to one of fewer. If not even the last token occurs
+    earlier, the tokens are arbitrary.
 
     Args:
       history: The tokens of each context, arbitrary from its length on.

@@ -44,6 +44,11 @@ def window_of(
     return taken.reshape(*layers, -1, heads, window, width)
 
 
+def all_rows(slots: int, shares: int) -> Int[Array, "shares rows"]:
+    """Returns the rows of all slots."""
+    return jnp.tile(jnp.arange(slots // shares), (shares, 1))
+
+
 def columns_of(
     x: Float[Array, "chosen heads _ _"], starts: Int[Array, "chosen"], count: int, axis: int = -2
 ) -> Float[Array, "chosen heads _ _"]:
@@ -53,15 +58,13 @@ def columns_of(
 
 def with_columns(
     x: Float[Array, "*layers slots heads positions width"],
-    rows: Int[Array, "shares rows"] | None,
+    rows: Int[Array, "shares rows"],
     starts: Int[Array, "chosen"],
     new: Float[Array, "*layers chosen heads count width"],
 ) -> Float[Array, "*layers slots heads positions width"]:
-    """Writes `new` into some slots (all if `rows` is None) in place, into the positions from each slot's start on."""
+    """Writes `new` into some slots in place, into the positions from each slot's start on."""
     if x.ndim == 4:
         return with_columns(x[None], rows, starts, new[None])[0]
-    if rows is None:
-        rows = jnp.arange(x.shape[1])[None]
     shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
     parts = new.reshape(x.shape[0], *rows.shape, *new.shape[2:])
     numbers = jax.lax.ScatterDimensionNumbers((0, 2, 3, 4), (1,), (1, 3))
@@ -76,7 +79,7 @@ def with_columns(
 def with_new_columns(
     cache: Cache,
     seen: Cache,
-    rows: Int[Array, "shares rows"] | None,
+    rows: Int[Array, "shares rows"],
     first: Int[Array, "chosen"],
     count: int,
 ) -> Cache:
@@ -85,7 +88,7 @@ def with_new_columns(
     Args:
       cache: All slots, all positions.
       seen: The slots' windows; they differ from `cache` in the `count` positions from each row's `first` on at most.
-      rows: The slots; None: all.
+      rows: The slots.
       first, count: See `seen`.
     """
     starts, count = starts_within(jax.tree.leaves(seen)[0].shape[-2], first, count)

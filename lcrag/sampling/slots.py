@@ -174,6 +174,7 @@ def decode(
     rows: Int[Array, "shares rows"] | None = None,
     check_every: int = CHECK_EVERY,
     drafts: int = 0,
+    shares: int = 1,
 ) -> tuple[Slots, DecodeReport]:
     """Samples up to `block` tokens in every running slot, at least one at each step.
 
@@ -191,6 +192,7 @@ def decode(
       rows: The slots to compute, as in `append`, every running one among them, and the rows of the report; None: all.
       check_every: Steps between checks for the early end; the count is a collective where there are several devices.
       drafts: Tokens drafted and verified at each step in addition to the one that is sampled; see `drafted`.
+      shares: Equal consecutive parts of the slots, one for each group of devices that divides them.
     """
     everyone = slots
     if rows is not None:
@@ -208,7 +210,7 @@ def decode(
         steps=jnp.zeros((), jnp.int32),
     )
     takes_out = config.unroll_layers and isinstance(slots.cache, KeyValueCache)
-    cache = (per_layer if takes_out else in_place)(config, window, params, everyone.cache, rows)
+    cache = (per_layer if takes_out else in_place)(config, window, params, everyone.cache, rows, shares)
 
     def samples(slots: Slots, report: DecodeReport) -> Bool[Array, "slots"]:
         return slots.running & (report.counts < block)
@@ -326,7 +328,8 @@ class CompiledFunctions:
         """Traces `decode` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
         check_every = 1 if self._mesh.size == 1 else CHECK_EVERY
         shape = self._config, window, self._block
-        function = functools.partial(decode, *shape, check_every=check_every, drafts=drafts)
+        shares = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+        function = functools.partial(decode, *shape, check_every=check_every, drafts=drafts, shares=shares)
         return self._lower(function, *arguments, donated=1, outputs=(self._shardings, self._everywhere))
 
     def _lower(self, function: Callable, *arguments, donated: int, outputs=None) -> Lowered:
