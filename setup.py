@@ -12,6 +12,7 @@ REQUIREMENTS = [
     "babel==2.18.*",
     "beartype",
     "cachetools",
+    "etils[epath]",
     "fastapi",
     "flax==0.12.8",
     "gin-config==0.5.0",
@@ -48,10 +49,16 @@ REQUIREMENTS = [
 EXTRAS = {
     # libtpu, which compiles for TPUs that need not be there; its licence is that of Google Cloud.
     "tpu": ["jax[tpu]==0.10.2"],
+    # XLA for CUDA and its assembler, which compile for GPUs that need not be there; running needs jax[cuda12].
+    "cuda": ["jax-cuda12-plugin==0.10.2", "nvidia-cuda-nvcc-cu12"],
+    # Runs in Google Cloud Storage: Orbax asks it whether a bucket has folders.
+    "gcs": ["google-cloud-storage"],
     # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
     "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.
     "endpoint": ["openai==3.*"],
+    # The client of a distributed vector engine: lcrag.retrieval.remote.qdrant.
+    "qdrant": ["qdrant-client==1.*"],
     # The SDK of the protocol by which agents call the tool.
     "mcp": ["mcp==2.*"],
     # Logs of evaluations, and a task that inspect runs: lcrag.app.formats, lcrag.app.environments.
@@ -72,6 +79,7 @@ EXTRAS = {
         "pytest",
         "pytest-xdist",
         "pytrec-eval-terrier",
+        "qdrant-client==1.*",
         "requests",
         "ruff",
         "torch==2.13.0",

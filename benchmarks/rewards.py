@@ -9,8 +9,8 @@ its peer's normalisation does less (no simplified Chinese). The other rows compa
 `lcrag.testing.plain_rewards`, after checking that both sides agree, texts normalised before where a cache holds them.
 
 Prints the median milliseconds of CPU time of both sides (alternating, after a warm-up), their ratio, and the seconds of
-the first call. The floor of c3 recall is the time of what no such design can leave out: encoding the text, two look-ups a
-character, and sorting the 3-grams of each answer and its golds.
+the first call. The floor of c3 recall is the time of what no such design can leave out: encoding the text, two look-ups
+a character, and sorting the 3-grams of each answer and its golds.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from timing import report
 
 from lcrag import rewards
 from lcrag.methods.lcrl.rewards import anti_consistency
@@ -108,14 +109,18 @@ def compare(
     plain: Callable[[], Sequence],
     repeats: int,
     tolerance: float | None = 1e-12,
+    work: str = "",
 ) -> None:
-    """Prints a row; without a tolerance the sides need not agree."""
+    """Prints a row, reported as `work` if that is given; without a tolerance the sides need not agree."""
     first = seconds(fast)
     if tolerance is not None:
         np.testing.assert_allclose(fast(), plain(), rtol=0, atol=tolerance)
     times = [(seconds(fast), seconds(plain)) for _ in range(repeats)]
     ours, theirs = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
     print(f"{name:24} {ours:9.1f} ms {theirs:12.1f} ms {theirs / ours:8.1f} x {first:12.2f} s")
+    if work:
+        for side, column in zip(("lcrag", "sets in plain Python"), zip(*times, strict=True), strict=True):
+            report(work, side, column)
 
 
 def compare_with_sets(answers: Sequence[str], golds: Sequence[Sequence[str]], repeats: int) -> None:
@@ -123,12 +128,14 @@ def compare_with_sets(answers: Sequence[str], golds: Sequence[Sequence[str]], re
         rewards.normalise.cache_clear()
         return rewards.c3_recall(answers, golds)
 
-    compare("c3_recall, sets", anew, lambda: plain_c3_recall(answers, golds), repeats, tolerance=None)
+    work = f"c3 recall, {len(answers):,} x {GOLDS}, normalising anew"
+    compare("c3_recall, sets", anew, lambda: plain_c3_recall(answers, golds), repeats, tolerance=None, work=work)
     groups = [[edited(text, np.random.default_rng(place)) for place in range(GROUP_SIZE)] for text in answers[:GROUPS]]
     flat, numbers = [text for group in groups for text in group], np.repeat(np.arange(GROUPS), GROUP_SIZE)
     coupled = lambda: anti_consistency(flat, np.zeros(len(flat)), numbers)  # noqa: E731
     ready = [[plain_normalised(text) for text in group] for group in groups]
-    compare("anti_consistency, sets", coupled, lambda: plain_similarities(ready), repeats, tolerance=None)
+    plain, pairs = lambda: plain_similarities(ready), f"pairwise similarity, {GROUPS} groups of {GROUP_SIZE}"  # noqa: E731
+    compare("anti_consistency, sets", coupled, plain, repeats, tolerance=None, work=pairs)
     texts = [*answers, *itertools.chain.from_iterable(golds)]
     table, width, part = np.arange(1 << 16, dtype=np.uint32), 220, 2048  # the mean number of 3-grams of 4 texts
 
@@ -137,7 +144,9 @@ def compare_with_sets(answers: Sequence[str], golds: Sequence[Sequence[str]], re
             codes = np.frombuffer("\n".join(texts[begin : begin + part]).encode("utf-32-le"), "<u4").astype(np.intp)
             np.sort(np.resize(table.take(table.take(codes)), (part // (GOLDS + 1), width)), axis=1)
 
-    print(f"{'floor of c3_recall':24} {1e3 * statistics.median(seconds(least) for _ in range(repeats)):9.1f} ms")
+    floor = statistics.median(seconds(least) for _ in range(repeats))
+    print(f"{'floor of c3_recall':24} {1e3 * floor:9.1f} ms")
+    report(work, "floor", [floor])
 
 
 def compare_costs(repeats: int) -> None:
@@ -157,13 +166,17 @@ def compare_costs(repeats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7, help="timed runs of each side")
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--only_sets", action="store_true", help="only the rows that compare with sets in plain Python")
+    options = parser.parse_args()
+    repeats = options.repeats
     generator = np.random.default_rng(0)
     golds = [[some_text(generator) for _ in range(GOLDS)] for _ in range(ANSWERS)]
     answers = [edited(own[generator.integers(GOLDS)], generator) for own in golds]
     print(f"{ANSWERS} answers x {GOLDS} golds; {GROUPS} groups of {GROUP_SIZE}")
     print(f"{'':24} {'lcrag':>12} {'plain Python':>15} {'ratio':>10} {'first call':>14}")
     compare_with_sets(answers, golds, repeats)
+    if options.only_sets:
+        return
     for name in ("c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match", "token_f1"):
         fast, plain = getattr(rewards, name), getattr(plain_rewards, name)
         compare(name, lambda fast=fast: fast(answers, golds), lambda plain=plain: plain(answers, golds), repeats)

@@ -1,12 +1,14 @@
 """Times multi-turn rollouts through the runner, compared with `transformers` on the same sizes.
 
-    python benchmarks/sampling.py [--turns=3] [--long_tailed] [--repeats=3]
+    python benchmarks/sampling.py [--turns=3] [--long_tailed | --generate] [--repeats=3]
 
 64 episodes, each a prompt of 64 tokens and then, in every turn, 32 sampled and 64 observed tokens, on a decoder with
 four layers, 256 wide, and a vocabulary of 4,096. Compared are `transformers` with its cache kept by hand across the
 turns, and without (Search-R1's way: every turn prefills the history); neither tokenises, unlike the runner. With
 `--long_tailed`, 96 episodes on 48 slots have lengths of their own (log-normal, mean 24, at most 128), which
-`transformers` has no counterpart for; the share of the computed slot-steps that sampled a token is printed.
+`transformers` has no counterpart for; the share of the computed slot-steps that sampled a token is printed. With
+`--generate`, 64 prompts of 64 tokens are continued by 128 in one call of `lcrag.sampling.generate`, and by
+`transformers` with its dynamic and its static cache.
 
 All sides alternate. Prints medians of sampled tokens per second, and the floor: the larger, step by step, of the bytes
 that a decode step must read over the measured copy rate and of its operations over the measured rate of a matrix
@@ -23,15 +25,16 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers
-from timing import median_seconds, timed
+from timing import median_seconds, report, timed
 
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, parameter_count
-from lcrag.sampling import Sampler, SamplerConfig
+from lcrag.sampling import Sampler, SamplerConfig, generate
 
 PROMPT, SAMPLED, OBSERVED, EPISODES = 64, 32, 64, 64
+CONTINUED = 128  # tokens of a generation
 MODEL = DecoderConfig(
     vocabulary_size=4096,
     width=256,
@@ -69,9 +72,9 @@ def rollouts(tokenizer, slots: int, lengths: np.ndarray) -> tuple[Callable[[], o
         slots=slots,
         context=context,
         block=SAMPLED,
-        wanted=1.0 if (lengths == SAMPLED).all() else 0.1,
+        wanted=1.0 if (lengths == SAMPLED).all() else 0.6,
         windows=tuple(range(96, context, 64)),
-        decode_rows=(slots // 4, slots // 2),
+        decode_rows=tuple(slots * share // 16 for share in (1, 2, 4, 8, 12)),
         append_rows=(4, 8, 16, slots),
         append_tokens=(PROMPT,),
     )
@@ -97,8 +100,37 @@ def rollouts(tokenizer, slots: int, lengths: np.ndarray) -> tuple[Callable[[], o
     return run, sampler
 
 
-def peer(turns: int, keep_cache: bool) -> Callable[[], object]:
-    """Returns a function that runs the same sizes through `transformers`."""
+def generation(tokenizer) -> Callable[[], object]:
+    """Returns a function that continues 64 prompts in one call."""
+    params = initialise(MODEL, jax.random.key(0))
+    endless = dataclasses.replace(tokenizer, eos_ids=(MODEL.vocabulary_size,))
+    prompts = [tokenizer.encode(text) for text in texts(tokenizer, EPISODES, PROMPT, 0)]
+
+    def run() -> None:
+        results = generate(MODEL, params, endless, prompts, max_tokens=CONTINUED)
+        if {len(each.tokens) for each in results} != {CONTINUED}:
+            raise AssertionError("a generation ended early")
+
+    return run
+
+
+def peer_generation(cache: str) -> Callable[[], object]:
+    """Returns a function that does the same through `transformers`, with its dynamic or static cache."""
+    model = peer_model()
+    random = np.random.default_rng(0)
+    prompts = torch.tensor(random.integers(2, MODEL.vocabulary_size, (EPISODES, PROMPT)))
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": CONTINUED, "pad_token_id": 0}
+    chosen = {"cache_implementation": "static"} if cache == "static" else {}
+
+    @torch.no_grad()
+    def run() -> None:
+        model.generate(prompts, attention_mask=torch.ones_like(prompts), **options, **chosen)
+
+    return run
+
+
+def peer_model() -> transformers.PreTrainedModel:
+    """Returns the same shape in `transformers`; no end is sampled."""
     config = transformers.Qwen2Config(
         vocab_size=MODEL.vocabulary_size,
         hidden_size=MODEL.width,
@@ -112,7 +144,13 @@ def peer(turns: int, keep_cache: bool) -> Callable[[], object]:
     )
     model = transformers.Qwen2ForCausalLM(config).eval()
     model.generation_config.eos_token_id = None
-    random = np.random.default_rng(0)
+    return model
+
+
+def peer(turns: int, keep_cache: bool) -> Callable[[], object]:
+    """Returns a function that runs the same sizes through `transformers`."""
+    model = peer_model()
+    config, random = model.config, np.random.default_rng(0)
     written = [torch.tensor(random.integers(2, config.vocab_size, (EPISODES, OBSERVED))) for _ in range(turns + 1)]
     options = {"do_sample": True, "top_k": 0, "max_new_tokens": SAMPLED, "pad_token_id": 0}
 
@@ -170,6 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--long_tailed", action="store_true", help="96 episodes of drawn lengths on 48 slots")
+    parser.add_argument("--generate", action="store_true", help="one generation of 128 tokens")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each side")
     options = parser.parse_args()
     tokenizer = load_tokenizer(SHIPPED_FOLDER)
@@ -177,7 +216,18 @@ def main() -> None:
         lengths = long_tailed(np.random.default_rng(0), 96, options.turns)
         run, sampler = rollouts(tokenizer, 48, lengths)
         [(_, seconds)] = alternating({"lcrag": run}, options.repeats)
-        print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {sampler.statistics.occupancy:.2f}")
+        occupancy = sampler.statistics.occupancy
+        print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {occupancy:.2f}")
+        work = "rollouts, long-tailed lengths, 96 episodes on 48 slots"
+        report(work, "lcrag", [seconds], int(lengths.sum()), "sampled tokens", occupancy=occupancy)
+        return
+    if options.generate:
+        sides = {"lcrag.sampling.generate": generation(tokenizer)}
+        sides |= {f"transformers, {cache} cache": peer_generation(cache) for cache in ("dynamic", "static")}
+        measured = dict(alternating(sides, options.repeats))
+        for name, seconds in measured.items():
+            share = seconds / measured["lcrag.sampling.generate"]
+            print(f"{name:34}{EPISODES * CONTINUED / seconds:8,.0f} new tokens/s {share:8.2f} x lcrag's time")
         return
     lengths = np.full((EPISODES, options.turns), SAMPLED)
     sides = {
@@ -189,6 +239,8 @@ def main() -> None:
     ours = measured["lcrag, through the runner"]
     for name, seconds in (measured | {"floor": floor_seconds(options.turns)}).items():
         print(f"{name:34}{lengths.sum() / seconds:8,.0f} sampled tokens/s {seconds / ours:8.2f} x lcrag's time")
+        side = "lcrag" if seconds == ours else name
+        report(f"rollouts, {options.turns} turns", side, [seconds], int(lengths.sum()), "sampled tokens")
 
 
 if __name__ == "__main__":

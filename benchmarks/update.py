@@ -1,98 +1,235 @@
-"""Times a GRPO update on packed rows, compared with one episode per row.
+"""Times a GRPO update, compared with PyTorch on the same episodes and parameters.
 
-    python benchmarks/update.py [--episodes=64] [--rows=8] [--repeats=5] [--tiny]
+    python benchmarks/update.py [--repeats=5] [--only=ragged] [--tiny]
 
-Both sides run the same jitted function on the same multi-turn episodes (1 to 4 searches, so the longest has about four
-times the tokens of the shortest), alternating, after a warm-up that checks that loss and gradient norm agree. Prints
-the median seconds, the tokens of episodes per second, the filled share of the rows, and the ratio of the times.
+A decoder of four layers, 256 wide, with a vocabulary of 4,096 learns from two batches: 96 ragged episodes with the
+lengths of the quickstart's (one or two searches, 30 to 230 tokens, about a quarter of them sampled), and 64 x 256
+tokens of which 192 are sampled. The two sides get the same loss and gradient norm, which is checked.
+
+PyTorch runs Qwen2 of `transformers` with one episode a row, padded to the longest of its micro-batch, SDPA without a
+mask (padding comes last), the final states of sampled tokens gathered before the unembedding, and AdamW. Of several
+sizes of micro-batches the fastest counts, on both sides. PyTorch gets the episodes as they come and, apart, by length.
+
+All sides alternate. Prints median seconds, tokens of episodes per second, the share of the floor (the operations that
+the update needs, by formula, over the rate of a matrix product in the same run), and executed / needed operations.
 """
 
 import argparse
-import dataclasses
 import functools
+import pathlib
 import statistics
-import time
+import tempfile
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+import torch
+import transformers
+from timing import report, timed
 
-from lcrag.learning import Layout, PolicyGradient, Trajectory, adamw, initial_state, make_score, make_update, pack
-from lcrag.policy import DecoderConfig, hidden_states, initialise, unembed_log_probabilities
+from lcrag.app.commands.benchmark.machine import measured_machine
+from lcrag.learning import Batch, Layout, PolicyGradient, Trajectory, adamw, initial_state, make_update, pack
+from lcrag.policy import (
+    DecoderConfig,
+    hidden_states,
+    initialise,
+    make_mesh,
+    save_hugging_face,
+    unembed_log_probabilities,
+)
+from lcrag.policy.attention import attended_positions
+from lcrag.policy.flops import causal_mean, recomputed_flops, update_flops
+from lcrag.policy.unembedding import keeps_logits
 from lcrag.testing import tiny_config
 
-# The model of the figures that the rollout and update were first compared with: 4 layers, 256 wide.
 MODEL = DecoderConfig(
-    vocabulary_size=4096, width=256, layers=4, heads=8, kv_heads=4, head_width=32, mlp_width=768, max_positions=1024
+    vocabulary_size=4096,
+    width=256,
+    layers=4,
+    heads=4,
+    kv_heads=2,
+    head_width=64,
+    mlp_width=1024,
+    max_positions=1024,
+    unroll_layers=True,
 )
-ROW_LENGTH, PROMPT, SAMPLED, RETRIEVED, SEARCHES = 512, 48, (12, 40), (60, 76), (1, 5)
+EPISODES, LONGEST, TWICE = 96, 288, 0.375  # the share of episodes that search twice
+PROMPT, SAMPLED, OBSERVED, OBSERVED_AGAIN = (8, 20), (3, 25), (11, 21), (140, 176)  # tokens, at least and below
+DENSE, DENSE_TIME, DENSE_PROMPT = 64, 256, 64
+OUR_ROWS = (2, 4, 8)
+TORCH_ROWS = (1, 2, 4, 8, 16, 32, 96)
+CLIP, BETAS = 1.0, (0.9, 0.95)
 
 
-def episode(random: np.random.Generator, vocabulary_size: int, scale: float) -> Trajectory:
-    """Returns a prompt, alternating sampled and retrieved text, and a sampled answer, without log-probabilities."""
-    by_policy = [np.zeros(int(PROMPT * scale), bool)]
-    for _ in range(random.integers(*SEARCHES)):
-        by_policy += [np.ones(int(random.integers(*SAMPLED) * scale), bool)]
-        by_policy += [np.zeros(int(random.integers(*RETRIEVED) * scale), bool)]
-    mask = np.concatenate([*by_policy, np.ones(int(SAMPLED[0] * scale), bool)])
-    tokens = random.integers(0, vocabulary_size, len(mask)).astype(np.int32)
-    return Trajectory(tokens, mask, np.zeros(len(mask), np.float32), float(random.normal()))
+def ragged(random: np.random.Generator, vocabulary_size: int) -> Trajectory:
+    """Draws an episode of prompt, query, passage and answer; some search again, in all other languages."""
+    pieces = [PROMPT, SAMPLED, OBSERVED, SAMPLED]
+    if random.random() < TWICE:
+        pieces += [OBSERVED_AGAIN, (4, 6)]
+    lengths = [int(random.integers(*piece)) for piece in pieces]
+    return episode(random, np.repeat(np.arange(len(pieces)) % 2 == 1, lengths), vocabulary_size)
 
 
-def filled_up(trajectory: Trajectory, length: int) -> Trajectory:
-    """Returns the episode padded with environment tokens to a full row."""
-    missing = length - len(trajectory.tokens)
-    return dataclasses.replace(
-        trajectory,
-        tokens=np.pad(trajectory.tokens, (0, missing)),
-        by_policy=np.pad(trajectory.by_policy, (0, missing)),
-        log_probabilities=np.pad(trajectory.log_probabilities, (0, missing)),
+def episode(random: np.random.Generator, by_policy: np.ndarray, vocabulary_size: int) -> Trajectory:
+    """Draws tokens, an advantage, and log-probabilities near those of random parameters."""
+    tokens = random.integers(0, vocabulary_size, len(by_policy)).astype(np.int32)
+    recorded = np.where(by_policy, random.normal(-np.log(vocabulary_size), 0.1, len(tokens)), 0).astype(np.float32)
+    return Trajectory(tokens, by_policy, recorded, float(random.normal()))
+
+
+class Ours:
+    """The update of `lcrag.learning` on packed rows."""
+
+    def __init__(self, config: DecoderConfig, episodes: Sequence[Trajectory], layout: Layout):
+        hidden, unembed = (functools.partial(each, config) for each in (hidden_states, unembed_log_probabilities))
+        optimizer = adamw(learning_rate=1e-6, steps=1000)
+        self._update = make_update(hidden, unembed, PolicyGradient(), optimizer)
+        self._state = initial_state(initialise(config, jax.random.key(0)), optimizer)
+        self.batch = pack(episodes, layout)
+
+    def __call__(self) -> tuple[float, float]:
+        """Makes one update; returns its loss and the norm of its gradient."""
+        self._state, metrics = self._update(self._state, self.batch)
+        return float(metrics["loss/policy"]), float(metrics["gradient_norm"])
+
+
+class PyTorch:
+    """The same update in PyTorch: one episode a row, `rows` rows a micro-batch."""
+
+    def __init__(self, folder: str, episodes: Sequence[Trajectory], rows: int):
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-6, betas=BETAS, weight_decay=0.0)
+        self._count = len(episodes)
+        self._parts = [self._padded(episodes[start : start + rows]) for start in range(0, len(episodes), rows)]
+
+    @staticmethod
+    def _padded(episodes: Sequence[Trajectory]) -> dict[str, torch.Tensor]:
+        longest = max(len(each.tokens) for each in episodes)
+
+        def rows(values: Callable[[Trajectory], np.ndarray]) -> torch.Tensor:
+            padded = [np.pad(values(each), (0, longest - len(each.tokens))) for each in episodes]
+            return torch.as_tensor(np.stack(padded))
+
+        weights = [each.advantage / each.by_policy.sum() for each in episodes]
+        mask = rows(lambda each: each.by_policy)
+        counts = mask.sum(1)
+        return {
+            "tokens": rows(lambda each: each.tokens.astype(np.int64)),
+            "mask": mask[:, 1:],
+            "recorded": rows(lambda each: each.log_probabilities)[mask],
+            "weights": torch.repeat_interleave(torch.tensor(weights, dtype=torch.float32), counts),
+        }
+
+    def __call__(self) -> tuple[float, float]:
+        """Makes one update; returns its loss and the norm of its gradient."""
+        total = 0.0
+        for part in self._parts:
+            states = self._model.model(input_ids=part["tokens"][:, :-1], use_cache=False).last_hidden_state
+            logits = self._model.lm_head(states[part["mask"]])
+            targets = part["tokens"][:, 1:][part["mask"]]
+            scores = logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=1)
+            ratio = torch.exp(scores - part["recorded"])
+            gains = torch.minimum(ratio * part["weights"], ratio.clamp(0.8, 1.2) * part["weights"])
+            loss = -gains.sum() / self._count
+            loss.backward()
+            total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), CLIP)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return total, float(norm)
+
+
+def sizes_of(episode: Trajectory) -> tuple[int, int]:
+    """Returns the tokens of an episode, and how many of them were sampled."""
+    return len(episode.tokens), int(episode.by_policy.sum())
+
+
+def needed_flops(config: DecoderConfig, episodes: Sequence[Trajectory]) -> float:
+    """Counts the operations that an update needs: no padding, only causal pairs, only the policy's logits."""
+    return sum(
+        update_flops(config, length, attended=causal_mean(length), unembedded=written)
+        for length, written in map(sizes_of, episodes)
     )
+
+
+def used_micro_batches(batch: Batch) -> int:
+    """Counts the micro-batches that hold anything; the others are skipped."""
+    return int((batch.segments > 0).any(axis=(1, 2)).sum())
+
+
+def executed_flops(config: DecoderConfig, batch: Batch) -> float:
+    """Counts the operations of the compiled update."""
+    used, (_, rows, time), (_, shares, policy) = used_micro_batches(batch), batch.tokens.shape, batch.sources.shape
+    sizes = {"tokens": used * rows * time, "attended": attended_positions(time), "unembedded": used * shares * policy}
+    again = 0.0 if keeps_logits(config.vocabulary_size, policy) else sizes["unembedded"]
+    return update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
+
+
+def sides_of(config: DecoderConfig, episodes: Sequence[Trajectory], row_length: int) -> dict[str, Ours | PyTorch]:
+    """Returns our update and PyTorch's with all sizes of micro-batches, having checked that they agree."""
+    by_length = sorted(episodes, key=lambda each: len(each.tokens))
+    orders = {"PyTorch": episodes}
+    if len(by_length[0].tokens) < len(by_length[-1].tokens):
+        orders["PyTorch, sorted"] = by_length
+    layouts = [Layout(rows=rows, row_lengths=(row_length,)) for rows in OUR_ROWS]
+    sides: dict[str, Ours | PyTorch] = {f"lcrag, rows {each.rows}": Ours(config, episodes, each) for each in layouts}
+    with tempfile.TemporaryDirectory() as folder:
+        save_hugging_face(pathlib.Path(folder), config, initialise(config, jax.random.key(0)), dtype="float32")
+        for order, each in orders.items():
+            for rows in sorted({min(rows, len(episodes)) for rows in TORCH_ROWS}):
+                sides[f"{order}, rows {rows}"] = PyTorch(folder, each, rows)
+    results = {name: side() for name, side in sides.items()}
+    for name, result in results.items():
+        np.testing.assert_allclose(result, results["lcrag, rows 2"], rtol=1e-3, atol=1e-4, err_msg=name)
+    return sides
+
+
+def compare(work: str, config: DecoderConfig, episodes: Sequence[Trajectory], row_length: int, repeats: int) -> None:
+    """Times all sides in turns and prints the fastest size of micro-batches of each."""
+    sides = sides_of(config, episodes, row_length)
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, side in sides.items():
+            seconds[name].append(timed(side)[1])
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    fastest: dict[str, str] = {}
+    for name in sorted(medians, key=medians.__getitem__):
+        fastest.setdefault(name.split(", rows")[0], name)
+    machine = measured_machine(make_mesh(devices=jax.devices()[:1]), config.dtype, repeats)
+    tokens, written = map(sum, zip(*map(sizes_of, episodes), strict=True))
+    batch = sides[fastest["lcrag"]].batch
+    needed, executed = needed_flops(config, episodes), executed_flops(config, batch)
+    floor = machine.floor_seconds(needed, 0)
+    print(f"\n{work}: {len(episodes)} episodes, {tokens:,} tokens, {written:,} of them sampled")
+    print(f"floor: {needed / 1e9:.0f} GFLOP needed, {machine.flops_per_second / 1e9:.0f} GFLOP/s of a matrix product")
+    filled = tokens / (used_micro_batches(batch) * batch.tokens[0].size)
+    print(f"lcrag: executed / needed operations {executed / needed:.2f}, rows {filled:.0%} filled")
+    for name in sorted(fastest.values(), key=list(medians).index):
+        taken, ratio = medians[name], medians[name] / medians[fastest["lcrag"]]
+        share = f"{floor / taken:5.0%} of the floor"
+        print(f"{name:26}{taken:8.3f} s {tokens / taken:8,.0f} tokens/s {share} {ratio:6.2f} x lcrag's time")
+        report(work, name, seconds[name], tokens, "tokens")
+    report(work, "floor", [floor], tokens, "tokens", executed_per_needed=executed / needed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=64, help="episodes of the update")
-    parser.add_argument("--rows", type=int, default=8, help="rows of a micro-batch")
     parser.add_argument("--repeats", type=int, default=5, help="timed updates of each side")
-    parser.add_argument("--tiny", action="store_true", help="the tests' model and short episodes: a smoke run")
-    arguments = parser.parse_args()
-
-    config, scale = (tiny_config(), 0.25) if arguments.tiny else (MODEL, 1.0)
-    length = int(ROW_LENGTH * scale)
+    parser.add_argument("--only", choices=("ragged", "dense"), help="one of the two batches")
+    parser.add_argument("--tiny", action="store_true", help="the tests' model and few episodes: a smoke run")
+    options = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
+    config = tiny_config() if options.tiny else MODEL
+    count, dense = (6, 4) if options.tiny else (EPISODES, DENSE)
     random = np.random.default_rng(0)
-    episodes = [episode(random, config.vocabulary_size, scale) for _ in range(arguments.episodes)]
-    layout = Layout(rows=arguments.rows, row_lengths=(length,))
-    batches = {"padded": pack([filled_up(e, length) for e in episodes], layout), "packed": pack(episodes, layout)}
-
-    hidden = functools.partial(hidden_states, config)
-    unembed = functools.partial(unembed_log_probabilities, config)
-    optimizer = adamw(learning_rate=1e-6, steps=100)
-    score, update = make_score(hidden, unembed), make_update(hidden, unembed, PolicyGradient(), optimizer)
-    states = {name: initial_state(initialise(config, jax.random.key(0)), optimizer) for name in batches}
-    times: dict[str, list[float]] = {name: [] for name in batches}
-    first = {}
-    for repeat in range(arguments.repeats + 1):
-        for name, batch in batches.items():
-            if repeat == 0:
-                recorded = score(states[name].params, batch)
-                batches[name] = batch = batch.replace(sampling_log_probabilities=np.asarray(recorded))
-            begin = time.perf_counter()
-            states[name], metrics = jax.block_until_ready(update(states[name], batch))
-            if repeat:
-                times[name].append(time.perf_counter() - begin)
-            else:
-                first[name] = metrics
-    for name in ("loss/policy", "gradient_norm", "entropy"):
-        np.testing.assert_allclose(first["packed"][name], first["padded"][name], rtol=1e-3, atol=1e-5)
-
-    tokens = sum(len(e.tokens) for e in episodes)
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    rows = {name: int((batch.segments > 0).any(-1).sum()) for name, batch in batches.items()}
-    print(f"{len(episodes)} episodes, {tokens} tokens, {sum(int(e.by_policy.sum()) for e in episodes)} of the policy")
-    for name, seconds in medians.items():
-        share = tokens / (rows[name] * length)
-        print(f"{name}: {seconds:8.3f} s {tokens / seconds:9.0f} tokens/s {rows[name]:4} rows {share:6.0%} filled")
-    print(f"padded / packed: {medians['padded'] / medians['packed']:.2f}")
+    words = config.vocabulary_size
+    if options.only != "dense":
+        episodes = [ragged(random, words) for _ in range(count)]
+        compare("update, ragged episodes", config, episodes, LONGEST, options.repeats)
+    if options.only != "ragged":
+        by_policy = np.arange(DENSE_TIME) >= DENSE_PROMPT
+        episodes = [episode(random, by_policy, words) for _ in range(dense)]
+        compare(f"update, dense {dense} x {DENSE_TIME}", config, episodes, DENSE_TIME, options.repeats)
 
 
 if __name__ == "__main__":

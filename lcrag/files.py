@@ -2,12 +2,66 @@
 
 import contextlib
 import errno
+import functools
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from etils import epath
+
+from lcrag.errors import UserError
+
+REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_remote(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is in an object store: `gs://bucket/folder`, also as a `Path`, which drops one slash."""
+    return bool(REMOTE.match(os.fspath(place)))
+
+
+def remote_path(place: str | os.PathLike[str]) -> epath.Path:
+    """Returns the path of a place in an object store."""
+    return epath.Path(REMOTE.sub(r"\1://", os.fspath(place)))
+
+
+@functools.cache
+def local_files(place: str | os.PathLike[str]) -> Path:
+    """Returns a local path of a file or folder: itself, or a copy of what is in an object store.
+
+    Copies are kept in `$XDG_CACHE_HOME/lcrag/objects`; files whose size and time are those of the copy are not copied
+    again. Each process looks once; several may copy at the same time.
+
+    Raises:
+      UserError: it is not there, or cannot be read.
+    """
+    if not is_remote(place):
+        return Path(place)
+    source = remote_path(place)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    local = caches / "lcrag" / "objects" / str(source).replace("://", "/")
+    try:
+        if not source.exists():
+            raise UserError(f"there is nothing at {source}: see how it is written, and who may read it")
+        _copy_objects(source, local)
+    except OSError as error:
+        raise UserError(f"cannot copy {source} to {local}: {' '.join(str(error).split())}") from error
+    return local
+
+
+def _copy_objects(path: epath.Path, local: Path) -> None:
+    if path.is_dir():
+        for each in path.iterdir():
+            _copy_objects(each, local / each.name)
+        return
+    about = path.stat()
+    if local.exists() and (local.stat().st_size, int(local.stat().st_mtime)) == (about.length, about.mtime):
+        return
+    local.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(local) as temporary:
+        path.copy(temporary)
+        os.utime(temporary, (about.mtime, about.mtime))
 
 
 def file_name(text: str) -> str:

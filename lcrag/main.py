@@ -22,7 +22,7 @@ from lcrag.app.composition.used_bindings import expect_use
 from lcrag.app.guard import guard
 from lcrag.app.runs.stopping import end_process, exit_status, stopped_by_signals
 from lcrag.errors import UserError
-from lcrag.files import full_disk
+from lcrag.files import full_disk, is_remote
 
 QUIET_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's and XLA's C++ log
@@ -119,6 +119,10 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
     for option in (*(option for option, _ in arguments.others), *arguments.switches):
         if option not in (*command.options, *command.instead, *command.switches, *shared):
             raise UserError(f"lcrag {arguments.command} has no option {option}")
+    if arguments.output_dir and is_remote(arguments.output_dir) and not command.shared:
+        raise UserError(
+            f"lcrag {arguments.command} writes to a local --output_dir: copy it to object storage afterwards"
+        )
     set_compilation_cache(os.environ, enabled=arguments.compilation_cache)
     instead = next((command.instead[option] for option, _ in arguments.others if option in command.instead), None)
     if instead or not command.configured:
@@ -134,23 +138,24 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
     switches = (command.switches[switch] for switch in arguments.switches)
     statements = read_configuration(gin_files, (*command.bindings, *arguments.bindings, *options, *switches))
     _silence_libraries()
-    if command.shared:
-        _join_others(arguments, own_process)
+    found = _cluster(arguments) if command.shared else None
+    if found is not None and own_process:
+        guard(found)
     function = _imported(command.function)
     configure(statements)
+    if found is not None:
+        said = (arguments.command, arguments.output_dir, *statements)
+        cluster.join(found, "\n".join(map(str, said)))
     expect_use(() if arguments.allow_unused else arguments.bindings)
     with missing_as_sentence():
         function(arguments.output_dir, arguments.words)
 
 
-def _join_others(arguments: Arguments, own_process: bool) -> None:
-    """Joins the processes of a cluster, if there is one that the caller has not joined."""
-    found = cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
-    if found is None or cluster.several_processes():
-        return
-    if own_process:
-        guard(found)
-    cluster.join(found)
+def _cluster(arguments: Arguments) -> cluster.Cluster | None:
+    """Returns the cluster to join; None on a single machine, and where the caller has already joined one."""
+    if cluster.has_joined():
+        return None
+    return cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
 
 
 def _imported(path: str) -> Callable[..., Any]:
@@ -177,6 +182,8 @@ def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
         raise UserError(
             f"lcrag {arguments.command} needs the folder of a run: lcrag {arguments.command} {command.words}"
         )
+    if is_remote(arguments.words[0]):
+        raise UserError(f"{arguments.words[0]} is in object storage: copy the run to a local folder first")
     path = Path(arguments.words[0]) / CONFIG
     if not path.is_file():
         raise UserError(f"{path.parent} is no run of lcrag: it holds no {CONFIG}")

@@ -6,6 +6,8 @@ there are several processes. `jax.distributed` does all communication.
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import socket
 import sys
@@ -28,13 +30,14 @@ OPTIONS = {
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
 }
 JOIN_SECONDS, HEARTBEAT_SECONDS = 300, 100
+END_SECONDS = 3600  # that processes which have ended well wait for the first one, which reports and uploads
 LEAVE_SECONDS = 10.0  # that a process which ends early waits for the others, before it leaves them
 LOST = 75  # exit status (EX_TEMPFAIL): another process was lost, the same command continues
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes"
 METADATA_SECONDS = 2.0
 TPU_VENDOR = "0x1ae0"  # Google's, of PCI devices
-TEXT_BYTES = 256
-LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "connection reset", "connection closed")
+TEXT_BYTES = 512
+LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "barrier", "connection reset", "connection closed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,27 +73,25 @@ def find_cluster(options: Mapping[str, str], environment: Mapping[str, str] = os
         "join_seconds": _at_least_1(numbers, "--join_seconds", JOIN_SECONDS),
         "heartbeat_seconds": _at_least_1(numbers, "--heartbeat_seconds", HEARTBEAT_SECONDS),
     }
-    source, found = _environment_cluster(environment)
-    if coordinator := options.get("--coordinator"):
-        source = "--coordinator"
-    elif processes is None and process is None:
-        return None if found is None else Cluster(source=source, arguments=found, **seconds)
-    elif processes == 1 and not process:
+    coordinator = options.get("--coordinator")
+    if processes == 1 and not process:
         return None
-    elif not (coordinator := (found or {}).get("coordinator_address")):
-        raise UserError("--processes and --process need the address of the first one: --coordinator=HOST:PORT")
+    if coordinator is None:
+        if processes is not None or process is not None:
+            raise UserError("--processes and --process need the address of the first one: --coordinator=HOST:PORT")
+        source, found = _environment_cluster(environment)
+        return None if found is None else Cluster(source=source, arguments=found, **seconds)
     processes = _known(environment, PROCESSES) if processes is None else processes
     process = _known(environment, PROCESS) if process is None else process
     if processes is None or process is None:
         missing = "--processes=N" if processes is None else "--process=I"
         raise UserError(f"--coordinator needs {missing}, which nothing in the environment says")
     _check_address(coordinator)
-    if processes < 1 or not 0 <= process < processes:
+    if not 0 <= process < processes:
         raise UserError(f"process {process} of {processes}: --process counts from 0 to --processes - 1")
-    if processes == 1:
-        return None
     known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
-    return Cluster(source=source, arguments=known | {"cluster_detection_method": "deactivate"}, **seconds)
+    arguments = known | {"cluster_detection_method": "deactivate"}
+    return Cluster(source="--coordinator", arguments=arguments, **seconds)
 
 
 # Variables of launchers, the first that is set counts: those of XPK on GPUs, of Open MPI, of SLURM.
@@ -145,7 +146,7 @@ def _has_tpu(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
 
 
 def _metadata(name: str) -> str:
-    """An attribute of a TPU VM, empty where there is none."""
+    """Returns an attribute of this TPU VM, or an empty text if the VM does not have it."""
     request = urllib.request.Request(f"{METADATA}/{name}", headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=METADATA_SECONDS) as answer:
@@ -184,39 +185,61 @@ def _check_address(address: str) -> None:
         raise UserError(f"--coordinator takes HOST:PORT, not {address!r}")
 
 
-def join(cluster: Cluster) -> None:
-    """Joins the other processes, and prints how many hosts and devices there are.
+def join(cluster: Cluster, configuration: str) -> None:
+    """Joins the other processes, checks that they run the same, and prints how many hosts and devices there are.
+
+    Args:
+      cluster: How to join them.
+      configuration: What must be the same in all of them, as text.
 
     Raises:
-      UserError: the processes did not find each other. Where the C++ client of JAX notices it, it ends the process,
-        which `lcrag.app.guard` turns into a sentence.
+      UserError: the processes did not find each other, or differ; all of them raise. Where the C++ client of JAX
+        notices it, it ends the process, which `lcrag.app.guard` turns into a sentence.
     """
     import jax
 
     settings = {
         "initialization_timeout": cluster.join_seconds,
         "heartbeat_timeout_seconds": cluster.heartbeat_seconds,
+        "shutdown_timeout_seconds": END_SECONDS,
         **cluster.arguments,
     }
+    same = {
+        "number of processes": str(cluster.arguments.get("num_processes", "")),
+        "version of JAX": jax.__version__,
+        "configuration": hashlib.sha256(configuration.encode()).hexdigest()[:16],
+    }
     try:
+        jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM from Python
         with _errors_only():
             jax.distributed.initialize(**settings)
-            count, names = len(jax.devices()), gather_texts(socket.gethostname())
+            count, told = len(jax.devices()), gather_texts(json.dumps([socket.gethostname()[:64], same]))
     except Exception as error:  # whatever a kind of cluster raises
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"the processes of this cluster ({cluster.source}) cannot be joined: {reason}; name them by"
             " --coordinator=HOST:PORT --processes=N --process=I, or use --processes=1 for this machine alone"
         ) from error
-    processes = jax.process_count()
-    said = cluster.arguments.get("num_processes", processes)
-    expect_same("number of processes", str(said), "give all of them the same --processes")
-    hosts = _counted(len(set(names)), "host")
+    processes = [json.loads(each) for each in told]
+    hosts = _counted(len({host for host, _ in processes}), "host")
     print(
-        f"lcrag: process {jax.process_index()} of {processes} on {hosts} ({cluster.source}):"
+        f"lcrag: process {jax.process_index()} of {len(processes)} on {hosts} ({cluster.source}):"
         f" {_counted(count, 'device')}, {jax.local_device_count()} here ({jax.local_devices()[0].device_kind})",
         flush=True,
     )
+    _check_same(processes)
+
+
+def _check_same(processes: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+    """Checks what the processes said of themselves: host, and name -> what must be the same."""
+    first, wanted = processes[0]
+    for number, (host, values) in enumerate(processes):
+        for name, value in values.items():
+            if value != wanted[name]:
+                raise UserError(
+                    f"the {name} of process {number} on {host} is not that of process 0 on {first}: give all of them"
+                    " the same command, files, bindings and versions"
+                )
 
 
 @contextlib.contextmanager
@@ -236,10 +259,15 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def has_joined() -> bool:
+    """Whether `jax.distributed` is initialised; does not import JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
+
+
 def several_processes() -> bool:
     """Whether this process has joined others; does not import JAX."""
-    jax = sys.modules.get("jax")
-    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
+    return has_joined() and sys.modules["jax"].process_count() > 1
 
 
 def gather_texts(text: str) -> list[str]:
@@ -249,19 +277,6 @@ def gather_texts(text: str) -> list[str]:
     encoded = np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8)
     rows = np.asarray(multihost_utils.process_allgather(encoded)).reshape(-1, TEXT_BYTES)
     return [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in rows]
-
-
-def expect_same(what: str, text: str, mend: str) -> None:
-    """Checks that a short text, such as a hash, is the same in all processes.
-
-    Raises:
-      UserError: it is not; in all of them.
-    """
-    if not several_processes():
-        return
-    texts = gather_texts(text)
-    if other := [number for number, each in enumerate(texts) if each != texts[0]]:
-        raise UserError(f"the {what} differs between processes 0 and {other[0]}: {mend}")
 
 
 def leave() -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from lcrag.app.cluster import LOST, Cluster
@@ -20,6 +21,7 @@ FATAL = re.compile(rb"^F\d{4} .*Terminating process because the JAX distributed 
 NOISE = (b"[Gloo] Rank ",)
 UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*([\d\s/a-z_:]*?)\s*The tasks", re.IGNORECASE)
 PR_SET_PDEATHSIG = 1
+DRAIN_SECONDS = 5.0
 
 
 def guard(cluster: Cluster) -> None:
@@ -46,12 +48,19 @@ def guard(cluster: Cluster) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: os.kill(child, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    fatal = pass_on(reader, lambda text: os.write(sys.stderr.fileno(), text))
+    said: list[bytes] = []
+    passing = threading.Thread(target=lambda: said.append(pass_on(reader, _write_error)), daemon=True)
+    passing.start()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    sentence, status = explanation(cluster, status, fatal.decode(errors="replace"))
+    passing.join(DRAIN_SECONDS)  # what the child has started may live on, and hold the pipe
+    sentence, status = explanation(cluster, status, b"".join(said).decode(errors="replace"))
     if sentence:
         print(f"lcrag: error: {without_secrets(sentence)}", file=sys.stderr, flush=True)
     os._exit(status)
+
+
+def _write_error(text: bytes) -> None:
+    os.write(sys.stderr.fileno(), text)
 
 
 def _end_with_parent() -> None:

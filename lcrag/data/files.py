@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lcrag.errors import AbsentError
+from lcrag.files import local_files
 
 ENVIRONMENT = "LCRAG_DATA"
 
@@ -29,7 +30,7 @@ def dataset_folder(
             f"the folder of {dataset} is not configured: set {ENVIRONMENT} to the folder that holds the folder"
             f" {dataset}, or bind {binding or f'{dataset}_questions.folder'}"
         )
-    found = pathlib.Path(folder) if folder is not None else pathlib.Path(os.environ[ENVIRONMENT]) / dataset
+    found = local_files(folder if folder is not None else f"{os.environ[ENVIRONMENT]}/{dataset}")
     if not found.is_dir():
         raise AbsentError(f"there is no folder {found} with the files of {dataset}: see docs/data.md for the downloads")
     return found

@@ -3,7 +3,8 @@
 import contextlib
 import contextvars
 import hashlib
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -95,6 +96,27 @@ def exchanged(what: str, content: bytes | Exception) -> list[bytes]:
     padded = np.zeros(-(-int(sizes.max()) // step) * step, np.uint8)
     padded[: len(content)] = np.frombuffer(content, np.uint8)
     return [whole[:size].tobytes() for whole, size in zip(_gathered(padded), sizes, strict=True)]
+
+
+def check_same_everywhere(contents: Mapping[str, str]) -> None:
+    """Checks that all processes read the same contents; they call this at the same point.
+
+    Args:
+      contents: What was read -> its hash.
+
+    Raises:
+      UserError: they differ; in every process.
+    """
+    if jax.process_count() == 1:
+        return
+    told = [json.loads(each) for each in exchanged("reading", json.dumps(dict(contents)).encode())]
+    for number, own in enumerate(told):
+        for name in sorted(told[0].keys() | own.keys()):
+            if told[0].get(name) != own.get(name):
+                raise UserError(
+                    f"process {number} reads another {name} than process 0: give every host the same files, or one"
+                    " folder that all of them read"
+                )
 
 
 def _gathered(state: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 import tenacity
 from absl import logging
 
+from lcrag.episodes.passage_cuts import MATCHING, shortened
 from lcrag.episodes.requests import (
     Completion,
     Found,
@@ -159,8 +160,17 @@ def _answer_together(
     )(serve, items)
 
 
-def answer_batch(search: Search, requests: Sequence[Retrieve], retries: Retries) -> list[Found | RetrievalFailure]:
-    """Answers searches with one call for each number of passages; only those that cannot be served fail."""
+def answer_batch(
+    search: Search, requests: Sequence[Retrieve], retries: Retries, cut_passages: str = MATCHING
+) -> list[Found | RetrievalFailure]:
+    """Answers searches with one call for each number of passages; only those that cannot be served fail.
+
+    Very long passages are shortened here, not between decode blocks; see `passage_cuts.shortened`.
+    """
+
+    def read(hit: FoundPassage, query: str) -> FoundPassage:
+        text = shortened(hit.text, query, cut_passages)
+        return hit if text is hit.text else dataclasses.replace(hit, text=text)  # type: ignore[type-var]
 
     def search_together(group: Sequence[Retrieve]) -> list[Found]:
         pairs = dict.fromkeys((query, code) for each in group for query in each.queries for code in each.languages)
@@ -170,7 +180,11 @@ def answer_batch(search: Search, requests: Sequence[Retrieve], retries: Retries)
         hits = dict(zip(pairs, results, strict=True))
         return [
             FoundPassages(
-                [[list(hits[query, code]) for code in each.languages] for query in each.queries], each.queries
+                [
+                    [[read(hit, query) for hit in hits[query, code]] for code in each.languages]
+                    for query in each.queries
+                ],
+                each.queries,
             )
             for each in group
         ]

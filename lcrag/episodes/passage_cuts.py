@@ -16,6 +16,9 @@ from lcrag.episodes.requests import TextTokenizer
 
 MATCHING, END = CUTS = ("matching", "end")  # values of `Runner.cut_passages`
 ELLIPSIS = "…"
+# Characters kept of a passage before anything is tokenized: more than the largest observation of the papers'
+# configurations (1,800 tokens) shows.
+PASSAGE_CHARACTERS = 2**13
 _LEAST_TOKENS = 12  # no part of a sentence is shown in fewer
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？｡।؟۔])\s*")
 _WORD = re.compile(r"[^\W_]+")
@@ -36,6 +39,29 @@ class Section:
     text: str
     query: str = ""
     passages: tuple[tuple[int, str, str], ...] = ()
+
+
+def shortened(text: str, query: str, cut_passages: str = MATCHING, characters: int = PASSAGE_CHARACTERS) -> str:
+    """Returns at most `characters` of a passage, without tokenizing it: for threads that search.
+
+    Args:
+      text: The passage.
+      query: What it was found for.
+      cut_passages: `MATCHING` keeps the sentences that match the query best, in their order; `END` the first ones.
+      characters: Most characters of the result.
+    """
+    if len(text) <= characters:
+        return text
+    if cut_passages == END:
+        return text[:characters]
+    sentences, kept, left = sentences_of(text), {}, characters
+    for place in ranked(query, sentences):
+        room = left - 2 * len(f" {ELLIPSIS} ")
+        if room <= 0:
+            break
+        kept[place] = sentences[place] if len(sentences[place]) <= room else f"{sentences[place][:room]} {ELLIPSIS}"
+        left -= len(kept[place]) + len(f" {ELLIPSIS} ")
+    return _with_ellipses(kept, len(sentences))[:characters]
 
 
 def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: Callable[[int, str, str], str]) -> str:

@@ -264,3 +264,17 @@ class Transcript:
 
 def _joined(pieces: list[np.ndarray], dtype) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype), *pieces], dtype=dtype, casting="unsafe")
+
+
+def sampled_by(versions: Sequence[tuple[int, int]], by_policy: Bool[np.ndarray, " length"]) -> list[tuple[int, int]]:
+    """Returns (index of a policy token, version) wherever the version of the policy's tokens changes.
+
+    Args:
+      versions: (first index, version) of the policies in use, in order.
+      by_policy: Whether the policy sampled each token; if it sampled none, the first version is returned.
+    """
+    places = np.flatnonzero(by_policy)
+    firsts = np.array([first for first, _ in versions])
+    used = [versions[each][1] for each in np.searchsorted(firsts, places, side="right") - 1]
+    changes = [(int(place), used[n]) for n, place in enumerate(places) if not n or used[n] != used[n - 1]]
+    return changes or [versions[0]]

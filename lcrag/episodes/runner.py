@@ -212,7 +212,7 @@ class Runner:
 
     def _make_workers(self) -> dict[type | str, HostWorker[PendingRequest]]:
         """Returns a worker for each type of request or, where a model is named, for each name."""
-        search = functools.partial(answer_batch, self.search, retries=self.retries)
+        search = functools.partial(answer_batch, self.search, retries=self.retries, cut_passages=self.cut_passages)
         workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search)}
         if self.translator is not None:
             translate = functools.partial(answer_translations, self.translator, retries=self.retries)

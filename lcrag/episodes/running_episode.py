@@ -4,15 +4,14 @@ import contextlib
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from lcrag.data.questions import Question
 from lcrag.episodes.context_text import ContextTokenizer, PlacedText
-from lcrag.episodes.record import EpisodeRecord, SideCompletion, Transcript, Wait
+from lcrag.episodes.record import EpisodeRecord, SideCompletion, Transcript, Wait, sampled_by
 from lcrag.episodes.requests import (
     Complete,
     ContextFull,
@@ -379,20 +378,6 @@ class RunningEpisode:
         if placed is not None and not placed.tokens:
             raise ValueError("a completion needs a prompt of at least one token")
         return placed if placed is not None and len(placed.tokens) <= room else None
-
-
-def sampled_by(versions: Sequence[tuple[int, int]], by_policy: Bool[np.ndarray, " length"]) -> list[tuple[int, int]]:
-    """Returns (index of a policy token, version) wherever the version of the policy's tokens changes.
-
-    Args:
-      versions: (first index, version) of the policies in use, in order.
-      by_policy: Whether the policy sampled each token; if it sampled none, the first version is returned.
-    """
-    places = np.flatnonzero(by_policy)
-    firsts = np.array([first for first, _ in versions])
-    used = [versions[each][1] for each in np.searchsorted(firsts, places, side="right") - 1]
-    changes = [(int(place), used[n]) for n, place in enumerate(places) if not n or used[n] != used[n - 1]]
-    return changes or [versions[0]]
 
 
 @contextlib.contextmanager

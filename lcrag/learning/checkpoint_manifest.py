@@ -6,8 +6,11 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from etils import epath
+
+AnyPath: TypeAlias = Path | epath.Path
 MANIFEST = "manifest.json"
 MARK = {"manifest": MANIFEST}  # in Orbax's metadata of each checkpoint that has a manifest
 METADATA, COMMITTED = "_CHECKPOINT_METADATA", "commit_success.txt"  # Orbax completes both after the manifest
@@ -16,21 +19,24 @@ SETTLED_SECONDS = 60.0
 THREADS = 8
 
 
-def write_manifest(folder: Path, loss: float | None) -> None:
+def write_manifest(folder: AnyPath, loss: float | None, *, digests: bool = True) -> None:
     """Write the digests of all files of a checkpoint that is complete and not yet committed, with its validation loss.
+
+    Without `digests`, only the loss.
 
     Raises:
       TimeoutError: Orbax's metadata did not become complete.
     """
     _wait_for_metadata(folder / METADATA)
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    paths = folder.rglob("*") if digests else ()
+    names = sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
     with ThreadPoolExecutor(THREADS) as threads:
-        digests = threads.map(lambda name: _digest(folder / name), names)
-        content = {"loss": loss, "files": dict(zip(names, digests, strict=True))}
+        found = threads.map(lambda name: _digest(folder / name), names)
+        content = {"loss": loss, "files": dict(zip(names, found, strict=True))}
     (folder / MANIFEST).write_text(json.dumps(content | {"digest": _of(content)}), encoding="utf-8")
 
 
-def damage(folder: Path) -> str | None:
+def damage(folder: AnyPath) -> str | None:
     """Return a clause that names the first damaged file of a checkpoint; None if all are as they were saved.
 
     Also None for a checkpoint of an earlier version of this package, which has no manifest.
@@ -51,7 +57,7 @@ def damage(folder: Path) -> str | None:
     return next(iter(found), None) or _uncommitted(folder)
 
 
-def first_intact(folder: Path, steps: Iterable[int]) -> tuple[int | None, dict[int, str]]:
+def first_intact(folder: AnyPath, steps: Iterable[int]) -> tuple[int | None, dict[int, str]]:
     """Return the first step whose checkpoint `<folder>/<step>` is intact, and what is damaged of those before it."""
     problems: dict[int, str] = {}
     for step in steps:
@@ -62,7 +68,7 @@ def first_intact(folder: Path, steps: Iterable[int]) -> tuple[int | None, dict[i
     return None, problems
 
 
-def validation_losses(folder: Path, steps: Iterable[int]) -> dict[int, float]:
+def validation_losses(folder: AnyPath, steps: Iterable[int]) -> dict[int, float]:
     """Return the validation losses of those of the checkpoints `<folder>/<step>` that were saved with one."""
     losses = {}
     for step in steps:
@@ -74,7 +80,7 @@ def validation_losses(folder: Path, steps: Iterable[int]) -> dict[int, float]:
     return losses
 
 
-def _digest(path: Path) -> str:
+def _digest(path: AnyPath) -> str:
     """SHA-256 of a file; of Orbax's metadata without the time of the commit, which is added last."""
     if path.name == METADATA:
         return _of({name: value for name, value in json.loads(path.read_bytes()).items() if name != COMMIT_TIME})
@@ -86,7 +92,7 @@ def _of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _changed(path: Path, digest: str) -> str | None:
+def _changed(path: AnyPath, digest: str) -> str | None:
     try:
         return None if _digest(path) == digest else "is not as it was saved"
     except FileNotFoundError:
@@ -95,7 +101,9 @@ def _changed(path: Path, digest: str) -> str | None:
         return "cannot be read"
 
 
-def _uncommitted(folder: Path) -> str | None:
+def _uncommitted(folder: AnyPath) -> str | None:
+    if not isinstance(folder, Path):  # of object storage, where Orbax lists only committed ones
+        return None
     try:
         committed = (folder / COMMITTED).read_bytes().endswith(f"/{folder.name}".encode())
     except OSError:
@@ -103,7 +111,7 @@ def _uncommitted(folder: Path) -> str | None:
     return None if committed else f"{COMMITTED} is missing or not as it was saved"
 
 
-def _is_marked(path: Path) -> bool | None:
+def _is_marked(path: AnyPath) -> bool | None:
     """Whether Orbax's metadata say that there is a manifest; None if they cannot be read."""
     try:
         return MARK.items() <= (json.loads(path.read_bytes())["custom_metadata"] or {}).items()
@@ -111,7 +119,7 @@ def _is_marked(path: Path) -> bool | None:
         return None
 
 
-def _wait_for_metadata(path: Path) -> None:
+def _wait_for_metadata(path: AnyPath) -> None:
     """Wait for what Orbax writes on a thread of its own when the arrays are complete."""
     end = time.monotonic() + SETTLED_SECONDS
     while not _is_marked(path):

@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from lcrag.errors import UserError
-from lcrag.files import full_disk
+from lcrag.files import full_disk, is_remote, remote_path
 from lcrag.learning.checkpoint_manifest import MARK, first_intact, validation_losses, write_manifest
 
 ITEM = "default"  # Orbax's folder for what is saved without a name
@@ -83,7 +83,8 @@ class Checkpoints:
     """Checkpoints `<folder>/<step>/` of one run; a killed save leaves the one before it intact.
 
     Args:
-      folder: Of the checkpoints, created if missing.
+      folder: Of the checkpoints, created if missing; also in object storage, `gs://bucket/folder`, which keeps
+        checksums of its own, so that manifests there hold no digests.
       keep: How many of the latest are kept, in addition to the one with the lowest validation loss.
       base: Fingerprint of the frozen parameters that the saved ones belong to, which are not saved themselves; None
         if nothing is frozen.
@@ -91,7 +92,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, keep: int = 3, base: str | None = None, *, read_only: bool = False):
-        self.folder, self._base, self._read_only = Path(folder).absolute(), base, read_only
+        self._remote, self._base, self._read_only = is_remote(folder), base, read_only
+        self.folder = remote_path(folder) if self._remote else Path(folder).absolute()
         self._saving: tuple[int, float | None] = (0, None)
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=_LatestAndBest(keep, self.best_step),
@@ -104,12 +106,15 @@ class Checkpoints:
         self._open()
 
     def _open(self) -> None:
-        if not self._read_only and jax.process_index() == 0:
+        if not self._read_only and not self._remote and jax.process_index() == 0:
             for killed in self.folder.glob(f"*{UNCOMMITTED}"):
                 shutil.rmtree(killed)
         _report_one_error()
         handler = ocp.StandardCheckpointHandler()
-        self._orbax = ocp.CheckpointManager(self.folder, options=self._options, item_handlers=handler)
+        try:
+            self._orbax = ocp.CheckpointManager(self.folder, options=self._options, item_handlers=handler)
+        except ImportError as error:
+            raise UserError(f"checkpoints in {self.folder} need a client: pip install 'lcrag[gcs]'") from error
         self._losses = validation_losses(self.folder, self._orbax.all_steps())
 
     def save(self, step: int, state: PyTree, validation_loss: float | None = None) -> None:
@@ -267,7 +272,10 @@ class Checkpoints:
     def _write_manifest(self) -> None:
         """Complete the checkpoint that is being saved, before Orbax commits it."""
         step, loss = self._saving
-        write_manifest(self.folder / f"{step}{UNCOMMITTED}", loss)
+        if self._remote:  # saved under its name, and complete when Orbax has written a last file
+            write_manifest(self.folder / str(step), loss, digests=False)
+        else:
+            write_manifest(self.folder / f"{step}{UNCOMMITTED}", loss)
 
     @contextlib.contextmanager
     def _without_remains(self) -> Iterator[None]:
@@ -277,7 +285,8 @@ class Checkpoints:
         except Exception as error:
             step, _ = self._saving
             folder = self.folder / str(step)
-            shutil.rmtree(folder.with_name(folder.name + UNCOMMITTED), ignore_errors=True)
+            if not self._remote:
+                shutil.rmtree(folder.with_name(folder.name + UNCOMMITTED), ignore_errors=True)
             full = full_disk(error)
             if full is None:
                 raise

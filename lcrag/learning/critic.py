@@ -24,6 +24,7 @@ from lcrag.learning.sequence_packing import Batch
 from lcrag.learning.update import Hidden, TrainState, Unembed, Update, make_update
 from lcrag.limits import NonNegative, Positive, Share, check_fields
 from lcrag.policy import DecoderConfig, hidden_states
+from lcrag.policy.accelerators import update_options
 from lcrag.policy.value_model import split_value, value_config, value_shardings, values
 
 
@@ -87,7 +88,10 @@ def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
     """Build the update of a critic, for training and `lcrag compile`; `config` is the policy's."""
     shardings, _ = split_value(config, value_shardings(config, mesh))
     functions = value_functions(config, mesh)
-    return make_update(*functions, critic.objective, critic.optimizer, mesh=mesh, param_shardings=shardings)
+    options = update_options(mesh, config.windowed_einsum)
+    return make_update(
+        *functions, critic.objective, critic.optimizer, mesh=mesh, param_shardings=shardings, compiler_options=options
+    )
 
 
 def token_rewards(
@@ -147,7 +151,7 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: float) -> dict[str, Array]:
-    """Compute advantages and returns, [micro, episodes, policy]."""
+    """Compute advantages and returns, [micro, episodes, own]."""
     log_ratio = None
     if kl_coefficient:
         log_ratio = batch.reference_log_probabilities - batch.sampling_log_probabilities

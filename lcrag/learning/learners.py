@@ -14,10 +14,20 @@ from lcrag.learning.critic import ActorCriticState, Critic, estimated, value_fun
 from lcrag.learning.objectives import PolicyGradient, Supervised
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, pack
-from lcrag.learning.update import Hidden, TrainState, Unembed, Update, initial_state, make_score, make_update
+from lcrag.learning.update import (
+    Hidden,
+    TrainState,
+    Unembed,
+    Update,
+    batch_shares,
+    initial_state,
+    make_score,
+    make_update,
+)
 from lcrag.policy import (
     DecoderConfig,
     Policy,
+    compute_parameters,
     hidden_states,
     join,
     param_shardings,
@@ -25,6 +35,7 @@ from lcrag.policy import (
     split_trainable,
     unembed_log_probabilities,
 )
+from lcrag.policy.accelerators import update_options
 from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
 # Metrics of which the last of several updates counts; of all others the mean.
@@ -54,7 +65,15 @@ def policy_update(
     """Build the update of a policy, for training and `lcrag compile`; runs of equal settings share a compiled one."""
     shardings, _ = split_trainable(config, param_shardings(config, mesh))
     functions = decoder_functions(config, mesh)
-    return make_update(*functions, objective, optimizer, temperature=temperature, mesh=mesh, param_shardings=shardings)
+    return make_update(
+        *functions,
+        objective,
+        optimizer,
+        temperature=temperature,
+        mesh=mesh,
+        param_shardings=shardings,
+        compiler_options=update_options(mesh, config.windowed_einsum),
+    )
 
 
 def frozen_fingerprint(policy: Policy) -> str | None:
@@ -90,7 +109,7 @@ class TrainedModel:
         return join(self.state.params, self.frozen)
 
     def score(self, batch: Batch, params: PyTree = None) -> jax.Array:
-        """Score the policy tokens of a batch, [micro, episodes, policy]; by default with the current parameters."""
+        """Score the policy tokens of a batch, [micro, episodes, own]; by default with the current parameters."""
         return self.scores(self.state.params if params is None else params, batch, self.frozen)
 
     def learn(self, batch: Batch) -> dict[str, float]:
@@ -157,17 +176,17 @@ class Learner:
         parts: int = 1,
         passes: int = 1,
     ):
-        self._layout, self._parts, self._passes, self._settings = layout, parts, passes, critic
+        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
+        self._parts, self._passes, self._settings = parts, passes, critic
         self._scores_old = objective.rescores_old_policy and parts * passes > 1
         self._critic = None if critic is None else _trained_critic(policy, critic)
         params, _ = split_trainable(policy.config, policy.params)
         self._reference = None
         if needs_reference(objective, critic):
-            self._reference = params
-            # The update donates its state, and the reference still needs these parameters.
+            # A copy because the update donates its state, in the compute dtype because that takes less memory.
             shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
-            copy = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 0, tree), out_shardings=shardings)
-            params = copy(params)
+            copy = lambda tree: compute_parameters(policy.config, jax.tree.map(lambda leaf: leaf + 0, tree))  # noqa: E731
+            self._reference = jax.jit(copy, out_shardings=shardings)(params)
         self._policy = _trained_policy(policy, params, objective, optimizer, temperature)
 
     @property
@@ -176,6 +195,12 @@ class Learner:
         state = self._policy.state
         return state if self._critic is None else ActorCriticState.of(state, self._critic.state)
 
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        if self._critic is not None and isinstance(state, ActorCriticState):
+            self._critic.state, state = state.critic, state.policy
+        self._policy.state = state
+
     @property
     def params(self) -> PyTree:
         """All parameters of the policy as they are now, frozen ones included."""
@@ -183,11 +208,7 @@ class Learner:
 
     def restore(self, checkpoints: Checkpoints) -> int:
         """Continue from the latest intact checkpoint if there is one; return the first step to do."""
-        step, restored = checkpoints.continue_from(self.state)
-        if self._critic is None:
-            self._policy.state = restored
-        else:
-            self._policy.state, self._critic.state = restored.policy, restored.critic
+        step, self.state = checkpoints.continue_from(self.state)
         return step
 
     def learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -197,7 +218,7 @@ class Learner:
         the first, because later ones are off-policy by design.
         """
         parts = max(1, min(self._parts, len(trajectories)))
-        batches = [self._scored(pack(trajectories[part::parts], self._layout)) for part in range(parts)]
+        batches = [self._scored(self._pack(trajectories[part::parts])) for part in range(parts)]
         estimates: dict[str, float] = {}
         if self._settings is not None:
             batches, estimates = estimated(batches, self._settings)
@@ -237,7 +258,8 @@ class SupervisedLearner:
     """
 
     def __init__(self, policy: Policy, objective: Supervised, optimizer: Optimizer, layout: Layout):
-        self._layout, self._aggregation = layout, objective.aggregation
+        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
+        self._aggregation = objective.aggregation
         params, _ = split_trainable(policy.config, policy.params)
         self._policy = _trained_policy(policy, params, objective, optimizer)
 
@@ -266,7 +288,7 @@ class SupervisedLearner:
 
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
         """Make one update and return what was measured."""
-        batch = pack(rows, self._layout)
+        batch = self._pack(rows)
         used = batch.segments > 0
         filled = used[used.any(axis=(1, 2))].mean()  # of the micro-batches that hold anything
         return self._policy.learn(batch) | {"packing/filled": float(filled)}
@@ -275,7 +297,7 @@ class SupervisedLearner:
         """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""
         total, count = 0.0, 0
         for start in range(0, len(rows), rows_per_batch):
-            batch = pack(rows[start : start + rows_per_batch], self._layout)
+            batch = self._pack(rows[start : start + rows_per_batch])
             with jax.transfer_guard("disallow"):
                 scores = jax.device_get(self._policy.score(batch))
             more_total, more_count = _summed(scores, np.asarray(batch.mask), self._aggregation)

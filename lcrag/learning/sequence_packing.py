@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 from lcrag.errors import UserError
 from lcrag.limits import Count, PositiveShare, check_fields
 
-POLICY_SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
+POLICY_SHARES = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 EPISODE_GROWTH = 4
 
 if TYPE_CHECKING:
@@ -52,26 +52,25 @@ class Trajectory:
 class Batch(flax.struct.PyTreeNode):
     """Packed micro-batches on the host or the devices, the filled ones first; sizes are those of `Layout`.
 
-    Without the axis `micro` it is one micro-batch. The last fields are None until they are computed.
+    Without the axis `micro` it is one micro-batch. Its `shares` are groups of neighbouring rows, one for each device
+    that divides the rows. The last fields are None until they are computed.
     """
 
     tokens: Int32[AnyArray, "*micro rows time"]  # 0 in padding
     positions: Int32[AnyArray, "*micro rows time"]  # of each token in its own episode
     segments: Int32[AnyArray, "*micro rows time"]  # the token's episode in its row, from 1; 0 in padding
-    sources: Int32[AnyArray, "*micro rows policy"]  # where the policy's tokens are *predicted*, one before each token
-    targets: Int32[AnyArray, "*micro rows policy"]  # these tokens
-    index: Int32[AnyArray, "*micro episodes policy"]  # of an episode's policy tokens in the flattened [rows, policy]
-    mask: Bool[AnyArray, "*micro episodes policy"]  # where `index` names a policy token
-    sampling_log_probabilities: Float32[AnyArray, "*micro episodes policy"]  # recorded when the tokens were sampled
-    advantages: (
-        Float32[AnyArray, "*micro episodes"] | Float32[AnyArray, "*micro episodes policy"]
-    )  # per token: critic's
+    sources: Int32[AnyArray, "*micro shares policy"]  # in a share's flattened rows: one before each policy token
+    targets: Int32[AnyArray, "*micro shares policy"]  # the policy's tokens, which are *predicted* at `sources`
+    index: Int32[AnyArray, "*micro episodes own"]  # of an episode's policy tokens in the flattened [shares, policy]
+    mask: Bool[AnyArray, "*micro episodes own"]  # where `index` names a policy token
+    sampling_log_probabilities: Float32[AnyArray, "*micro episodes own"]  # recorded when the tokens were sampled
+    advantages: Float32[AnyArray, "*micro episodes"] | Float32[AnyArray, "*micro episodes own"]  # per token: critic's
     rewards: Float32[AnyArray, "*micro episodes"]
-    step_rewards: Float32[AnyArray, "*micro episodes policy"] | None = None  # in addition to the episode's
-    reference_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None
-    old_log_probabilities: Float32[AnyArray, "*micro episodes policy"] | None = None  # before the rollout's updates
-    values: Float32[AnyArray, "*micro episodes policy"] | None = None  # the critic's, before each token is chosen
-    returns: Float32[AnyArray, "*micro episodes policy"] | None = None  # the critic's targets
+    step_rewards: Float32[AnyArray, "*micro episodes own"] | None = None  # in addition to the episode's
+    reference_log_probabilities: Float32[AnyArray, "*micro episodes own"] | None = None
+    old_log_probabilities: Float32[AnyArray, "*micro episodes own"] | None = None  # before the rollout's updates
+    values: Float32[AnyArray, "*micro episodes own"] | None = None  # the critic's, before each token is chosen
+    returns: Float32[AnyArray, "*micro episodes own"] | None = None  # the critic's targets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,8 +80,8 @@ class Layout:
     Attributes:
       rows: Rows of a micro-batch (memory); a multiple of the devices that share the batch.
       row_lengths: Tokens of a row: the shortest that holds the longest episode is used.
-      policy_shares: Shares of the row length to which the policy tokens of a row are padded; each is a shape to
-        compile, and every policy position is unembedded.
+      policy_shares: Parts of the tokens of a device's rows to which the policy's among them are padded; each is a shape
+        to compile, and every policy position is unembedded.
       least_micro_batches: Micro-batches of the smallest batch; empty ones cost no computation.
       least_episodes: Places for episodes in a micro-batch; an empty place costs a few scalars.
     """
@@ -109,15 +108,15 @@ class Layout:
             )
         return min(length for length in self.row_lengths if length >= needed)
 
-    def policy_lengths(self, row_length: int) -> tuple[int, ...]:
-        """Return the sizes that the policy tokens of a row of this length are padded to."""
-        return tuple(int(np.ceil(share * row_length)) for share in self.policy_shares)
+    def policy_lengths(self, tokens: int) -> tuple[int, ...]:
+        """Return the sizes that the policy's among so many tokens are padded to."""
+        return tuple(int(np.ceil(share * tokens)) for share in self.policy_shares)
 
-    def policy_length(self, row_length: int, needed: int) -> int:
+    def policy_length(self, tokens: int, needed: int) -> int:
         """Return the smallest of these sizes that holds `needed` policy tokens."""
-        if needed > max(lengths := self.policy_lengths(row_length)):
+        if needed > max(lengths := self.policy_lengths(tokens)):
             raise UserError(
-                f"the policy wrote {needed} of a training row's {row_length} tokens, but Layout.policy_shares is "
+                f"the policy wrote {needed} of {tokens} tokens of training rows, but Layout.policy_shares is "
                 f"{self.policy_shares}: add a larger share (1.0 always serves)."
             )
         return min(length for length in lengths if length >= needed)
@@ -154,60 +153,147 @@ def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> lis
     return rows
 
 
-def _empty(micro: int, rows: int, time: int, episodes: int, policy: int) -> dict[str, np.ndarray]:
+@dataclasses.dataclass(frozen=True)
+class Arrangement:
+    """Which items lie together.
+
+    Attributes:
+      row_length: Tokens of every row.
+      policy_length: Policy tokens of every share, padding included.
+      micro_batches: Of each micro-batch, of each share, of each of its rows: the items, by number. Rows may be missing.
+    """
+
+    row_length: int
+    policy_length: int
+    micro_batches: list[list[list[list[int]]]]
+
+
+def arrange(
+    lengths: Int[np.ndarray, " n"], written: Int[np.ndarray, " n"], layout: Layout, shares: int = 1
+) -> Arrangement:
+    """Decide the row of each episode, and the micro-batch and share of each row: all shares unembed about as much.
+
+    Rows are given away from the one with most policy tokens on, each to the share that has the fewest so far.
+
+    Args:
+      lengths: Tokens of each episode.
+      written: Of these, the policy's.
+      layout: The shapes.
+      shares: As in `pack`.
+    """
+    row_length = layout.row_length(int(lengths.max()))
+    rows = first_fit_decreasing(lengths, row_length)
+    counts = np.array([written[row].sum() for row in rows])
+    micro, room = -(-len(rows) // layout.rows), layout.rows // shares
+    members: list[list[list[int]]] = [[] for _ in range(micro * shares)]
+    totals = np.zeros(len(members), np.int64)
+    for number in np.argsort(-counts, kind="stable"):
+        share = min((each for each in range(len(members)) if len(members[each]) < room), key=lambda each: totals[each])
+        members[share].append(rows[number])
+        totals[share] += counts[number]
+    policy_length = layout.policy_length(room * row_length, int(totals.max()))
+    micro_batches = [members[start : start + shares] for start in range(0, len(members), shares)]
+    return Arrangement(row_length, policy_length, micro_batches)
+
+
+def _empty(
+    micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int
+) -> dict[str, np.ndarray]:
     """Return the fields of a batch without episodes."""
     return {
         **{name: np.zeros((micro, rows, time), np.int32) for name in ("tokens", "positions", "segments")},
-        **{name: np.zeros((micro, rows, policy), np.int32) for name in ("sources", "targets")},
-        "index": np.zeros((micro, episodes, policy), np.int32),
-        "mask": np.zeros((micro, episodes, policy), bool),
-        "sampling_log_probabilities": np.zeros((micro, episodes, policy), np.float32),
+        **{name: np.zeros((micro, shares, policy), np.int32) for name in ("sources", "targets")},
+        "index": np.zeros((micro, episodes, own), np.int32),
+        "mask": np.zeros((micro, episodes, own), bool),
+        "sampling_log_probabilities": np.zeros((micro, episodes, own), np.float32),
         "advantages": np.zeros((micro, episodes), np.float32),
         "rewards": np.zeros((micro, episodes), np.float32),
     }
 
 
-def largest_batch(layout: Layout) -> Batch:
-    """Return an empty batch of the largest micro-batches that a layout allows."""
+def largest_batch(layout: Layout, shares: int = 1) -> Batch:
+    """Return an empty batch of the largest micro-batches that a layout allows; `shares` as in `pack`."""
     time = max(layout.row_lengths)
-    policy = max(layout.policy_lengths(time))
-    return Batch(**_empty(layout.least_micro_batches, layout.rows, time, layout.episodes(layout.rows), policy))
+    own, policy = (max(layout.policy_lengths(tokens)) for tokens in (time, layout.rows // shares * time))
+    episodes = layout.episodes(layout.rows)
+    return Batch(**_empty(layout.least_micro_batches, layout.rows, time, episodes, own, shares, policy))
 
 
-def _fill_row(
-    fields: Mapping[str, np.ndarray], micro: int, row: int, first_episode: int, members: Sequence[Trajectory]
+def _fill_share(
+    fields: Mapping[str, np.ndarray], micro: int, share: int, first_episode: int, rows: Sequence[Sequence[Trajectory]]
 ) -> None:
-    """Write the episodes of one row, their scalars from `first_episode` on."""
-    start = used = 0
-    for number, member in enumerate(members):
-        here = micro, row, slice(start, start + len(member.tokens))
-        chosen = np.flatnonzero(member.by_policy)
-        fields["tokens"][here] = member.tokens
-        fields["positions"][here] = np.arange(len(member.tokens))
-        fields["segments"][here] = number + 1
-        written = micro, row, slice(used, used + len(chosen))
-        fields["sources"][written] = start + chosen - 1
-        fields["targets"][written] = member.tokens[chosen]
-
-        episode = micro, first_episode + number
-        fields["index"][*episode, : len(chosen)] = row * fields["sources"].shape[-1] + used + np.arange(len(chosen))
-        fields["mask"][*episode, : len(chosen)] = True
-        fields["sampling_log_probabilities"][*episode, : len(chosen)] = member.log_probabilities[chosen]
-        fields["advantages"][episode] = member.advantage
-        fields["rewards"][episode] = member.reward
-        if member.step_rewards is not None:
-            fields["step_rewards"][*episode, : len(chosen)] = member.step_rewards[chosen]
-        start, used = start + len(member.tokens), used + len(chosen)
+    """Write the rows of one share, the scalars of their episodes from `first_episode` on."""
+    (_, shares, policy), (_, all_rows, time) = fields["sources"].shape, fields["tokens"].shape
+    used, episode = 0, first_episode
+    for row, members in enumerate(rows):
+        start = 0
+        for segment, member in enumerate(members, 1):
+            chosen = np.flatnonzero(member.by_policy)
+            here = micro, share * (all_rows // shares) + row, slice(start, start + len(member.tokens))
+            fields["tokens"][here] = member.tokens
+            fields["positions"][here] = np.arange(len(member.tokens))
+            fields["segments"][here] = segment
+            written = micro, share, slice(used, used + len(chosen))
+            fields["sources"][written] = row * time + start + chosen - 1
+            fields["targets"][written] = member.tokens[chosen]
+            _write_scalars(fields, (micro, episode), member, chosen, share * policy + used)
+            start, used, episode = start + len(member.tokens), used + len(chosen), episode + 1
 
 
-def pack(trajectories: Sequence[Trajectory], layout: Layout) -> Batch:
+def _write_scalars(
+    fields: Mapping[str, np.ndarray], episode: tuple[int, int], member: Trajectory, chosen: np.ndarray, first: int
+) -> None:
+    """Write what losses read of an episode; its policy tokens, at `chosen`, are predicted from number `first` on."""
+    own = (*episode, slice(0, len(chosen)))
+    fields["index"][own] = first + np.arange(len(chosen))
+    fields["mask"][own] = True
+    fields["sampling_log_probabilities"][own] = member.log_probabilities[chosen]
+    fields["advantages"][episode] = member.advantage
+    fields["rewards"][episode] = member.reward
+    if member.step_rewards is not None:
+        fields["step_rewards"][own] = member.step_rewards[chosen]
+
+
+def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) -> Batch:
     """Pack trajectories into one batch (host, NumPy): one call of the update, in as many micro-batches as it takes.
 
     For several updates per rollout (PPO's mini-batches) pack each part of the trajectories by itself.
 
+    Args:
+      trajectories: The episodes.
+      layout: The shapes.
+      shares: Devices, or groups of devices with the same rows, that divide the rows of a micro-batch.
+
     Raises:
-      UserError: No trajectories; one longer than the longest row; one that begins with a policy token.
+      UserError: No trajectories; one longer than the longest row; one that begins with a policy token; rows that the
+        devices cannot divide.
     """
+    _check(trajectories, layout, shares)
+    lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
+    written = np.array([int(trajectory.by_policy.sum()) for trajectory in trajectories])
+    arrangement = arrange(lengths, written, layout, shares)
+    counts = [sum(len(row) for share in each for row in share) for each in arrangement.micro_batches]
+    own = layout.policy_length(arrangement.row_length, int(written.max()))
+    fields = _empty(
+        layout.micro_batches(len(counts)),
+        layout.rows,
+        arrangement.row_length,
+        layout.episodes(max(counts)),
+        own,
+        shares,
+        arrangement.policy_length,
+    )
+    if any(trajectory.step_rewards is not None for trajectory in trajectories):
+        fields["step_rewards"] = np.zeros(fields["mask"].shape, np.float32)
+    for micro, micro_batch in enumerate(arrangement.micro_batches):
+        first_episode = 0
+        for share, rows in enumerate(micro_batch):
+            _fill_share(fields, micro, share, first_episode, [[trajectories[item] for item in row] for row in rows])
+            first_episode += sum(map(len, rows))
+    return Batch(**fields)
+
+
+def _check(trajectories: Sequence[Trajectory], layout: Layout, shares: int) -> None:
     if not trajectories:
         raise UserError("there is no trajectory to learn from: ask for at least one question and one sample a step.")
     for number, trajectory in enumerate(trajectories):
@@ -216,23 +302,8 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout) -> Batch:
                 f"trajectory {number} begins with a token of the policy, which nothing predicts: "
                 "begin its episode with a prompt."
             )
-    lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
-    row_length = layout.row_length(int(lengths.max()))
-    rows = [[trajectories[item] for item in row] for row in first_fit_decreasing(lengths, row_length)]
-    micro_batches = [rows[start : start + layout.rows] for start in range(0, len(rows), layout.rows)]
-    policy_tokens = max(sum(int(member.by_policy.sum()) for member in row) for row in rows)
-    fields = _empty(
-        layout.micro_batches(len(micro_batches)),
-        layout.rows,
-        row_length,
-        layout.episodes(max(sum(map(len, micro_batch)) for micro_batch in micro_batches)),
-        layout.policy_length(row_length, policy_tokens),
-    )
-    if any(trajectory.step_rewards is not None for trajectory in trajectories):
-        fields["step_rewards"] = np.zeros(fields["mask"].shape, np.float32)
-    for micro, micro_batch in enumerate(micro_batches):
-        first_episode = 0
-        for row, members in enumerate(micro_batch):
-            _fill_row(fields, micro, row, first_episode, members)
-            first_episode += len(members)
-    return Batch(**fields)
+    if layout.rows % shares:
+        raise UserError(
+            f"{layout.rows} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
+            f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
+        )

@@ -10,7 +10,8 @@ without gradient or optimizer state that is joined with the learned parameters b
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import flax.struct
@@ -76,19 +77,24 @@ def batch_shardings(batch: Batch, mesh: AnyMesh) -> dict[str, NamedSharding | No
     return {name: None if getattr(batch, name) is None else sharding for name, sharding in fields.items()}
 
 
+def batch_shares(mesh: AnyMesh | None) -> int:
+    """Return the number of devices, or groups of devices with the same rows, that divide a batch."""
+    return 1 if mesh is None else math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+
+
 def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
     """Move a batch from the host to the devices: the one transfer of an update.
 
     Raises:
-      UserError: The rows of a micro-batch cannot be divided among the devices.
+      UserError: The batch was packed for another number of devices.
     """
     if mesh is None:
         return jax.device_put(batch)
-    shares = mesh.shape["data"] * mesh.shape["fsdp"]
-    if batch.tokens.shape[1] % shares:
+    packed, shares = batch.sources.shape[1], batch_shares(mesh)
+    if packed % shares:
         raise UserError(
-            f"{batch.tokens.shape[1]} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
-            f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
+            f"the batch was packed for {packed} devices, but {shares} share it (mesh axes data x fsdp): "
+            f"pack it with shares={shares}."
         )
     return Batch(**jax.device_put(vars(batch), batch_shardings(batch, mesh)))
 
@@ -120,12 +126,13 @@ def _whole(params: PyTree, frozen: PyTree) -> PyTree:
 
 
 def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array | None]:
-    """Return the results of `unembed` for one micro-batch's policy tokens, [episodes, policy].
+    """Return the results of `unembed` for one micro-batch's policy tokens, [episodes, own].
 
-    Only the places that predict a policy token are unembedded, gathered row by row (each device its own rows);
-    after that only scalars cross between devices.
+    Only the places that predict a policy token are unembedded, gathered from each device's own rows; after that only
+    scalars cross between devices.
     """
     states = hidden(params, batch.tokens, batch.positions, batch.segments)
+    states = states.reshape(batch.sources.shape[0], -1, states.shape[-1])
     states = jnp.take_along_axis(states, batch.sources[..., None], axis=1)
     scores = unembed(params, states, batch.targets, temperature)
     return jax.tree.map(lambda score: score.reshape(-1)[batch.index], scores)
@@ -142,12 +149,12 @@ def _micro_batch(batch: Batch, number) -> Batch:
 
 @functools.lru_cache(maxsize=8)
 def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
-    """Build the jitted function `score(params, batch, frozen=None)` -> Float[micro, episodes, policy].
+    """Build the jitted function `score(params, batch, frozen=None)` -> Float[micro, episodes, own].
 
     It computes the log-probability of every policy token, or a critic's values; 0 outside the mask.
     """
 
-    def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes policy"]:
+    def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes own"]:
         whole = _whole(params, frozen)
 
         def one(number, scores):
@@ -233,6 +240,7 @@ def make_update(
     temperature: float = 1.0,
     mesh: Mesh | None = None,
     param_shardings: PyTree = None,
+    compiler_options: Mapping[str, str] | None = None,
 ) -> "Update":
     """Build `update(state, batch, frozen=None) -> (state, metrics)`, jitted, its state donated.
 
@@ -245,6 +253,7 @@ def make_update(
       temperature: The sampling temperature: the probabilities that are trained are those that were sampled from.
       mesh: Axes "data", "fsdp" and perhaps others; rows are spread over the first two.
       param_shardings: With a mesh: one per parameter.
+      compiler_options: Of XLA, for this program.
     """
     gradients = make_gradients(hidden, unembed, objective, temperature, param_shardings)
 
@@ -263,7 +272,7 @@ def make_update(
             "update/skipped": state.skipped,
         }
 
-    return Update(jax.jit(step, donate_argnames="state"), mesh)
+    return Update(jax.jit(step, donate_argnames="state", compiler_options=compiler_options), mesh)
 
 
 @dataclasses.dataclass(frozen=True)

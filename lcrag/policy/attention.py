@@ -1,13 +1,13 @@
 """Attention: rotary positions, the key-value cache of sampling, and the kernels for whole rows in training.
 
-Kernels for whole rows never hold a [time, time] matrix of scores. TPU: JAX's Pallas splash attention. NVIDIA: cuDNN
-through `jax.nn.dot_product_attention`. Elsewhere: XLA's plain attention. The platform is that of the mesh, not of the
-host, so a CPU host can compile for an accelerator that it lacks.
+TPU: JAX's Pallas splash attention. NVIDIA: cuDNN through `jax.nn.dot_product_attention`. Both never hold a [time, time]
+matrix of scores. Elsewhere: matrix products, the queries in blocks that skip later keys. The platform is that of the
+mesh, not of the host, so a CPU host can compile for an accelerator that it lacks.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ Kernel = Literal["xla", "cudnn", "splash"]
 
 LANES = 128  # width of a TPU register: tiles of scores are multiples of it
 LARGEST_TILE = 512  # queries and keys of a tile, as MaxText uses for v5e and v5p
+MOST_BLOCKS, LEAST_BLOCK = 4, 96  # of queries, in matrix products: more skip more scores, and take longer to compile
 WIDEST_CUDNN_HEAD = 128  # on every generation; wider ones need Hopper
 SAVED_NAME = "flash_attention"  # names the residuals of the forward kernel, for remat policies
 
@@ -75,8 +76,30 @@ class KeyValueCache(NamedTuple):
         values: Float[Array, "slots time kv_heads width"],
     ) -> tuple[Float[Array, "slots time heads width"], "KeyValueCache"]:
         """Stores new keys and values, and attends from each query to the cached positions up to its own."""
-        cache = write_cache(self, layer, positions, keys, values)
+        cache = write_cache(self, (layer,), positions, keys, values)
         return cached_attention(queries, cache.keys[layer], cache.values[layer], positions), cache
+
+
+class LayerCache(NamedTuple):
+    """Keys and values of one layer and every slot, for compilers that copy a layer out of a `KeyValueCache` (GPUs)."""
+
+    keys: Float[Array, "slots kv_heads positions width"]
+    values: Float[Array, "slots kv_heads positions width"]
+
+    def attend(
+        self,
+        layer: None,
+        positions: Int[Array, "slots time"],
+        queries: Float[Array, "slots time heads width"],
+        keys: Float[Array, "slots time kv_heads width"],
+        values: Float[Array, "slots time kv_heads width"],
+    ) -> tuple[Float[Array, "slots time heads width"], "LayerCache"]:
+        """Stores new keys and values, and attends from each query to the cached positions up to its own."""
+        cache = write_cache(self, (), positions, keys, values)
+        return cached_attention(queries, cache.keys, cache.values, positions), cache
+
+
+SlotCache = TypeVar("SlotCache", KeyValueCache, LayerCache)
 
 
 class BlockCache(NamedTuple):
@@ -91,43 +114,59 @@ class BlockCache(NamedTuple):
     def attend(
         self,
         layer: None,
-        positions: Int[Array, "slots 1"],
-        queries: Float[Array, "slots 1 heads width"],
-        keys: Float[Array, "slots 1 kv_heads width"],
-        values: Float[Array, "slots 1 kv_heads width"],
-    ) -> tuple[Float[Array, "slots 1 heads width"], "BlockCache"]:
-        """Stores each slot's new keys and values, and attends to the positions up to its own."""
-        slots, _, heads, width = queries.shape
-        rows, at = jnp.arange(slots), positions[:, 0]
+        positions: Int[Array, "slots time"],
+        queries: Float[Array, "slots time heads width"],
+        keys: Float[Array, "slots time kv_heads width"],
+        values: Float[Array, "slots time kv_heads width"],
+    ) -> tuple[Float[Array, "slots time heads width"], "BlockCache"]:
+        """Stores each slot's new keys and values, and attends from each query to the positions up to its own."""
+        (slots, time, heads, width), kv_heads = queries.shape, keys.shape[2]
+        rows = jnp.arange(slots)[:, None]
         cache = BlockCache(
-            self.keys.at[rows, :, :, at].set(keys[:, 0], mode="drop", unique_indices=True),
-            self.values.at[rows, :, at].set(values[:, 0], mode="drop", unique_indices=True),
+            self.keys.at[rows, :, :, positions].set(keys, mode="drop", unique_indices=True),
+            self.values.at[rows, :, positions].set(values, mode="drop", unique_indices=True),
         )
-        grouped = queries.reshape(slots, keys.shape[2], -1, width)
+        grouped = queries.reshape(slots, time, kv_heads, -1, width).swapaxes(1, 2).reshape(slots, kv_heads, -1, width)
         scores = jnp.einsum("skgd,skdp->skgp", grouped, cache.keys, preferred_element_type=jnp.float32)
-        visible = jnp.arange(cache.keys.shape[3]) <= at[:, None, None, None]
+        last = jnp.repeat(positions, heads // kv_heads, axis=1)[:, None, :, None]
+        visible = jnp.arange(cache.keys.shape[3]) <= last
         weights = jax.nn.softmax(jnp.where(visible, scores * width**-0.5, -jnp.inf), axis=-1).astype(values.dtype)
         out = jnp.einsum("skgp,skpd->skgd", weights, cache.values)
-        return out.reshape(slots, 1, heads, width), cache
+        out = out.reshape(slots, kv_heads, time, -1, width).swapaxes(1, 2)
+        return out.reshape(slots, time, heads, width), cache
 
 
-def empty_cache(config: DecoderConfig, slots: int, positions: int, mesh: AnyMesh | None = None) -> KeyValueCache:
-    """Returns a cache of zeros; the mesh determines how often key-value heads are repeated (see `spread_kv_heads`)."""
-    shape = (config.layers, slots, spread_kv_heads(config, mesh), positions, config.head_width)
+def empty_cache(
+    config: DecoderConfig, slots: int, positions: int, mesh: AnyMesh | None = None, layers: int | None = None
+) -> KeyValueCache:
+    """Returns a cache of zeros, of all layers if `layers` is None.
+
+    The mesh determines how often key-value heads are repeated (see `spread_kv_heads`).
+    """
+    shape = (
+        config.layers if layers is None else layers,
+        slots,
+        spread_kv_heads(config, mesh),
+        positions,
+        config.head_width,
+    )
     return KeyValueCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
 
 
 def write_cache(
-    cache: KeyValueCache,
-    layer: Int[Array, ""],
+    cache: SlotCache,
+    layer: tuple[Int[Array, ""], ...],
     positions: Int[Array, "slots time"],
     keys: Float[Array, "slots time kv_heads width"],
     values: Float[Array, "slots time kv_heads width"],
-) -> KeyValueCache:
-    """Stores new keys and values at each slot's own positions; positions beyond the cache are dropped."""
+) -> SlotCache:
+    """Stores new keys and values at each slot's own positions; positions beyond the cache are dropped.
+
+    `layer` is the index of the layer in a cache of all, () in that of one.
+    """
     slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
-    at = (layer, slots, heads, positions[:, :, None])
-    return KeyValueCache(
+    at = (*layer, slots, heads, positions[:, :, None])
+    return type(cache)(
         cache.keys.at[at].set(keys, mode="drop", unique_indices=True),
         cache.values.at[at].set(values, mode="drop", unique_indices=True),
     )
@@ -214,8 +253,41 @@ def _segment_mask(segments: Int[Array, "batch time"] | None):
     return None if segments is None else (segments[:, None, :, None] == segments[:, None, None, :])
 
 
+def query_blocks(time: int) -> list[tuple[int, int]]:
+    """Returns the first query and the end of each block of matrix products; it multiplies the keys before its end."""
+    blocks = max(1, min(MOST_BLOCKS, time // LEAST_BLOCK))
+    size = -(-time // (blocks * 16)) * 16
+    return [(start, min(start + size, time)) for start in range(0, time, size)]
+
+
+def attended_positions(time: int) -> float:
+    """Returns the keys that these blocks multiply a query with, on average over a row."""
+    return sum((end - start) * end for start, end in query_blocks(time)) / time
+
+
 def _xla(queries, keys, values, segments):
-    return jax.nn.dot_product_attention(queries, keys, values, mask=_segment_mask(segments), is_causal=True)
+    """Multiplies heads first and the queries of a key-value head as one matrix, which CPUs prefer; float32 softmax."""
+    (batch, time, heads, width), kv_heads = queries.shape, keys.shape[2]
+    grouped = queries.reshape(batch, time, kv_heads, heads // kv_heads, width).transpose(0, 2, 3, 1, 4)
+    keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
+    at = jnp.arange(time)
+
+    def attended(start: int, end: int) -> Float[Array, "batch kv_heads group block width"]:
+        block = grouped[:, :, :, start:end]
+        scores = jnp.einsum("bknd,bksd->bkns", _rows(block), keys[:, :, :end], preferred_element_type=jnp.float32)
+        scores = scores.reshape(*block.shape[:-1], end) * width**-0.5
+        visible = at[start:end, None] >= at[:end]
+        if segments is not None:
+            visible = visible & (segments[:, start:end, None] == segments[:, None, :end])[:, None, None]
+        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
+        return jnp.einsum("bkns,bksd->bknd", _rows(weights), values[:, :, :end]).reshape(block.shape)
+
+    out = jnp.concatenate([attended(*block) for block in query_blocks(time)], axis=3)
+    return out.transpose(0, 3, 1, 2, 4).reshape(batch, time, heads, width)
+
+
+def _rows(array: Float[Array, "batch kv_heads group time width"]) -> Float[Array, "batch kv_heads rows width"]:
+    return array.reshape(*array.shape[:2], -1, array.shape[-1])
 
 
 def _cudnn(queries, keys, values, segments):

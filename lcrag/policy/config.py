@@ -89,6 +89,8 @@ class DecoderConfig:
       attention: Kernel for attention over whole rows: "auto" (by platform), "xla", "cudnn" or "splash".
       lora: Adapters of the linear layers, or None. With adapters, nothing else is trained.
       unroll_layers: Unroll the scan over layers (faster at tiny depth on CPU, slower to compile at real depth).
+      windowed_einsum: Whether XLA for TPUs may cut the products of an update into pieces that overlap with the gathers
+        of the mesh axis "fsdp", as it does by default; see docs/compile.md.
       source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is
         saved. Ignored by comparisons.
     """
@@ -111,6 +113,7 @@ class DecoderConfig:
     attention: AttentionChoice = "auto"
     lora: Lora | None = None
     unroll_layers: bool = False
+    windowed_einsum: bool = False
     source: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):

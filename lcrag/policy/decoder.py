@@ -5,7 +5,7 @@ Layers are stacked and scanned. The cache is part of the scan's carry, so that X
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
@@ -18,15 +18,19 @@ from lcrag.policy.attention import (
     SAVED_NAME,
     BlockCache,
     KeyValueCache,
+    LayerCache,
     attention_kernel,
     flash_attention,
     rotate,
     rotation,
 )
+from lcrag.policy.chunk_attention import ChunkCache
 from lcrag.policy.config import DecoderConfig, Lora
 from lcrag.policy.sharding import constrain, spread_kv_heads
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
+WholeCache: TypeAlias = KeyValueCache | ChunkCache  # of all layers
+AnyCache: TypeAlias = WholeCache | LayerCache | BlockCache
 ADAPTERS = ("lora_a", "lora_b")
 # Names the output of a linear layer, adapters included: keeping every product would keep that of the adapters as well.
 LINEAR_NAME = "linear"
@@ -96,7 +100,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: KeyValueCache | BlockCache | None, layer, places: Places):
+    def __call__(self, x, cache: AnyCache | None, layer, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -170,8 +174,8 @@ class Decoder(nn.Module):
         tokens: Int[Array, "batch time"],
         positions: Int[Array, "batch time"],
         segments: Int[Array, "batch time"] | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> tuple[Float[Array, "batch time width"], KeyValueCache | None]:
+        cache: WholeCache | None = None,
+    ) -> tuple[Float[Array, "batch time width"], WholeCache | None]:
         config = self.config
         initial = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocabulary", "embed"))
         embedding = self.param("embedding", initial, (config.vocabulary_size, config.width))
@@ -198,27 +202,33 @@ class Decoder(nn.Module):
         return scanned(config, self.mesh, name="layers")
 
 
+OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
+
+
 def forward(
     config: DecoderConfig,
     params: Any,
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
-    cache: KeyValueCache,
+    cache: OfAllLayers,
     mesh: Mesh | None = None,
-) -> tuple[Float[Array, "batch time width"], KeyValueCache]:
+) -> tuple[Float[Array, "batch time width"], OfAllLayers]:
     """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
     return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
 
 
-def decode_step(
+OneLayer = TypeVar("OneLayer", LayerCache, BlockCache)
+
+
+def forward_layers(
     config: DecoderConfig,
     params: Any,
     layers: Sequence[Any],
-    tokens: Int[Array, "slots"],
-    positions: Int[Array, "slots"],
-    caches: Sequence[BlockCache],
-) -> tuple[Float[Array, "slots width"], list[BlockCache]]:
-    """Computes final hidden states of one new token per slot, as `forward` does, with arrays of each layer.
+    tokens: Int[Array, "batch time"],
+    positions: Int[Array, "batch time"],
+    caches: Sequence[OneLayer],
+) -> tuple[Float[Array, "batch time width"], tuple[OneLayer, ...]]:
+    """Computes what `forward` does, with arrays of each layer.
 
     Args:
       config: The decoder.
@@ -227,12 +237,12 @@ def decode_step(
       tokens, positions: The new tokens and their positions.
       caches: The cache of each layer.
     """
-    places = Places(positions[:, None], None, *rotation(config, positions[:, None]))
-    hidden, extended = params["embedding"][tokens[:, None]].astype(config.dtype), []
+    places = Places(positions, None, *rotation(config, positions))
+    hidden, extended = params["embedding"][tokens].astype(config.dtype), []
     for layer, cache in zip(layers, caches, strict=True):
         (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, places)
         extended.append(cache)
-    return Norm(config.norm_epsilon).apply({"params": params["final_norm"]}, hidden[:, 0]), extended
+    return Norm(config.norm_epsilon).apply({"params": params["final_norm"]}, hidden), tuple(extended)
 
 
 def hidden_states(

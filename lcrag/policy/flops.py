@@ -78,8 +78,9 @@ def recomputed_flops(
 ) -> float:
     """Counts what the backward pass recomputes under `config.remat`; arguments as in `forward_flops`.
 
-    The unembedding is always recomputed, block by block; "dots" adds attention, whose scores it does not keep, "full"
-    everything. Together with `update_flops` it is what the hardware executes.
+    The unembedding is recomputed, block by block; where `lcrag.policy.unembedding.keeps_logits`, it is not: give 0 as
+    `unembedded`. "dots" adds attention, whose scores it does not keep, "full" everything. Together with `update_flops`
+    it is what the hardware executes.
     """
     repeated = _unembedding_flops(config, tokens if unembedded is None else unembedded)
     if config.remat != "none":

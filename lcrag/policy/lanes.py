@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from lcrag.errors import UserError
@@ -12,9 +13,11 @@ from lcrag.policy.config import DecoderConfig
 from lcrag.policy.parameters import Params, compute_parameters, merge_lora, param_shardings
 from lcrag.policy.sharding import MESH_AXES
 
+LANE_AXES = ("lane", *MESH_AXES)
+
 
 def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
-    """Cuts a mesh into lanes of consecutive devices, and returns the mesh of each lane.
+    """Cuts the devices of a mesh into lanes, process after process, and returns the mesh of each lane.
 
     More lanes than devices share these: lane l samples on device l mod devices.
 
@@ -26,7 +29,12 @@ def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
     Raises:
       UserError: The devices do not divide into lanes, or a lane would lie in two processes.
     """
-    devices = mesh.devices.ravel()
+    parts = lane_devices(mesh.devices.ravel(), count, tensor)
+    return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
+
+
+def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
+    """Returns the devices of the lanes that differ, [lanes, data, fsdp, tensor]; see `lane_meshes`."""
     size = max(1, devices.size // count)
     if count < devices.size and devices.size % count:
         raise UserError(
@@ -38,7 +46,7 @@ def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
             f"Lanes.tensor is {tensor}, which does not divide the devices of a lane: choose among"
             f" {', '.join(str(n) for n in range(1, size + 1) if size % n == 0)}"
         )
-    parts = devices.reshape(-1, size // tensor, 1, tensor)
+    parts = np.array(sorted(devices, key=lambda device: device.process_index)).reshape(-1, size // tensor, 1, tensor)
     for number, part in enumerate(parts):
         processes = sorted({device.process_index for device in part.flat})
         if len(processes) > 1:
@@ -47,7 +55,7 @@ def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
                 " whole parameters on devices of one process: raise Lanes.count to the number of processes or a"
                 " multiple of it"
             )
-    return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
+    return parts
 
 
 def lane_config(config: DecoderConfig) -> DecoderConfig:
@@ -70,25 +78,33 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
     Returns:
       The parameters of each lane; None for lanes of other processes. Lanes on the same devices share them.
     """
-    wide = hand_over_function(config, mesh, lanes[0].devices.shape)(params)
+    used = list(dict.fromkeys(lanes))
+    order = np.stack([lane.devices for lane in used])
+    if list(order.flat) == list(mesh.devices.flat):
+        wide = hand_over_function(config, mesh, lanes[0].devices.shape)(params)
+    else:  # a program's devices have one order; the pieces are exchanged once more
+        cast = hand_over_function(config, mesh, None)(params)
+        wide = jax.device_put(cast, param_shardings(lane_config(config), Mesh(order, LANE_AXES)))
     shardings = param_shardings(lane_config(config), lanes[0])
     placed: dict[Mesh, Params] = {}
-    for lane in lanes:
-        if lane not in placed and lane.devices.flat[0].process_index == jax.process_index():
+    for lane in used:
+        if lane.devices.flat[0].process_index == jax.process_index():
             placed[lane] = jax.tree.map(functools.partial(_on_lane, lane), wide, shardings)
     return [placed.get(lane) for lane in lanes]
 
 
 @functools.lru_cache(8)
-def hand_over_function(config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...]) -> Callable[[Params], Params]:
+def hand_over_function(
+    config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...] | None
+) -> Callable[[Params], Params]:
     """Returns the compiled program of `hand_over`: parameters on `mesh` -> those of `lane_config`, whole in each lane.
 
     Args:
       config: The decoder that is trained.
       mesh: All devices.
-      lane_shape: Sizes of a lane's mesh.
+      lane_shape: Sizes of a lane's mesh; None: the parameters stay spread over `mesh`.
     """
-    wide = Mesh(mesh.devices.reshape(-1, *lane_shape), ("lane", *MESH_AXES))
+    wide = mesh if lane_shape is None else Mesh(mesh.devices.reshape(-1, *lane_shape), LANE_AXES)
     merged = lane_config(config)
 
     def prepared(params: Params) -> Params:

@@ -99,7 +99,7 @@ def save_hugging_face(
             _write_settings(staging, config, stored_dtype, tuple(eos_ids))
             _publish(staging, folder)
     if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(f"saved {folder}")
+        multihost_utils.sync_global_devices(f"saved {folder.name}")  # whose parent may differ between hosts
 
 
 def _check(config: DecoderConfig, flat: dict[str, Any]) -> None:

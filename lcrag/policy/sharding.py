@@ -1,6 +1,7 @@
 """Sharding of arrays by one table from logical axes to mesh axes."""
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import flax.linen as nn
@@ -28,13 +29,27 @@ AXIS_RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
 )
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> Mesh:
+def make_mesh(
+    data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device | int] | None = None
+) -> Mesh:
     """Makes a mesh over (data, fsdp, tensor); with `data=-1` the size of data follows from the other two.
 
+    Args:
+      data: Size of the axis "data".
+      fsdp: Size of the axis "fsdp".
+      tensor: Size of the axis "tensor".
+      devices: Devices, or their places among all; None: all.
+
     Raises:
-      UserError: A size is below 1, or the sizes do not multiply to the number of devices.
+      UserError: A size is below 1, there is no such device, or the sizes do not multiply to the number of devices.
     """
-    devices = jax.devices() if devices is None else devices
+    present = jax.devices()
+    asked = present if devices is None else list(devices)
+    if unknown := [each for each in asked if isinstance(each, int) and not 0 <= each < len(present)]:
+        raise UserError(
+            f"mesh.devices names device {unknown[0]}, but there are {len(present)}, numbered from 0: name these"
+        )
+    devices = [present[each] if isinstance(each, int) else each for each in asked]
     check_mesh_sizes(data, fsdp, tensor)
     if data == -1:
         data = max(1, len(devices) // (fsdp * tensor))

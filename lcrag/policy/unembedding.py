@@ -119,6 +119,11 @@ def _block_size(words: int, positions: int) -> int:
     return min(words, -(-even // WORDS_OF_A_TILE) * WORDS_OF_A_TILE)
 
 
+def keeps_logits(words: int, positions: int) -> bool:
+    """Returns whether one block holds so many words: its logits are not computed again in the backward pass."""
+    return _block_size(words, positions) == words
+
+
 def _over_blocks(words: int, size: int, add: Callable, carry):
     """Folds `add(carry, start, count)` over blocks of words; the last block may be smaller."""
     full, rest = divmod(words, size)
@@ -138,7 +143,6 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
     flat, flat_targets = _flat(hidden, targets)
     words, (positions, _) = len(table), flat.shape
     wanted = flat_targets - plan.first_word(words)
-    size = _block_size(words, positions)
 
     def add(sums: _Sums, start, count: int) -> tuple[_Sums, Array]:
         logits = _logits(flat, plan.columns(table, start, count)) / temperature
@@ -155,11 +159,11 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
 
     zeros, kept = jnp.zeros(positions, jnp.float32), None
     nothing = _Sums(jnp.full(positions, -jnp.inf, jnp.float32), zeros, zeros, zeros)
-    if keep and size == words:
+    if keep and keeps_logits(words, positions):
         sums, exponentials = add(nothing, 0, words)
         kept = exponentials, sums.highest[:, None]
     else:
-        sums = _over_blocks(words, size, lambda *block: add(*block)[0], nothing)
+        sums = _over_blocks(words, _block_size(words, positions), lambda *block: add(*block)[0], nothing)
     highest = plan.over_words(sums.highest, jax.lax.pmax)
     shrink = jnp.exp(sums.highest - highest)
     exponentials = plan.over_words(sums.exponentials * shrink)

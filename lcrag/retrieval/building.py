@@ -18,17 +18,8 @@ from typing import TypeAlias
 import numpy as np
 
 from lcrag.errors import UserError
-from lcrag.retrieval.collections import (
-    ADDED,
-    ENCODER,
-    META,
-    PART,
-    CollectionMeta,
-    combined_fingerprint,
-    part_folders,
-    read_meta,
-    write_meta,
-)
+from lcrag.retrieval.collection import ADDED, META, PART, CollectionMeta, part_folders, read_meta, write_meta
+from lcrag.retrieval.collections import ENCODER
 from lcrag.retrieval.corpus import FILE_NAME, Corpus, check_distinct_ids, write_passages
 from lcrag.retrieval.encoder import Encoder
 from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
@@ -36,6 +27,7 @@ from lcrag.retrieval.folders import adding_to, file_checks, first_damaged, reada
 from lcrag.retrieval.index import USUAL_INDEX, VECTORS, IndexFacts, IndexSettings, write_index
 from lcrag.retrieval.passages import Passage, passage_text
 from lcrag.retrieval.shards import Rows, split_rows
+from lcrag.retrieval.wire import combined_fingerprint
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
 _PASSAGES_PER_CALL = 4096
@@ -218,7 +210,7 @@ def build_from_rows(
     return meta
 
 
-def add_rows(
+def add_from_rows(
     rows: Sequence[Rows], encoder: Encoder, root: pathlib.Path, language: str, source: str, records: Mapping[str, str]
 ) -> CollectionMeta:
     """Adds rows of shards to the collection `<root>/<language>`; see `add_passages` and `build_from_rows`."""

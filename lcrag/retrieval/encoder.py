@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from lcrag.retrieval.bert import Bert, BertConfig, initialise
 from lcrag.retrieval.bert_tensors import to_tensors
 from lcrag.retrieval.encoder_settings import EncoderSettings
 
+Devices: TypeAlias = Literal["all", "cpu"] | int
 ROWS_AXIS = "rows"
 # Batches are padded to one of these row counts and one of the token counts, so the number of compiled shapes is finite.
 ROW_BUCKETS = (4, 16, 64, 256)
@@ -30,9 +31,29 @@ LARGEST_SCORES = 1 << 24
 CHARACTERS_PER_TOKEN = 32
 
 
-def rows_mesh() -> Mesh:
-    """Returns the mesh of all devices of this host."""
-    return Mesh(np.asarray(jax.local_devices()), (ROWS_AXIS,))
+def rows_mesh(devices: Devices = "all") -> Mesh:
+    """Returns the mesh of this host's devices that encode.
+
+    Args:
+      devices: "all" accelerators (or processors, where there are none); "cpu", the processors, which never wait for a
+        device that samples; or the number of one local device, for example of one that samples nothing.
+
+    Raises:
+      UserError: There is no such device.
+    """
+    local = jax.local_devices()
+    if devices == "cpu":
+        try:
+            local = jax.local_devices(backend="cpu")
+        except RuntimeError as error:
+            raise UserError(
+                'devices = "cpu", but JAX was started without processors: add cpu to JAX_PLATFORMS'
+            ) from error
+    elif isinstance(devices, int):
+        if not 0 <= devices < len(local):
+            raise UserError(f"devices = {devices}, but this host has devices 0 to {len(local) - 1}")
+        local = [local[devices]]
+    return Mesh(np.asarray(local), (ROWS_AXIS,))
 
 
 def batches(lengths: Sequence[int], longest_tokens: int, devices: int) -> Iterator[tuple[list[int], tuple[int, int]]]:
@@ -125,16 +146,21 @@ class Encoder:
     Attributes:
       config: Sizes of the body.
       settings: Pooling, prefixes, longest text.
-      params: Parameters of the body (a pytree of arrays), replicated on every device of this host.
+      params: Parameters of the body (a pytree of arrays), replicated on every device that encodes.
       tokenizer: A `tokenizers.Tokenizer`; its post-processor adds the special tokens.
     """
 
     def __init__(
-        self, config: BertConfig, settings: EncoderSettings, params: dict[str, Any], tokenizer: tokenizers.Tokenizer
+        self,
+        config: BertConfig,
+        settings: EncoderSettings,
+        params: dict[str, Any],
+        tokenizer: tokenizers.Tokenizer,
+        devices: Devices = "all",
     ):
         _check(config, settings, tokenizer)
         self.config, self.settings = config, settings
-        self._mesh = rows_mesh()
+        self._mesh = rows_mesh(devices)
         self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
         # A copy: truncation is a state of the tokenizer, and the caller's must not change.
         self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())

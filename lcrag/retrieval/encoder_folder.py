@@ -16,7 +16,7 @@ from lcrag.limits import Count
 from lcrag.policy.model_files import SINGLE_FILE, TensorFolder
 from lcrag.retrieval.bert import read_config, write_config
 from lcrag.retrieval.bert_tensors import read_tensors, to_tensors
-from lcrag.retrieval.encoder import Encoder
+from lcrag.retrieval.encoder import Devices, Encoder
 from lcrag.retrieval.encoder_settings import (
     BODY_FILE,
     MODULES_FILE,
@@ -84,6 +84,7 @@ def load_encoder(
     query_prefix: str | None = None,
     passage_prefix: str | None = None,
     max_tokens: Count | None = None,
+    devices: Devices = "all",
 ) -> Encoder:
     """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
 
@@ -98,6 +99,7 @@ def load_encoder(
       query_prefix: Prepended to a query; may be empty.
       passage_prefix: Prepended to a passage; may be empty.
       max_tokens: Longer texts are truncated on the right.
+      devices: Where it encodes; see `lcrag.retrieval.encoder.rows_mesh`.
 
     Raises:
       UserError: A file is missing, damaged, inconsistent with the others, or not supported.
@@ -112,7 +114,7 @@ def load_encoder(
     tokenizer = _read_tokenizer(modules)
     params = read_tensors(config, TensorFolder(modules.body))
     settings = EncoderSettings(**{name: choice.value for name, choice in choices.items()})
-    encoder = Encoder(config, settings, params, tokenizer)
+    encoder = Encoder(config, settings, params, tokenizer, devices)
     level = logging.WARNING if any(choice.guessed for choice in choices.values()) else logging.INFO
     chosen = ", ".join(f"{name} {choice}" for name, choice in choices.items())
     _LOGGER.log(level, "encoder %s: %s of %d layers; %s", folder, config.model_type, config.num_hidden_layers, chosen)

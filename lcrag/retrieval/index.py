@@ -82,6 +82,7 @@ class Index:
     def __init__(self, searcher: Any, count: int, work: Work | None = None):
         self._searcher, self.count, self._work = searcher, count, work
         self._threads = len(os.sched_getaffinity(0))
+        searcher.set_num_threads(self._threads)
 
     def search(
         self, queries: Float[np.ndarray, "queries width"], k: int
@@ -118,7 +119,7 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
     leaves = min(settings.leaves or leaves_for(len(vectors)), len(vectors) // 2)
     searcher = build_tree(vectors, leaves, settings.quantize)
     searching = lambda work: Index(searcher, len(vectors), work).search  # noqa: E731
-    chosen = choose_work(searching, vectors, leaves, settings.recall, settings.quantize)
+    chosen = choose_work(searching, vectors, leaves, settings.recall)
     _serialise(searcher, folder)
     return IndexFacts(
         kind="tree",

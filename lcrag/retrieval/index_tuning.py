@@ -1,6 +1,6 @@
 """Trees of ScaNN indexes, and how much of a tree a query visits: the least work that reaches a recall.
 
-Work is counted in bytes that a query reads, not timed, so that the same vectors always give the same index.
+Work is counted, not timed, so the same vectors always give the same index.
 """
 
 import dataclasses
@@ -17,10 +17,9 @@ from lcrag.retrieval.scann_library import native_messages_silenced, scann
 RECALL_AT = 10
 _MEASURED_QUERIES = 1024
 _REORDERED = (20, 30, 40, 60, 80, 100, 150, 200)
-_TRAINING_SAMPLE = 250_000
-_BYTES = {"none": 4, "bfloat16": 2, "int8": 1}
-# A re-ranked vector is read from a random place: measured as this many times the bytes of codes read in order.
-_RANDOM_ACCESS = 4.0
+_LEAST_SAMPLE, _SAMPLE_PER_LEAF = 100_000, 40
+# Re-ranking a candidate takes as long as reading so many bytes of codes for each dimension (measured at width 256).
+_CANDIDATE_BYTES = 8
 _BLOCK = 1 << 16
 
 
@@ -44,7 +43,7 @@ class Trial:
     Attributes:
       leaves_to_search, reordered: See `Work`.
       recall: Measured recall@10.
-      kilobytes: Bytes / 1000 that a query reads, random reads weighted.
+      kilobytes: Work of a query, in 1000 bytes of codes that take as long to read.
     """
 
     leaves_to_search: int
@@ -58,7 +57,7 @@ Search: TypeAlias = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
 def leaves_for(count: int) -> int:
     """Returns the number of leaves of a tree over `count` vectors."""
-    return round(2 * math.sqrt(count))
+    return round(4 * math.sqrt(count))
 
 
 def build_tree(vectors: Float[np.ndarray, "vectors width"], leaves: int, quantize: str) -> Any:
@@ -67,9 +66,9 @@ def build_tree(vectors: Float[np.ndarray, "vectors width"], leaves: int, quantiz
     kinds = library.scann_builder.ReorderType
     stored = {"none": kinds.FLOAT32, "bfloat16": kinds.BFLOAT16, "int8": kinds.INT8}[quantize]
     builder = library.builder(vectors, RECALL_AT, "dot_product")
-    # Passages and queries have length 1, so leaves do too; ScaNN's default, at least 50 vectors of the sample in a leaf,
-    # would merge small clusters: with both, a third of the leaves gives the same recall.
-    sample = min(len(vectors), _TRAINING_SAMPLE)
+    # Vectors have length 1, so centres do too. ScaNN's default, at least 50 vectors of the sample in a leaf, would
+    # merge small clusters. Together they give the same recall with a third of the leaves.
+    sample = min(len(vectors), max(_LEAST_SAMPLE, _SAMPLE_PER_LEAF * leaves))
     builder = builder.tree(leaves, leaves, training_sample_size=sample, spherical=True, min_partition_size=1)
     builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(100, quantize=stored)
     with native_messages_silenced():
@@ -81,12 +80,11 @@ def choose_work(
     vectors: Float[np.ndarray, "vectors width"],
     leaves: int,
     wanted_recall: float,
-    quantize: str,
 ) -> list[Trial]:
     """Returns settings that reach the wanted recall, the one with the least work first.
 
     Passages are the queries, without themselves as results. Recall counts as reached when it exceeds the wanted one by
-    a standard error of its measurement.
+    two standard errors, since other queries find a little less than passages of which the tree was made.
     """
     count, width = vectors.shape
     own = np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False)
@@ -98,9 +96,8 @@ def choose_work(
         rows, _ = searching(Work(visited, reordered))(queries, RECALL_AT + 1)
         shares = _shares_found(rows, exact, own)
         recall, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
-        codes = leaves * width * 4 + visited * (count / leaves) * width / 4
-        read = codes + _RANDOM_ACCESS * reordered * width * _BYTES[quantize]
-        return Trial(visited, reordered, recall, read / 1000), recall - error >= wanted_recall
+        read = width * (visited * count / leaves / 4 + reordered * _CANDIDATE_BYTES)
+        return Trial(visited, reordered, recall, round(read / 1000, 1)), recall - 2 * error >= wanted_recall
 
     found: list[Trial] = []
     for reordered in _REORDERED:

@@ -149,8 +149,28 @@ def _hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
 
 
 def part_name(language: str, part: str, parts: int) -> str:
-    """Returns the name of a part's hash, for a service that searches only some parts of a collection."""
+    """Returns the name of a part's hash, for a service that searches only some of the `parts` of a collection."""
     return f"collection/{language}/{part}/{parts}"
+
+
+def parts_of(hashes: Mapping[str, str]) -> dict[str, tuple[dict[str, str], int]]:
+    """Returns what a service holds of each language: the hash of each part, and how many parts the collection has.
+
+    A whole collection is one part with an empty name, of none.
+    """
+    held: dict[str, tuple[dict[str, str], int]] = {}
+    for name, value in hashes.items():
+        kind, _, rest = name.partition("/")
+        language, _, part = rest.partition("/")
+        part, _, total = part.partition("/")
+        if kind == "collection":
+            held.setdefault(language, ({}, int(total or 0)))[0][part] = value
+    return held
+
+
+def combined_fingerprint(parts: Mapping[str, str]) -> str:
+    """Returns the fingerprint of a collection from those of its parts, by name; of one part, its own."""
+    return next(iter(parts.values())) if len(parts) == 1 else digest(parts)
 
 
 def digest(values: Mapping[str, str]) -> str:

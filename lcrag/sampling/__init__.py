@@ -9,4 +9,5 @@ Public:
 
 from lcrag.sampling.generate import SlotSampler, continue_contexts, generate
 from lcrag.sampling.parameters import FinishReason, Sampled, SamplingParameters
-from lcrag.sampling.sampler import Sampler, SamplerConfig, SamplerStatistics
+from lcrag.sampling.sampler import Sampler
+from lcrag.sampling.settings import SamplerConfig, SamplerStatistics

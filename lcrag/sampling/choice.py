@@ -6,6 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
+WEIGHT_BITS = 30  # of float32 numbers in [0, 1]; the two highest bits are 0
+BITS_PER_PASS = 3  # 7 sums in each of 10 passes over the vocabulary
+SHARES = 16  # the most shares of a vocabulary on a mesh's axis "tensor" that sampling keeps apart
+
 
 def streams(seeds: UInt[Array, "slots"], episodes: UInt[Array, "slots"]) -> Key[Array, "slots"]:
     """Returns the random key of each slot, a function of (seed, episode) only."""
@@ -56,29 +60,53 @@ def choose(
 def nucleus(
     weights: Float[Array, "slots vocabulary"], top_ps: Float[Array, "slots"]
 ) -> Float[Array, "slots vocabulary"]:
-    """Zeroes all but the smallest set of heaviest tokens whose share reaches top_p; 1 keeps all, however small."""
-    descending = -jnp.sort(-weights, axis=-1)
-    before = jnp.cumsum(descending, axis=-1) - descending
-    kept = jnp.sum(before < (top_ps * jnp.sum(weights, axis=-1))[:, None], axis=-1, keepdims=True)
-    threshold = jnp.take_along_axis(descending, jnp.maximum(kept - 1, 0), axis=-1)
-    return jnp.where((weights >= threshold) | (top_ps >= 1)[:, None], weights, 0.0)
+    """Zeroes all but the smallest set of heaviest tokens whose share reaches top_p; 1 keeps all, however small.
+
+    A token is kept if all heavier ones together weigh less than top_p of the total, and the heaviest always (Holtzman
+    et al., 2020). The lightest kept weight is found bit by bit, since the bits of float32 are ordered as the numbers
+    are: nothing is sorted, and on a mesh only sums cross between devices.
+
+    Args:
+      weights: In [0, 1].
+      top_ps: Of each slot.
+    """
+    bits = jax.lax.bitcast_convert_type(weights, jnp.int32)
+    wanted = top_ps * jnp.sum(weights, axis=-1)
+
+    def extended(step, found: Int[Array, "slots"]) -> Int[Array, "slots"]:
+        """Adds the next bits of the largest number such that what is heavier still reaches the share."""
+        shift = WEIGHT_BITS - (step + 1) * BITS_PER_PASS
+        candidates = [found + (digit << shift) for digit in range(1, 2**BITS_PER_PASS)]
+        heavier = (jnp.sum(jnp.where(bits > each[:, None], weights, 0.0), axis=-1) for each in candidates)
+        return found + (sum((sums >= wanted).astype(jnp.int32) for sums in heavier) << shift)
+
+    found = jax.lax.fori_loop(0, WEIGHT_BITS // BITS_PER_PASS, extended, jnp.zeros(len(top_ps), jnp.int32))
+    threshold = jnp.minimum(found + 1, jnp.max(bits, axis=-1))
+    return jnp.where((bits >= threshold[:, None]) | (top_ps >= 1)[:, None], weights, 0.0)
 
 
 def inverse_cdf(weights: Float[Array, "slots vocabulary"], uniform: Float[Array, "slots"]) -> Int[Array, "slots"]:
     """Returns the first index at which the cumulative weight exceeds `uniform` x the total.
 
     Works in two levels (blocks of about the square root of the vocabulary, then inside one block), which is cheaper
-    than one long cumulative sum. A token of weight 0 is never chosen.
+    than one long cumulative sum. No block crosses a `SHARES`-th of the vocabulary, so that on a mesh only sums and one
+    block cross between devices. A token of weight 0 is never chosen.
     """
     slots, vocabulary = weights.shape
     size = max(1, 2 ** round(math.log2(vocabulary) / 2))
-    padded = jnp.pad(weights, ((0, 0), (0, -vocabulary % size))).reshape(slots, -1, size)
+    shares = math.gcd(vocabulary, SHARES)
+    apart = weights.reshape(slots, shares, -1)
+    padded = jnp.pad(apart, ((0, 0), (0, 0), (0, -(vocabulary // shares) % size))).reshape(slots, shares, -1, size)
     block_weights = jnp.sum(padded, axis=-1)
-    target = uniform * jnp.sum(block_weights, axis=-1)
-    block = _first_beyond(block_weights, target)
-    before = jnp.where(jnp.arange(block_weights.shape[1]) < block[:, None], block_weights, 0.0).sum(-1)
-    inside = jnp.take_along_axis(padded, block[:, None, None], axis=1)[:, 0]
-    return block * size + _first_beyond(inside, target - before)
+    blocks = block_weights.shape[2]
+    flat = block_weights.reshape(slots, -1)
+    target = uniform * jnp.sum(flat, axis=-1)
+    block = _first_beyond(flat, target)
+    before = jnp.where(jnp.arange(flat.shape[1]) < block[:, None], flat, 0.0).sum(-1)
+    share, at = block // blocks, block % blocks
+    inside = jnp.take_along_axis(padded, share[:, None, None, None], axis=1)
+    inside = jnp.take_along_axis(inside, at[:, None, None, None], axis=2)[:, 0, 0]
+    return share * (vocabulary // shares) + at * size + _first_beyond(inside, target - before)
 
 
 def _first_beyond(weights: Float[Array, "slots n"], target: Float[Array, "slots"]) -> Int[Array, "slots"]:

@@ -1,17 +1,23 @@
-"""The two forms that the cache takes while a block of tokens is decoded.
+"""What becomes of the cache while a block of tokens is decoded.
 
-Each function takes the decoder, the window, the parameters and the cache, and returns the cache of the loop, a function
-that feeds one token per slot, and one that returns the whole cache when the block has ended.
+Each function takes the decoder, the window, the parameters, the cache and the slots to compute (see
+`lcrag.sampling.rows`; None: all, in `shares` parts), and returns the cache of the loop and what the loop does with it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
 
-from lcrag.policy import BlockCache, DecoderConfig, KeyValueCache, decode_step, forward
+from lcrag.policy import BlockCache, DecoderConfig, KeyValueCache, forward, forward_layers
+from lcrag.policy.chunk_attention import ChunkCache, has_chunk_kernel
+from lcrag.sampling.forms import Cache
+from lcrag.sampling.rows import all_rows, columns_of, starts_within, window_of, with_columns, with_new_columns
+
+Rows: TypeAlias = Int[Array, "shares rows"] | None
 
 
 class DecodeCache(NamedTuple):
@@ -19,43 +25,85 @@ class DecodeCache(NamedTuple):
 
     Attributes:
       start: What the loop carries at its beginning.
-      feed: (cache, tokens [slots], positions [slots]) -> hidden states [slots, width] and the new cache.
-      end: cache -> all slots' cache, all positions.
+      feed: (cache, tokens [slots, time], positions [slots, time]) -> hidden states [slots, time, width], the new cache.
+      end: (cache, first [slots], count) -> all slots' cache, all positions, after up to `count` tokens have been fed to
+        each slot from its first position on.
     """
 
     start: Any
-    feed: Callable[..., tuple[Float[Array, "slots width"], Any]]
-    end: Callable[..., KeyValueCache]
+    feed: Callable[..., tuple[Float[Array, "slots time width"], Any]]
+    end: Callable[..., Cache]
 
 
-def stacked(config: DecoderConfig, window: int, params, cache: KeyValueCache) -> DecodeCache:
-    """Keeps all layers in one array, the carry of a scan over layers; compiles quickly at any depth."""
+def extended(config: DecoderConfig, params, tokens, positions, cache: Cache) -> tuple[Array, Cache]:
+    """Computes final hidden states of new tokens, and the cache with them, in whichever form it is."""
+    if isinstance(cache, KeyValueCache):
+        return forward(config, params, tokens, positions, cache)
+    return forward_layers(config, params, params["layers"], tokens, positions, cache)
 
-    def feed(seen: KeyValueCache, tokens, positions):
-        hidden, seen = forward(config, params, tokens[:, None], positions[:, None], seen)
-        return hidden[:, 0], seen
 
-    def end(seen: KeyValueCache) -> KeyValueCache:
-        return jax.tree.map(lambda x, new: x.at[:, :, :, :window].set(new), cache, seen)
+def appended(
+    config: DecoderConfig,
+    window: int,
+    params,
+    cache: Cache,
+    rows: Int[Array, "shares rows"],
+    tokens: Int[Array, "chosen chunk"],
+    first: Int[Array, "chosen"],
+    mesh: Mesh | None,
+) -> Cache:
+    """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
+    chunk = tokens.shape[1]
+    positions, held = first[:, None] + jnp.arange(chunk), jax.tree.map(lambda x: window_of(x, rows, window), cache)
+    if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(mesh, chunk, window):
+        _, seen = extended(config, params, tokens, positions, held)
+        return with_new_columns(cache, seen, rows, first, chunk)
+    _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
+    assert isinstance(grown, ChunkCache)
+    starts, _ = starts_within(window, first, chunk)
+    columns = zip(cache, grown.columns(first, starts), strict=True)
+    return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+
+
+def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
+    """Keeps the form of the cache: all layers in one array, the carry of a scan over layers, or each in its own."""
+    positions = jax.tree.leaves(cache)[0].shape[-2]
+
+    def feed(seen: Cache, tokens, positions):
+        return extended(config, params, tokens, positions, seen)
+
+    def end(seen: Cache, first: Int[Array, "slots"], count: int) -> Cache:
+        if rows is None and window == positions:
+            return seen  # the loop has updated it in place
+        written = all_rows(len(first), shares) if rows is None else rows
+        return with_new_columns(cache, seen, written, first, count)
 
     # Only the positions that the longest running slot needs are read and carried through the loop.
-    return DecodeCache(jax.tree.map(lambda x: x[:, :, :, :window], cache), feed, end)
+    return DecodeCache(jax.tree.map(lambda x: window_of(x, rows, window), cache), feed, end)
 
 
-def per_layer(config: DecoderConfig, window: int, params, cache: KeyValueCache) -> DecodeCache:
+def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
     """Takes every layer's parameters and window out of their stacks once for the whole block.
 
     Several times as fast on CPUs, where a slice of a stack is copied at every step.
     """
+    assert isinstance(cache, KeyValueCache), "the layers are apart already"
     layers = [jax.tree.map(lambda x, layer=layer: x[layer], params["layers"]) for layer in range(config.layers)]
-    seen = [jax.tree.map(lambda x, layer=layer: x[layer, :, :, :window], cache) for layer in range(config.layers)]
+    seen = [
+        jax.tree.map(lambda x, layer=layer: window_of(x[layer], rows, window), cache) for layer in range(config.layers)
+    ]
 
     def feed(caches: Sequence[BlockCache], tokens, positions):
-        return decode_step(config, params, layers, tokens, positions, caches)
+        hidden, fed = forward_layers(config, params, layers, tokens, positions, caches)
+        return hidden, list(fed)
 
-    def end(caches: Sequence[BlockCache]) -> KeyValueCache:
-        keys = jnp.stack([each.keys.swapaxes(2, 3) for each in caches])
-        values = jnp.stack([each.values for each in caches])
-        return KeyValueCache(cache.keys.at[:, :, :, :window].set(keys), cache.values.at[:, :, :, :window].set(values))
+    def end(caches: Sequence[BlockCache], first: Int[Array, "slots"], count: int) -> KeyValueCache:
+        starts, count = starts_within(window, first, count)
+        keys = jnp.stack([columns_of(each.keys, starts, count, axis=-1).swapaxes(2, 3) for each in caches])
+        values = jnp.stack([columns_of(each.values, starts, count) for each in caches])
+        written = all_rows(len(first), shares) if rows is None else rows
+        return KeyValueCache(
+            with_columns(cache.keys, written, starts, keys), with_columns(cache.values, written, starts, values)
+        )
 
     return DecodeCache([BlockCache(each.keys.swapaxes(2, 3), each.values) for each in seen], feed, end)

@@ -6,9 +6,11 @@ from typing import Protocol, runtime_checkable
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, TokenIds, Tokenizer
 from lcrag.sampling.parameters import Sampled, SamplingParameters
-from lcrag.sampling.sampler import Sampler, SamplerConfig
+from lcrag.sampling.sampler import Sampler
+from lcrag.sampling.settings import SamplerConfig
 
 CONTEXT_STEP = 64  # tokens
+SMALLEST_WINDOWS = (96, 128)  # the others are these times powers of two; only those that are reached are compiled
 
 
 @runtime_checkable
@@ -71,7 +73,7 @@ def generate(
         return []
     needed = max(map(len, ids)) + max_tokens
     context = min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, config.max_positions)
-    windows = [size for size in (256 << doublings for doublings in range(16)) if size < context]
+    windows = [size << doublings for doublings in range(16) for size in SMALLEST_WINDOWS if size << doublings < context]
     settings = SamplerConfig(slots=min(slots, 1 << (len(ids) - 1).bit_length()), context=context, windows=windows)
     requests = [
         SamplingParameters(

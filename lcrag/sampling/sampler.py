@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import jax
@@ -10,87 +11,19 @@ import numpy as np
 from jax.sharding import Mesh
 
 from lcrag.errors import UserError
-from lcrag.limits import Count, Share, check_fields
 from lcrag.policy import (
     DecoderConfig,
     TokenIds,
     Tokenizer,
-    compute_parameters,
-    gathered,
     logical_sharding,
     make_mesh,
-    param_shardings,
     replicated,
 )
+from lcrag.sampling.drafts import DraftSwitch
 from lcrag.sampling.parameters import FINISH_REASONS, Sampled, SamplingParameters, SlotParameters
+from lcrag.sampling.settings import SamplerConfig, SamplerStatistics
 from lcrag.sampling.slots import CONTINUES, DecodeReport, compiled_functions
 from lcrag.sampling.stop import StopTable, text_until_stop
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplerConfig:
-    """Settings of a `Sampler`: the number and size of its slots, and the shapes that it compiles.
-
-    Attributes:
-      slots: Number of contexts held at once.
-      context: Maximum length of a context, in tokens.
-      block: Maximum number of tokens sampled per slot in one `decode`.
-      wanted: A block ends early once this share of the slots has finished in it.
-      windows: Cache lengths to compile, in addition to `context`: a block reads the shortest that holds the contexts
-        of the slots that sample, and the block.
-      decode_rows: Numbers of slots to compile `decode` for, in addition to all: a block computes the fewest that hold
-        the slots that sample. It copies their contexts before and after.
-      append_rows: Numbers of slots to compile `append` for, over all devices; empty: 8, and all slots. Slots are
-        split over them with the least padding. Memory for a chunk grows with rows x tokens x context.
-      append_tokens: Chunk lengths to compile `append` for; texts are cut into them with the least padding.
-      gather_parameters: Whether every device along the mesh axis "fsdp" holds all parameters. Otherwise each decode
-        step gathers them, which takes longer than reading them; set it wherever they fit.
-
-    Raises:
-      UserError: A number is out of range.
-    """
-
-    slots: Count = 64
-    context: Count = 512
-    block: Count = 32
-    wanted: Share = 0.25
-    windows: Sequence[Count] = ()
-    decode_rows: Sequence[Count] = ()
-    append_rows: Sequence[Count] = ()
-    append_tokens: Sequence[Count] = (32, 128)
-    gather_parameters: bool = False
-
-    def __post_init__(self):
-        check_fields(self)
-
-    @property
-    def largest_append(self) -> tuple[int, int]:
-        """The most slots and the most tokens of one `append`."""
-        return min(self.slots, max(self.append_rows or (self.slots,))), max(self.append_tokens)
-
-
-@dataclasses.dataclass
-class SamplerStatistics:
-    """Counters since the sampler was created.
-
-    Attributes:
-      sampled_tokens: Tokens sampled by the policy.
-      appended_tokens: Environment tokens that were prefilled.
-      decode_steps: Steps of the decode loop.
-      slot_steps: Decode steps x slots computed: the number of tokens that could have been sampled.
-      compiled_shapes: Compiled functions so far, those of earlier samplers of the same sizes included.
-    """
-
-    sampled_tokens: int = 0
-    appended_tokens: int = 0
-    decode_steps: int = 0
-    slot_steps: int = 0
-    compiled_shapes: int = 0
-
-    @property
-    def occupancy(self) -> float:
-        """Share of slot-steps that sampled a token."""
-        return self.sampled_tokens / max(1, self.slot_steps)
 
 
 @dataclasses.dataclass
@@ -136,15 +69,16 @@ class Sampler:
             raise UserError(f"slots={slots} cannot be spread over the mesh {dict(mesh.shape)}: make it a multiple")
         self.slots, self.context, self.statistics = slots, context, SamplerStatistics()
         self._config, self._tokenizer, self._mesh = config, tokenizer, mesh
-        self._block, self._gather_parameters = settings.block, settings.gather_parameters
+        self._block = settings.block
         self._windows = sorted({min(each, context) for each in settings.windows} | {context})
         self._append_rows = self._per_share(settings.append_rows or (8, slots))
         self._decode_rows = self._per_share([*settings.decode_rows, slots])
         self._append_tokens = sorted(set(settings.append_tokens))
-        sizes = slots, context, settings.block, settings.gather_parameters
-        self._compiled = compiled_functions(config, mesh, *sizes)
+        self._form = settings.form(config, mesh)
+        self._compiled = compiled_functions(self._form, slots, context, settings.block, settings.drafts)
+        self._drafts = DraftSwitch(settings.drafts, settings.least_tokens_per_pass)
         self._state = self._compiled.empty(slots, context)
-        self._params = self._placed_params(params)
+        self._params = self._form.placed(params)
         # models often have a few more embedding rows than their tokenizer has tokens
         unused = config.vocabulary_size - len(tokenizer.token_bytes)
         self._stops, self._stop_sets = StopTable([*tokenizer.token_bytes, *[b""] * unused]), 0
@@ -153,16 +87,10 @@ class Sampler:
         self._unfinished: dict[int, _Unfinished] = {}
         self._waiting: dict[int, SamplingParameters] = {}
         self._eos = self._put(np.asarray(tokenizer.eos_ids, np.int32))
-        self._wanted = self._put(np.int32(max(1, round(settings.wanted * slots))))
+        self._wanted = settings.wanted
 
     def _per_share(self, rows: Iterable[int]) -> list[int]:
         return sorted({-(-min(each, self.slots) // self._shares) for each in rows})
-
-    def _placed_params(self, params):
-        """Places parameters as the sampler reads them: those given where possible, else a copy in the compute dtype."""
-        shardings = param_shardings(self._config, self._mesh)
-        own = compute_parameters(self._config, jax.device_put(params, shardings))
-        return jax.device_put(own, gathered(shardings)) if self._gather_parameters else own
 
     def _put(self, arrays, *axes: str):
         """Copies small control arrays from host to device, the only such transfer."""
@@ -180,10 +108,15 @@ class Sampler:
 
     def set_params(self, params, *, keep_contexts: bool = False) -> None:
         """Samples with new parameters from now on; all contexts are dropped, or kept as the old ones computed them."""
-        self._params = None  # frees the old copy's memory first
-        self._params = self._placed_params(params)
+        self.drop_params()
+        self._params = self._form.placed(params)
+        self._drafts.reset()  # a run that is resumed makes the same decisions
         if not keep_contexts:
             self.free(range(self.slots))
+
+    def drop_params(self) -> None:
+        """Frees the memory of the parameters; `set_params` must follow before anything else is sampled."""
+        self._params = None
 
     def free(self, slots: Iterable[int]) -> None:
         """Drops the contexts of some slots and their running generations."""
@@ -198,6 +131,7 @@ class Sampler:
 
     def append(self, entries: Mapping[int, TokenIds]) -> None:
         """Appends environment tokens to some contexts; the new lengths must fit the context."""
+        started = time.monotonic()
         pieces = {slot: _pieces(ids, tuple(self._append_tokens)) for slot, ids in entries.items()}
         for index in range(max(map(len, pieces.values()), default=0)):
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
@@ -208,6 +142,7 @@ class Sampler:
                 for rows in _split(max(map(len, shares)), tuple(self._append_rows)):
                     self._append({slot: now[slot] for share in shares for slot in share[first : first + rows]})
                     first += rows
+        self.statistics.append_seconds += time.monotonic() - started
 
     def _by_share(self, slots: Iterable[int]) -> list[list[int]]:
         """Groups slots by the share of the devices that holds them."""
@@ -229,6 +164,7 @@ class Sampler:
                 tokens[share, row, : len(ids)], counts[share, row] = ids, len(ids)
                 self._lengths[slot] += len(ids)
                 self.statistics.appended_tokens += len(ids)
+        self.statistics.append_positions += tokens.size
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
             arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts))
@@ -264,28 +200,52 @@ class Sampler:
         """Samples one block of tokens in every running slot; returns the generations that finished in it."""
         if not self.running:
             return {}
+        started = time.monotonic()
+        self.wait()  # for what was appended
+        self.statistics.append_seconds += (appended := time.monotonic()) - started
+        finished: dict[int, Sampled] = {}
         with jax.transfer_guard("disallow"):
             self._begin()
-            longest = int(self._lengths[list(self._unfinished)].max())
-            window = _bucket(self._windows, min(longest + self._block, self.context))
-            arguments = self._params, self._state, self._table(), self._eos, self._wanted
-            rows = self._rows_to_decode()
-            if rows is None:
-                self._state, report = self._compiled.decode(window, *arguments)
-            else:
-                self._state, report = self._compiled.decode(window, *arguments, self._put(rows, "slots"))
-            return self._collect(jax.device_get(report), rows)
+            wanted = max(1, round(self._wanted * len(self._unfinished)))
+            last_step = self.statistics.decode_steps + self._block
+            while self._unfinished and len(finished) < wanted and self.statistics.decode_steps < last_step:
+                finished |= self._decode(wanted - len(finished))
+        self.statistics.decode_seconds += time.monotonic() - appended
+        return finished
 
-    def _rows_to_decode(self) -> np.ndarray | None:
-        """Returns the slots that sample, counted within their share of the devices and padded; None: all slots."""
+    def _decode(self, wanted: int) -> dict[int, Sampled]:
+        """Decodes until `wanted` slots have finished, or so many that fewer rows hold the others."""
+        longest = int(self._lengths[list(self._unfinished)].max())
+        window = _bucket(self._windows, min(longest + self._block, self.context))
+        rows, size = self._rows_to_decode(window)
+        fewer = self._shares * max((each for each in self._decode_rows if each < size), default=0)
+        wanted = min(wanted, max(1, len(self._unfinished) - fewer))
+        arguments = [self._params, self._state, self._table(), self._eos, self._put(np.int32(wanted))]
+        if rows is not None:
+            arguments.append(self._put(rows, "slots"))
+        drafts = self._drafts.next()
+        self._state, report = self._compiled.decode(window, drafts, *arguments)
+        report = jax.device_get(report)
+        if drafts:
+            self._count_drafts(drafts, report)
+        return self._collect(report, rows)
+
+    def _count_drafts(self, drafts: int, report: DecodeReport) -> None:
+        passes, tokens = int(report.passes.sum()), int(report.counts.sum())
+        self._drafts.record(passes, tokens)
+        self.statistics.drafted_tokens += passes * drafts
+        self.statistics.accepted_drafts += tokens - passes
+
+    def _rows_to_decode(self, window: int) -> tuple[np.ndarray | None, int]:
+        """Returns the slots that sample, counted within their share and padded (None: all), and rows per share."""
         shares = self._by_share(self._unfinished)
         size = _bucket(self._decode_rows, max(map(len, shares)))
-        if size == self._share:
-            return None
+        if size == self._share and (self._shares == 1 or window == self.context):
+            return None, size  # on several devices, what is written back into longer contexts must name its share
         rows = np.full((self._shares, size), self._share, np.int32)
         for row, slots in zip(rows, shares, strict=True):
             row[: len(slots)] = np.array(slots, np.int32) % self._share
-        return rows
+        return rows, size
 
     def _table(self):
         if self._device_table is None or self._stop_sets != self._stops.sets:
@@ -323,20 +283,21 @@ class Sampler:
         """Compiles every shape that a run can need, on throw-away content; returns their number."""
         for stop in stops:
             self._stops.start(stop)
-        pad = self._tokenizer.pad_id
+        pad, drafts = self._tokenizer.pad_id, self._drafts.count
         for window in self._windows:
-            for rows, time in itertools.product(self._append_rows, self._append_tokens):
-                length = max(1, min(time, window - 1))
+            for rows, tokens in itertools.product(self._append_rows, self._append_tokens):
+                length = max(1, min(tokens, window - 1))
                 self._lengths[:] = window - length  # so that this window is chosen
                 self._append(dict.fromkeys(range(min(rows, self.slots)), [pad] * length))
             length = max(1, window - self._block - 1)
             self._lengths[:] = length
             self.fork(0, [])
-            for running in self._decode_rows:
-                self._lengths[:] = length
+            for running, count in itertools.product(self._decode_rows, sorted({0, drafts})):
+                self._lengths[:], self._drafts.count = length, count
                 self.begin(dict.fromkeys(range(running), SamplingParameters(max_tokens=1)))
                 self.decode()
         self.free(range(self.slots))
+        self._drafts.reset()
         self.statistics = SamplerStatistics(compiled_shapes=self._compiled.count)
         return self._compiled.count
 

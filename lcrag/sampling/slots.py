@@ -13,25 +13,25 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.stages import Lowered
-from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from lcrag.policy import (
-    AnyMesh,
     DecoderConfig,
     KeyValueCache,
-    empty_cache,
-    forward,
     logical_sharding,
     replicated,
     unembed,
 )
 from lcrag.sampling.choice import choose, streams, uniforms
-from lcrag.sampling.decode_caches import per_layer, stacked
+from lcrag.sampling.decode_caches import appended, in_place, per_layer
+from lcrag.sampling.drafts import drafted, with_tokens
+from lcrag.sampling.forms import Cache, SamplerForm
 from lcrag.sampling.parameters import SlotParameters
+from lcrag.sampling.rows import per_slot, with_per_slot
 from lcrag.sampling.stop import FOUND
 
 CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last three in the order of FINISH_REASONS
-CHECK_EVERY = 4  # decode steps between checks whether enough slots have finished
+CHECK_EVERY = 4  # decode steps of several devices between checks whether enough slots have finished
 
 
 class Slots(NamedTuple):
@@ -43,13 +43,15 @@ class Slots(NamedTuple):
       lengths: Tokens in each context, the pending one included.
       running: Whether the slot is sampling.
       parameters: How each slot samples.
+      history: The tokens of each context, the pending one included; None without drafts.
     """
 
-    cache: KeyValueCache
+    cache: Cache
     pending: Int[Array, "slots"]
     lengths: Int[Array, "slots"]
     running: Bool[Array, "slots"]
     parameters: SlotParameters
+    history: Int[Array, "slots context"] | None = None
 
 
 class DecodeReport(NamedTuple):
@@ -59,6 +61,7 @@ class DecodeReport(NamedTuple):
       tokens: Sampled tokens, left-aligned.
       log_probabilities: Of these tokens.
       counts: Tokens sampled in each slot.
+      passes: Steps that sampled in each slot; without drafts as many as tokens.
       reasons: CONTINUES, STOPPED, ENDED or FULL.
       steps: Decode steps of the block.
     """
@@ -66,26 +69,28 @@ class DecodeReport(NamedTuple):
     tokens: Int[Array, "slots block"]
     log_probabilities: Float[Array, "slots block"]
     counts: Int[Array, "slots"]
+    passes: Int[Array, "slots"]
     reasons: Int[Array, "slots"]
     steps: Int[Array, ""]
 
 
-def empty_slots(config: DecoderConfig, slots: int, context: int, mesh: AnyMesh | None = None) -> Slots:
-    """Returns slots without contexts; see `empty_cache` for the mesh."""
+def empty_slots(form: SamplerForm, slots: int, context: int, drafts: int = 0) -> Slots:
+    """Returns slots without contexts, with their tokens if there are drafts."""
     return Slots(
-        cache=empty_cache(config, slots, context, mesh),
+        cache=form.empty_cache(slots, context),
         pending=jnp.zeros(slots, jnp.int32),
         lengths=jnp.zeros(slots, jnp.int32),
         running=jnp.zeros(slots, bool),
         parameters=jax.tree.map(jnp.asarray, SlotParameters.empty(slots)),
+        history=jnp.zeros((slots, context), jnp.int32) if drafts else None,
     )
 
 
-def slot_shardings(mesh: AnyMesh) -> Slots:
+def slot_shardings(form: SamplerForm, drafts: int = 0) -> Slots:
     """Spreads slots over the mesh's batch axes and key-value heads over its tensor axis."""
-    row = logical_sharding(mesh, "slots")
-    cache = logical_sharding(mesh, "layers", "slots", "heads", None, None)
-    return Slots(KeyValueCache(cache, cache), row, row, row, SlotParameters(*[row] * len(SlotParameters._fields)))
+    row = logical_sharding(form.mesh, "slots")
+    parameters = SlotParameters(*[row] * len(SlotParameters._fields))
+    return Slots(form.cache_shardings, row, row, row, parameters, row if drafts else None)
 
 
 def append(
@@ -97,6 +102,7 @@ def append(
     lengths: Int[Array, "shares rows"],
     tokens: Int[Array, "shares rows chunk"],
     counts: Int[Array, "shares rows"],
+    mesh: Mesh | None = None,
 ) -> Slots:
     """Appends environment tokens to the contexts of some slots (chunked prefill) and stops these slots.
 
@@ -112,60 +118,41 @@ def append(
       lengths: Their current lengths; 0 starts a new context.
       tokens: New tokens, right-padded.
       counts: Number of new tokens of each row.
+      mesh: The devices, for kernels that XLA does not partition.
     """
     chunk = tokens.shape[-1]
-    pending = _per_slot(_rows_of, slots.pending, rows)
+    pending = per_slot(slots.pending, rows)
     new, present = tokens.reshape(-1, chunk), lengths.reshape(-1)
     shifted = jnp.concatenate([pending[:, None], new[:, :-1]], axis=1)
     fed = jnp.where(present[:, None] == 0, new, shifted)
-    positions = jnp.maximum(present - 1, 0)[:, None] + jnp.arange(chunk)
-    mine = jax.tree.map(lambda x: _rows_of(x[:, :, :, :window], rows), slots.cache)
-    _, mine = forward(config, params, fed, positions, mine)
-    cache = jax.tree.map(lambda x, new: _with_rows(x, rows, new), slots.cache, mine)
+    first = jnp.maximum(present - 1, 0)
     last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(-1)
+    history = slots.history
+    if history is not None:
+        known = with_tokens(per_slot(history, rows), present[:, None] + jnp.arange(chunk), new)
+        history = with_per_slot(history, rows, known)
     return slots._replace(
-        cache=cache,
-        pending=_per_slot(_with_rows, slots.pending, rows, last),
-        lengths=_per_slot(_with_rows, slots.lengths, rows, (lengths + counts).reshape(-1)),
-        running=_per_slot(_with_rows, slots.running, rows, jnp.zeros(rows.size, bool)),
+        cache=appended(config, window, params, slots.cache, rows, fed, first, mesh),
+        pending=with_per_slot(slots.pending, rows, last),
+        lengths=with_per_slot(slots.lengths, rows, (lengths + counts).reshape(-1)),
+        running=with_per_slot(slots.running, rows, jnp.zeros(rows.size, bool)),
+        history=history,
     )
-
-
-def _rows_of(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares rows"]) -> Array:
-    """Selects slots of every share, in order: [layers, shares x rows, ...]."""
-    shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
-    taken = jax.vmap(lambda mine, rows: mine[:, rows], in_axes=(1, 0), out_axes=1)(shared, rows)
-    return taken.reshape(x.shape[0], -1, *x.shape[2:])
-
-
-def _with_rows(x: Shaped[Array, "layers slots *rest"], rows: Int[Array, "shares rows"], new: Array) -> Array:
-    """The inverse of `_rows_of`: writes `new` into these slots, into their first positions if it has fewer."""
-    shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
-    parts = new.reshape(x.shape[0], *rows.shape, *new.shape[2:])
-
-    def put(mine, rows, new):
-        return mine.at[:, rows, *(slice(size) for size in new.shape[2:])].set(new, mode="drop")
-
-    return jax.vmap(put, in_axes=(1, 0, 1), out_axes=1)(shared, rows, parts).reshape(x.shape)
-
-
-def _per_slot(function: Callable[..., Array], x: Array, rows: Array, *new: Array) -> Array:
-    """Applies `_rows_of` or `_with_rows` to an array with or without the axis of layers."""
-    return function(x, rows, *new) if x.ndim > 1 else function(x[None], rows, *(each[None] for each in new))[0]
 
 
 def fork(window: int, slots: Slots, source: Int[Array, ""], targets: Int[Array, "targets"]) -> Slots:
     """Copies one slot's context to others and stops these; a target equal to the number of slots is padding."""
 
     def copied(x):
-        original = jax.lax.dynamic_slice_in_dim(x, source, 1, axis=1)[:, :, :, :window]
-        return x.at[:, targets, :, :window].set(original, mode="drop")
+        original = jax.lax.dynamic_slice_in_dim(x, source, 1, axis=-4)[..., :window, :]
+        return x.at[..., targets, :, :window, :].set(original, mode="drop")
 
     return slots._replace(
         cache=jax.tree.map(copied, slots.cache),
         pending=slots.pending.at[targets].set(slots.pending[source], mode="drop"),
         lengths=slots.lengths.at[targets].set(slots.lengths[source], mode="drop"),
         running=slots.running.at[targets].set(False, mode="drop"),
+        history=None if slots.history is None else slots.history.at[targets].set(slots.history[source], mode="drop"),
     )
 
 
@@ -185,11 +172,13 @@ def decode(
     eos_ids: Int[Array, "eos"],
     wanted: Int[Array, ""],
     rows: Int[Array, "shares rows"] | None = None,
+    check_every: int = CHECK_EVERY,
+    drafts: int = 0,
+    shares: int = 1,
 ) -> tuple[Slots, DecodeReport]:
-    """Samples up to `block` tokens in every running slot.
+    """Samples up to `block` tokens in every running slot, at least one at each step.
 
-    Ends early once `wanted` slots have finished in this block or none is running. It checks only every `CHECK_EVERY`
-    steps, because the count is a collective; ending at the first finished slot would waste the block.
+    Ends early once `wanted` slots have finished in this block or none is running.
 
     Args:
       config: The decoder.
@@ -201,72 +190,96 @@ def decode(
       eos_ids: Tokens that end a text.
       wanted: See above.
       rows: The slots to compute, as in `append`, every running one among them, and the rows of the report; None: all.
+      check_every: Steps between checks for the early end; the count is a collective where there are several devices.
+      drafts: Tokens drafted and verified at each step in addition to the one that is sampled; see `drafted`.
+      shares: Equal consecutive parts of the slots, one for each group of devices that divides them.
     """
+    everyone = slots
     if rows is not None:
         padding = (rows == slots.pending.shape[0] // rows.shape[0]).reshape(-1)
-        chosen = jax.tree.map(lambda x: _per_slot(_rows_of, x, rows), slots)
-        chosen = chosen._replace(running=chosen.running & ~padding)
-        new, report = decode(config, window, block, params, chosen, table, eos_ids, wanted)
-        return jax.tree.map(lambda x, new: _per_slot(_with_rows, x, rows, new), slots, new), report
-    count, parameters = slots.pending.shape[0], slots.parameters
+        slots = Slots(slots.cache, *jax.tree.map(lambda x: per_slot(x, rows), tuple(slots[1:])))
+        slots = slots._replace(running=slots.running & ~padding)
+    count, parameters, first = slots.pending.shape[0], slots.parameters, slots.lengths - 1
     keys = streams(parameters.seed, parameters.episode)
     report = DecodeReport(
         tokens=jnp.zeros((count, block), jnp.int32),
         log_probabilities=jnp.zeros((count, block), jnp.float32),
         counts=jnp.zeros(count, jnp.int32),
+        passes=jnp.zeros(count, jnp.int32),
         reasons=jnp.full(count, CONTINUES, jnp.int32),
         steps=jnp.zeros((), jnp.int32),
     )
-    cache = (per_layer if config.unroll_layers else stacked)(config, window, params, slots.cache)
+    takes_out = config.unroll_layers and isinstance(slots.cache, KeyValueCache)
+    cache = (per_layer if takes_out else in_place)(config, window, params, everyone.cache, rows, shares)
+
+    def samples(slots: Slots, report: DecodeReport) -> Bool[Array, "slots"]:
+        return slots.running & (report.counts < block)
 
     def goes_on(carry):
         slots, report = carry
         finished = jnp.sum(report.reasons != CONTINUES)
-        enough = (finished >= wanted) | ~jnp.any(slots.running)
-        return (report.steps < block) & ~(enough & (report.steps % CHECK_EVERY == 0))
+        enough = (finished >= wanted) | ~jnp.any(samples(slots, report))
+        return (report.steps < block) & ~(enough & (report.steps % check_every == 0))
 
     def step(carry):
         slots, report = carry
+        tried = slots.pending[:, None]
+        if drafts:
+            assert slots.history is not None, "slots keep no tokens to draft from"
+            guesses = drafted(slots.history[:, :window], slots.lengths, drafts)
+            tried = jnp.concatenate([tried, guesses], axis=1)
+        ahead = jnp.arange(drafts + 1)
         places = jnp.maximum(slots.lengths - 1, 0)  # an empty slot must attend to something, or its softmax is 0 / 0
-        hidden, seen = cache.feed(slots.cache, slots.pending, places)
-        uniform = uniforms(keys, slots.lengths)
-        chosen, log_probabilities = choose(
-            unembed(config, params, hidden),
-            uniform,
-            parameters.temperature,
-            parameters.top_p,
-            parameters.unscaled_scores,
-        )
-        return _advance(slots._replace(cache=seen), report, chosen, log_probabilities, table, eos_ids)
+        hidden, seen = cache.feed(slots.cache, tried, places[:, None] + ahead)
+        uniform = jax.vmap(uniforms, (None, 1), 1)(keys, slots.lengths[:, None] + ahead)
+        scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
+        each = (jnp.repeat(x, drafts + 1) for x in scaling)
+        logits = unembed(config, params, hidden.reshape(-1, hidden.shape[-1]))
+        tokens, scores = (x.reshape(tried.shape) for x in choose(logits, uniform.reshape(-1), *each))
+        slots, right = slots._replace(cache=seen), samples(slots, report)
+        report = report._replace(steps=report.steps + 1, passes=report.passes + right)
+        for place in range(drafts + 1):
+            slots, report = _advance(slots, report, right, tokens[:, place], scores[:, place], table, eos_ids)
+            if place < drafts:
+                right &= samples(slots, report) & (tokens[:, place] == tried[:, place + 1])
+        return slots, report
 
     slots, report = jax.lax.while_loop(goes_on, step, (slots._replace(cache=cache.start), report))
-    return slots._replace(cache=cache.end(slots.cache)), report
+    slots = slots._replace(cache=cache.end(slots.cache, jnp.maximum(first, 0), block))
+    if rows is not None:
+        new = jax.tree.map(lambda x, new: with_per_slot(x, rows, new), tuple(everyone[1:]), tuple(slots[1:]))
+        slots = Slots(slots.cache, *new)
+    return slots, report
 
 
 def _advance(
-    slots: Slots, report: DecodeReport, chosen, log_probabilities, table, eos_ids
+    slots: Slots, report: DecodeReport, right: Bool[Array, "slots"], chosen, log_probabilities, table, eos_ids
 ) -> tuple[Slots, DecodeReport]:
-    """Records one step's tokens in the running slots and stops the slots that finish with it."""
-    running, lengths, parameters = slots.running, slots.lengths + slots.running, slots.parameters
-    automaton = jnp.where(running, table[parameters.stop.astype(jnp.int32), chosen], parameters.stop)
+    """Records one token of the slots in which it is right, and stops those that finish with it."""
+    lengths, parameters = slots.lengths + right, slots.parameters
+    automaton = jnp.where(right, table[parameters.stop.astype(jnp.int32), chosen], parameters.stop)
     reasons = jnp.select(
         [jnp.any(chosen[:, None] == eos_ids, axis=1), automaton == FOUND, lengths >= parameters.limit],
         [ENDED, STOPPED, FULL],
         CONTINUES,
     )
-    at = jnp.arange(len(chosen)), jnp.where(running, report.counts, report.tokens.shape[1])
+    at = jnp.arange(len(chosen)), jnp.where(right, report.counts, report.tokens.shape[1])
     report = report._replace(
         tokens=report.tokens.at[at].set(chosen, mode="drop"),
         log_probabilities=report.log_probabilities.at[at].set(log_probabilities, mode="drop"),
-        counts=report.counts + running,
-        reasons=jnp.where(running, reasons, report.reasons),
-        steps=report.steps + 1,
+        counts=report.counts + right,
+        reasons=jnp.where(right, reasons, report.reasons),
     )
+    history = slots.history
+    if history is not None:
+        places = jnp.where(right, slots.lengths, history.shape[1])
+        history = with_tokens(history, places[:, None], chosen[:, None])
     slots = slots._replace(
-        pending=jnp.where(running, chosen, slots.pending),
+        pending=jnp.where(right, chosen, slots.pending),
         lengths=lengths,
-        running=running & (reasons == CONTINUES),
+        running=slots.running & (~right | (reasons == CONTINUES)),
         parameters=parameters._replace(stop=automaton),
+        history=history,
     )
     return slots, report
 
@@ -274,12 +287,13 @@ def _advance(
 class CompiledFunctions:
     """`append`, `fork`, `begin` and `decode`, compiled ahead of time once per static shape.
 
-    Slots, contexts and the placement of parameters must not change; see `compiled_functions`.
+    Slots and contexts must not change; see `compiled_functions`.
     """
 
-    def __init__(self, config: DecoderConfig, mesh: Mesh, block: int):
-        self._config, self._mesh, self._block = config, mesh, block
-        self._shardings, self._everywhere = slot_shardings(mesh), replicated(mesh)
+    def __init__(self, form: SamplerForm, block: int, drafts: int = 0):
+        self._form, self._config, self._mesh, self._block = form, form.decoder, form.mesh, block
+        self._shardings, self._everywhere = slot_shardings(form, drafts), replicated(form.mesh)
+        self._drafts = drafts
         self._compiled: dict[tuple, Any] = {}
 
     @property
@@ -288,7 +302,7 @@ class CompiledFunctions:
         return len(self._compiled)
 
     def empty(self, slots: int, context: int) -> Slots:
-        create = functools.partial(empty_slots, self._config, slots, context, self._mesh)
+        create = functools.partial(empty_slots, self._form, slots, context, self._drafts)
         return self._run(("empty",), jax.jit(create, out_shardings=self._shardings).lower, ())
 
     def append(self, window: int, *arguments) -> Slots:
@@ -302,17 +316,20 @@ class CompiledFunctions:
     def begin(self, *arguments) -> Slots:
         return self._run(("begin",), functools.partial(self._lower, begin, donated=0), arguments)
 
-    def decode(self, window: int, *arguments) -> tuple[Slots, DecodeReport]:
-        lower = functools.partial(self.lower_decode, window)
-        return self._run(("decode", window, *(each.shape for each in arguments[2:])), lower, arguments)
+    def decode(self, window: int, drafts: int, *arguments) -> tuple[Slots, DecodeReport]:
+        lower = functools.partial(self.lower_decode, window, drafts=drafts)
+        return self._run(("decode", window, drafts, *(each.shape for each in arguments[2:])), lower, arguments)
 
     def lower_append(self, window: int, *arguments) -> Lowered:
         """Traces `append` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
-        return self._lower(functools.partial(append, self._config, window), *arguments, donated=1)
+        return self._lower(functools.partial(append, self._config, window, mesh=self._mesh), *arguments, donated=1)
 
-    def lower_decode(self, window: int, *arguments) -> Lowered:
+    def lower_decode(self, window: int, *arguments, drafts: int = 0) -> Lowered:
         """Traces `decode` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
-        function = functools.partial(decode, self._config, window, self._block)
+        check_every = 1 if self._mesh.size == 1 else CHECK_EVERY
+        shape = self._config, window, self._block
+        shares = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+        function = functools.partial(decode, *shape, check_every=check_every, drafts=drafts, shares=shares)
         return self._lower(function, *arguments, donated=1, outputs=(self._shardings, self._everywhere))
 
     def _lower(self, function: Callable, *arguments, donated: int, outputs=None) -> Lowered:
@@ -325,8 +342,6 @@ class CompiledFunctions:
 
 
 @functools.lru_cache(maxsize=8)
-def compiled_functions(
-    config: DecoderConfig, mesh: Mesh, slots: int, context: int, block: int, gather_parameters: bool
-) -> CompiledFunctions:
+def compiled_functions(form: SamplerForm, slots: int, context: int, block: int, drafts: int) -> CompiledFunctions:
     """Returns the compiled functions that all samplers of these sizes share, so that none compiles them again."""
-    return CompiledFunctions(config, mesh, block)
+    return CompiledFunctions(form, block, drafts)

@@ -1,7 +1,7 @@
 """Fake collections that make up passages from the query and record their calls."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lcrag.retrieval.passages import Hit
 
@@ -15,7 +15,7 @@ class PretendedCollections:
       gate: Searches wait until it is set.
     """
 
-    def __init__(self, languages: Sequence[str] = ("en", "fi", "zh")):
+    def __init__(self, languages: Iterable[str] = ("en", "fi", "zh")):
         self.languages = tuple(sorted(languages))
         self.calls: list[tuple[list[str], list[str], int]] = []
         self.version = "1"

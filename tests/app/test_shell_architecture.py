@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lcrag"
 # From the ground up: a room imports only rooms of earlier rows. Methods do not import each other.
 RANKS = (
-    ("errors", "files"),
-    ("limits",),
+    ("errors",),
+    ("files", "limits"),
     ("policy", "rewards"),
     ("sampling", "learning", "retrieval"),
     ("data",),

@@ -11,6 +11,7 @@ import pytest
 
 import lcrag.app.composition.commands  # noqa: F401  registers what configurations name
 from lcrag import main
+from lcrag.app import cluster
 from lcrag.app.cli.arguments import split_arguments
 from lcrag.app.commands.study import STUDIES, settings_of
 from lcrag.app.composition.bindings import check_bindings
@@ -41,7 +42,7 @@ def test_commands_exist(command, capsys):
     elif program == "lcrag":
         check_command(words)
     else:
-        assert program in ("git", "pip", "tensorboard", "cd", "curl", "inspect", "vf-eval"), (
+        assert program in ("git", "pip", "tensorboard", "cd", "curl", "inspect", "vf-eval", "gcloud"), (
             f"the test does not know {program}"
         )
 
@@ -54,7 +55,8 @@ def check_command(words):
         return
     command = main.COMMANDS[arguments.command]
     assert command.words or not arguments.words
-    assert {*dict(arguments.others), *arguments.switches} <= {*command.options, *command.instead, *command.switches}
+    own = {*command.options, *command.instead, *command.switches, *(cluster.OPTIONS if command.shared else ())}
+    assert {*dict(arguments.others), *arguments.switches} <= own
     if arguments.command == "study":
         chosen = STUDIES[arguments.words[0]]
         assert chosen.points(settings_of(chosen, arguments)[0])

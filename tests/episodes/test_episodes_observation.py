@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from lcrag.episodes import STYLES, Generate, Observe, Outcome, RetrievalFailure, Retrieve, information
 from lcrag.episodes.observation import NOTHING_FOUND, READ_CHARACTERS, SEARCH_FAILED, share_out
-from lcrag.episodes.passage_cuts import cut, ranked, sentences_of
+from lcrag.episodes.passage_cuts import ELLIPSIS, END, cut, ranked, sentences_of, shortened
 from lcrag.episodes.requests import FoundPassages
 from lcrag.errors import UserError
 from lcrag.policy import HuggingFaceTokenizer
@@ -226,3 +226,17 @@ def test_matching_keeps_the_budget_and_the_tags(languages, budget, query):
     if block is not None:
         assert len(tokenizer.encode(block)) <= budget
         assert block.count("<") == block.count(">") == 2
+
+
+@pytest.mark.parametrize("characters", [40, 60, 200])
+def test_long_passages_are_shortened_without_a_tokenizer(characters):
+    text = "Turku is old. It lies on the coast. " * 3 + "The cathedral was built in 1300. " + "Trams are planned. " * 5
+    short = shortened(text, "When was the cathedral built?", characters=characters)
+    assert len(short) <= characters
+    assert "The cathedral was built in 1300." in short
+    assert shortened(text, "cathedral", END, characters) == text[:characters]
+    assert shortened(text, "cathedral", characters=len(text)) is text
+
+
+def test_a_sentence_without_an_end_is_shortened_too():
+    assert shortened("a" * 100, "b", characters=30) == f"{'a' * 24} {ELLIPSIS}"

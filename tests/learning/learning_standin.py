@@ -52,8 +52,8 @@ def trajectories(seed=0, count=9, shortest=4, longest=14):
     return [trajectory(random, int(random.integers(shortest, longest))) for _ in range(count)]
 
 
-def batch_of_step(step, rows=8):
-    return pack(trajectories(seed=step), Layout(rows=rows, row_lengths=(16,)))
+def batch_of_step(step, rows=8, shares=1):
+    return pack(trajectories(seed=step), Layout(rows=rows, row_lengths=(16,), policy_shares=(1.0,)), shares)
 
 
 @functools.cache

@@ -33,8 +33,8 @@ def rollout(seed=0, parts=2):
     episodes = trajectories(seed=seed, count=11)
     for number, episode in enumerate(episodes):
         object.__setattr__(episode, "reward", number / 10)
-    layout = Layout(rows=2, row_lengths=(16, 32))
-    batches = [pack(episodes[part::parts], layout) for part in range(parts)]
+    layouts = [Layout(rows=2 * (part + 1), row_lengths=(16, 32)) for part in range(parts)]
+    batches = [pack(episodes[part::parts], layout) for part, layout in enumerate(layouts)]
 
     def noise(batch):
         return random.normal(0, 0.5, batch.mask.shape).astype(np.float32)

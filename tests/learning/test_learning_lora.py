@@ -27,7 +27,7 @@ from lcrag.testing import tiny_config
 
 PLAIN = tiny_config(vocabulary_size=64)
 LORA = Lora(rank=2, alpha=4.0, targets=("attention/query", "attention/value", "mlp/down"))
-BATCH = pack(trajectories(count=8, shortest=9, longest=16), Layout(rows=4, row_lengths=(48,)))
+BATCH = pack(trajectories(count=8, shortest=9, longest=16), Layout(rows=4, row_lengths=(48,)), shares=4)
 OPTIMIZER = adamw(learning_rate=1e-2, steps=10)
 
 

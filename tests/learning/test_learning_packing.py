@@ -8,21 +8,22 @@ from learning_standin import trajectories, trajectory
 
 from lcrag.errors import UserError
 from lcrag.learning import Layout, Trajectory, pack
-from lcrag.learning.sequence_packing import first_fit_decreasing
+from lcrag.learning.sequence_packing import arrange, first_fit_decreasing
 
 
 def unpack(batch):
     """Read a batch back into (context before the token, token, log-probability, advantage) of each policy token."""
     found = []
     for micro, episode, place in np.argwhere(batch.mask):
-        row, column = divmod(int(batch.index[micro, episode, place]), batch.sources.shape[-1])
-        source = batch.sources[micro, row, column]
-        segment = batch.segments[micro, row, source]
-        own = batch.segments[micro, row] == segment
+        share, column = divmod(int(batch.index[micro, episode, place]), batch.sources.shape[-1])
+        source = batch.sources[micro, share, column]
+        rows, time = batch.tokens.shape[1:]
+        row, source = share * (rows // batch.sources.shape[1]) + source // time, source % time
+        own = batch.segments[micro, row] == batch.segments[micro, row, source]
         positions = batch.positions[micro, row]
         context = batch.tokens[micro, row][own & (positions <= positions[source])]
         log_probability = batch.sampling_log_probabilities[micro, episode, place]
-        target = batch.targets[micro, row, column]
+        target = batch.targets[micro, share, column]
         found.append((context.tolist(), target, log_probability, batch.advantages[micro, episode]))
     return found
 
@@ -37,15 +38,16 @@ def policy_tokens(episodes):
 
 @given(
     st.lists(st.tuples(st.integers(1, 24), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=30),
-    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 2),
     st.sampled_from([(24,), (8, 16, 32), (24, 64)]),
     st.integers(0, 100),
 )
-def test_every_policy_token_appears_exactly_once(shapes, rows, row_lengths, seed):
+def test_every_policy_token_appears_exactly_once(shapes, rows_of_a_share, shares, row_lengths, seed):
     random = np.random.default_rng(seed)
     episodes = [trajectory(random, length, share) for length, share in shapes]
-    layout = Layout(rows=rows, row_lengths=row_lengths)
-    batch = pack(episodes, layout)
+    layout = Layout(rows=rows_of_a_share * shares, row_lengths=row_lengths)
+    batch = pack(episodes, layout, shares)
     assert sorted(unpack(batch), key=repr) == sorted(policy_tokens(episodes), key=repr)
     assert (batch.segments > 0).sum() == sum(length for length, _ in shapes)
     names = batch.index[batch.mask] + batch.sources[0].size * np.argwhere(batch.mask)[:, 0]
@@ -53,14 +55,15 @@ def test_every_policy_token_appears_exactly_once(shapes, rows, row_lengths, seed
 
     micro, of_rows, time = batch.tokens.shape
     filled = (batch.segments > 0).any(axis=(1, 2)).tolist()
-    assert of_rows == rows
+    assert of_rows == layout.rows
     assert time in row_lengths
     assert all(filled[: sum(filled)])
     assert micro == layout.micro_batches(sum(filled))
     assert micro < 2 * sum(filled)
-    assert batch.sources.shape[-1] == batch.index.shape[-1]
+    assert batch.sources.shape[1] == shares
+    assert batch.sources.shape[-1] in layout.policy_lengths(rows_of_a_share * time)
     assert batch.index.shape[-1] in layout.policy_lengths(time)
-    assert np.log2(batch.index.shape[1] / rows) % 2 == 0
+    assert np.log2(batch.index.shape[1] / layout.rows) % 2 == 0
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
@@ -70,6 +73,18 @@ def test_rows_are_filled_well(lengths):
     fills = [sum(lengths[item] for item in row) for row in rows]
     assert max(fills) <= 20
     assert sum(fill <= 10 for fill in fills) <= 1
+
+
+def test_every_share_unembeds_about_as_much():
+    """Rows of the policy's text and rows of retrieved text are mixed."""
+    random = np.random.default_rng(0)
+    episodes = [trajectory(random, 16, share) for share in [1.0] * 8 + [0.1] * 8]
+    layout = Layout(rows=4, row_lengths=(16,))
+    written = np.array([each.by_policy.sum() for each in episodes])
+    arranged = arrange(np.full(16, 16), written, layout, shares=2)
+    totals = [written[np.concatenate(share)].sum() for shares in arranged.micro_batches for share in shares]
+    assert len(totals) == 8
+    assert max(totals) <= written.sum() / 8 + 2
 
 
 def test_padding_is_zero():
@@ -92,7 +107,7 @@ def test_user_errors():
     with pytest.raises(UserError, match="Layout.rows must be 1 or more"):
         Layout(rows=0, row_lengths=(8,))
     wordy = Trajectory(np.arange(8), np.arange(8) > 2, np.zeros(8, np.float32))
-    with pytest.raises(UserError, match="wrote 5 of a training row's 8 tokens.*policy_shares"):
+    with pytest.raises(UserError, match="wrote 5 of 8 tokens of training rows.*policy_shares"):
         pack([wordy], Layout(rows=1, row_lengths=(8,), policy_shares=(0.25, 0.5)))
     with pytest.raises(UserError, match="least_micro_batches must be 1 or more"):
         Layout(rows=1, row_lengths=(8,), least_micro_batches=0)

@@ -44,12 +44,14 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     episodes = trajectories(count=8, shortest=9, longest=16)
     gradients = jax.jit(make_gradients(hidden, unembed, objective, temperature=1.3))
     alone = pack(episodes, Layout(rows=8, row_lengths=(16,)))
-    packed = pack(episodes, Layout(rows=1, row_lengths=(32,)))
+    packed, shared = (pack(episodes, Layout(rows=n, row_lengths=(32,)), shares=n) for n in (1, 2))
     assert alone.segments.max() == 1
     assert len(alone.tokens) == 1
     assert packed.segments.max() > 1
     assert len(packed.tokens) > 1
-    equal(gradients(new_params(), packed), gradients(new_params(), alone), rtol=1e-5, atol=1e-6)
+    expected = gradients(new_params(), alone)
+    equal(gradients(new_params(), packed), expected, rtol=1e-5, atol=1e-6)
+    equal(gradients(new_params(), shared), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_close_the_gap_and_serve_as_reference():
@@ -161,7 +163,7 @@ def test_eight_devices_equal_one():
     state = new_state()
     for step in range(3):
         state, metrics = update(state, batch_of_step(step))
-        spread, metrics_spread = update_spread(spread, batch_of_step(step))
+        spread, metrics_spread = update_spread(spread, batch_of_step(step, shares=4))
         equal(metrics_spread, metrics, rtol=6e-6, atol=1e-6)
     equal(spread.params, state.params, rtol=6e-6, atol=1e-6)
     moment = spread.optimizer_state[1][0].mu["layer"]["kernel"]
@@ -171,9 +173,11 @@ def test_eight_devices_equal_one():
     assert all(jax.tree.leaves(same))
 
 
-def test_rows_that_devices_cannot_share():
+def test_batches_that_devices_cannot_share():
     with pytest.raises(UserError, match="3 rows a micro-batch.*multiple of 4"):
-        place_batch(batch_of_step(0, rows=3), eight_devices()[0])
+        batch_of_step(0, rows=3, shares=4)
+    with pytest.raises(UserError, match="packed for 2 devices, but 4 share it.*shares=4"):
+        place_batch(batch_of_step(0, shares=2), eight_devices()[0])
 
 
 def test_optimizer_warms_up_decays_and_spares_norms():

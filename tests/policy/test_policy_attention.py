@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from lcrag.errors import UserError
 from lcrag.policy import attention as module
 from lcrag.policy import hidden_states, initialise, logical_sharding, make_mesh, param_shardings
-from lcrag.policy.attention import attention_kernel, flash_attention
+from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
 from lcrag.policy.sharding import MESH_AXES, spread_kv_heads
 from lcrag.testing import tiny_config
 
@@ -21,6 +21,7 @@ from lcrag.testing import tiny_config
 def plain_attention(queries, keys, values, segments):
     """The definition, in NumPy and float64."""
     queries, keys, values = (np.asarray(each, np.float64) for each in (queries, keys, values))
+    segments = np.asarray(segments)
     (batch, time, heads, width), group = queries.shape, queries.shape[2] // keys.shape[2]
     out = np.zeros_like(queries)
     for row, head, t in np.ndindex(batch, heads, time):
@@ -41,11 +42,18 @@ def inputs(time: int, batch: int = 2, heads: int = 4, kv_heads: int = 2, width: 
     return *arrays, jnp.asarray(segments, jnp.int32)
 
 
-@pytest.mark.parametrize("kernel", ["xla", "splash"])
-def test_kernels_follow_the_definition(kernel):
-    *arrays, segments = inputs(time=37)
+@pytest.mark.parametrize("kernel, time", [("xla", 37), ("xla", 210), ("splash", 37)])
+def test_kernels_follow_the_definition(kernel, time):
+    *arrays, segments = inputs(time)
     got = flash_attention(kernel, *arrays, segments)
     np.testing.assert_allclose(got, plain_attention(*arrays, segments), atol=2e-5)
+
+
+@pytest.mark.parametrize("time", [7, 96, 200, 288, 2048])
+def test_blocks_of_queries_cover_a_row_and_skip_later_keys(time):
+    blocks = query_blocks(time)
+    assert [query for start, end in blocks for query in range(start, end)] == list(range(time))
+    assert (time + 1) / 2 <= attended_positions(time) <= time * (1 + 1 / len(blocks)) / 2 + 16
 
 
 @pytest.mark.parametrize("time, packed", [(200, True), (130, False)])

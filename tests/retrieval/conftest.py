@@ -23,6 +23,11 @@ def encoder(config):
     return initialise_encoder(config, EncoderSettings(max_tokens=32), tiny_tokenizer().backend)
 
 
-@pytest.fixture
-def passages():
+@pytest.fixture(scope="session")
+def many():
     return [Passage(id=f"p{row}", title=f"Title {row}", text=f"Text of number {row * 7919}.") for row in range(20)]
+
+
+@pytest.fixture
+def passages(many):
+    return list(many)

@@ -11,6 +11,7 @@ from lcrag.errors import UserError
 from lcrag.retrieval import (
     EncoderSettings,
     Passage,
+    add_passages,
     build_collection,
     initialise_encoder,
     load_collections,
@@ -111,6 +112,68 @@ def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
     with pytest.raises(RuntimeError):
         build_collection(broken(), encoder, folder, language="en")
     assert len(load_collections(folder).collection("en").corpus) == 20
+
+
+def test_added_passages_are_searched_with_the_rest(folder, encoder, passages):
+    before = load_collections(folder)
+    add_passages(passages[5:12], encoder, folder, "fr")
+    add_passages(passages[12:], encoder, folder, "fr")
+    collections = load_collections(folder)
+    found, whole = (
+        collections.search(QUERIES * 2, ["fr"] * 3 + ["en"] * 3, 4)[:3],
+        before.search(QUERIES, ["en"] * 3, 4),
+    )
+    assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in whole]
+    assert list(collections.collection("fr").corpus) == passages
+    assert collections.collection("fr").corpus[13:15] == passages[13:15]
+    assert collections.content_hashes()["collection/fr"] != before.content_hashes()["collection/fr"]
+    assert rebuild_index(folder / "fr").count == 20
+    assert load_collections(folder).content_hashes()["collection/fr"] == before.content_hashes()["collection/en"]
+
+
+def test_passages_that_cannot_be_added(folder, encoder, passages):
+    with pytest.raises(UserError, match="two passages have the id 'p3'"):
+        add_passages(passages[3:4], encoder, folder, "fr")
+    with pytest.raises(UserError, match="no collection .*ja to add to"):
+        add_passages(passages[:1], encoder, folder, "ja")
+    assert len(load_collections(folder).collection("fr").corpus) == 5
+
+
+def test_a_rebuild_in_parts_finds_the_same(folder):
+    before = load_collections(folder)
+    meta = rebuild_index(folder / "en", parts=3)
+    after = load_collections(folder)
+    assert (meta.count, meta.parts) == (20, 3)
+    queries, languages = QUERIES, ["en"] * 3
+    assert [[hit.id for hit in hits] for hits in after.search(queries, languages, 6)] == [
+        [hit.id for hit in hits] for hits in before.search(queries, languages, 6)
+    ]
+    assert rebuild_index(folder / "en", parts=1).fingerprint == before.content_hashes()["collection/en"]
+
+
+def test_only_some_languages_and_parts_are_opened(folder):
+    rebuild_index(folder / "en", parts=2)
+    assert load_collections(folder, languages=["fr"]).languages == ("fr",)
+    assert len(load_collections(folder, parts=[1]).collection("en").corpus) == 10
+    with pytest.raises(UserError, match="load_collections.languages: no collection 'ja'"):
+        load_collections(folder, languages=["ja"])
+    for parts, wrong in (([2], 2), ([], "none")):
+        with pytest.raises(UserError, match=f"load_collections.parts: .*/en has parts 0 to 1, not {wrong}"):
+            load_collections(folder, parts=parts)
+
+
+def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
+    monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 1000)
+    monkeypatch.setattr("lcrag.retrieval.collection.read_index", None)
+    with pytest.raises(UserError, match="need .* GiB of memory, and this machine has .*load_collections.languages"):
+        load_collections(folder)
+
+
+def test_much_memory_is_stated(folder, monkeypatch, caplog):
+    monkeypatch.setattr("lcrag.retrieval.collections.collection_bytes", lambda folder, parts: 3 << 30)
+    monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 8 << 30)
+    load_collections(folder)
+    assert "6.0 GiB of this machine's 8.0 GiB of memory" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])

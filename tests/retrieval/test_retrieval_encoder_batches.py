@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcrag.errors import UserError
 from lcrag.retrieval.encoder import (
     LARGEST_SCORES,
+    Encoder,
     _compiled_embed,
     batches,
     pad_rows,
@@ -69,3 +71,15 @@ def test_many_devices_agree_with_one(encoder):
     params = jax.device_put(encoder.params, jax.devices()[0])
     one = _compiled_embed(alone, encoder.config, "mean", params, *pad_rows(rows, (40, 32)))
     np.testing.assert_allclose(encoder.encode(texts), one, atol=1e-5)
+
+
+def test_an_encoder_may_have_a_device_of_its_own(encoder):
+    own = Encoder(encoder.config, encoder.settings, encoder.params, encoder.tokenizer, devices=3)
+    assert own.params["embeddings_norm"]["scale"].sharding.device_set == {jax.local_devices()[3]}
+    np.testing.assert_allclose(own.encode(["a", "b"]), encoder.encode(["a", "b"]), atol=1e-6)
+    assert rows_mesh("cpu").devices.tolist() == jax.local_devices(backend="cpu")
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="devices = 8, but this host has devices 0 to 7"):
+        rows_mesh(8)

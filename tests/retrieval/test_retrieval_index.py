@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from lcrag.retrieval import index as index_module
-from lcrag.retrieval.index import VECTORS, IndexSettings, read_index, write_index
-from lcrag.retrieval.index_tuning import exact_search
+from lcrag.retrieval.folders import file_checks
+from lcrag.retrieval.index import VECTORS, IndexSettings, index_bytes, read_index, write_index
+from lcrag.retrieval.index_tuning import choose_work, exact_search
 
 
 def _unit(rows, width=16, seed=0, clusters=40):
@@ -83,6 +84,75 @@ def test_trees_reach_their_recall_and_say_so(tmp_path, small_trees):
     assert recall >= 0.9
     found = rows >= 0
     np.testing.assert_allclose(scores[found], (vectors[rows] * asked[:, None]).sum(-1)[found], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory):
+    """Indexes of the same vectors by the type of their re-ranking vectors: (facts, index, memory)."""
+    vectors, built = _unit(3000), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "LARGEST_EXACT", 1000)
+        for quantize in ("none", "bfloat16", "int8"):
+            folder = tmp_path_factory.mktemp(quantize)
+            np.save(folder / VECTORS, vectors)
+            facts = write_index(folder, IndexSettings(quantize=quantize))
+            built[quantize] = facts, read_index(folder, facts), index_bytes(facts, file_checks(folder))
+    return built
+
+
+@pytest.mark.parametrize("quantize", ["none", "bfloat16", "int8"])
+def test_smaller_vectors_reach_the_recall_too(trees, quantize):
+    facts, index, _ = trees[quantize]
+    asked = _unit(100, seed=1)
+    rows, scores = index.search(asked, 5)
+    assert (facts.quantize, facts.kind) == (quantize, "tree")
+    assert facts.recall >= 0.95
+    exact = (asked[:, None] * _unit(3000)[rows]).sum(-1)
+    np.testing.assert_allclose(scores, exact, atol={"none": 1e-5, "bfloat16": 1e-2, "int8": 2e-2}[quantize])
+
+
+def test_smaller_vectors_take_less_memory(trees):
+    none, bfloat16, int8 = (trees[quantize][2] for quantize in ("none", "bfloat16", "int8"))
+    vectors = 3000 * 16
+    assert none - bfloat16 == pytest.approx(2 * vectors, abs=2000)
+    assert none - int8 == pytest.approx(3 * vectors, abs=2000)
+
+
+@pytest.mark.parametrize("together", [2, 7, 100])
+def test_a_query_finds_the_same_in_any_batch(trees, together):
+    index, asked = trees["none"][1], _unit(100, seed=1)
+    alone = [index.search(query[None], 4) for query in asked]
+    for start in range(0, 100, together):
+        rows, scores = index.search(asked[start : start + together], 4)
+        np.testing.assert_array_equal(rows, np.vstack([each[0] for each in alone[start : start + together]]))
+        np.testing.assert_array_equal(scores, np.vstack([each[1] for each in alone[start : start + together]]))
+
+
+def test_the_least_work_is_chosen_and_all_that_was_tried_recorded(trees):
+    facts = trees["none"][0]
+    chosen = facts.tried[0]
+    assert (chosen["leaves_to_search"], chosen["reordered"]) == (facts.leaves_to_search, facts.reordered)
+    assert chosen["kilobytes"] == min(trial["kilobytes"] for trial in facts.tried)
+    assert len({trial["reordered"] for trial in facts.tried}) == len(facts.tried) > 1
+
+
+def test_more_recall_takes_more_work():
+    vectors = _unit(300)
+    nearest = exact_search(vectors, vectors, 40)
+    row_of = {vector.tobytes(): row for row, vector in enumerate(vectors)}
+
+    def searching(work):
+        """Finds half as many of the nearest as leaves are visited, and nothing else."""
+
+        def search(queries, k):
+            rows = nearest[[row_of[query.tobytes()] for query in queries], :k]
+            return np.where(np.arange(k) < work.leaves_to_search // 2, rows, -1), np.zeros(rows.shape)
+
+        return search
+
+    low, high = (choose_work(searching, vectors, 40, recall)[0] for recall in (0.3, 0.9))
+    assert 0.3 <= low.recall < 0.9 <= high.recall
+    assert low.leaves_to_search < high.leaves_to_search
 
 
 def test_trees_do_not_copy_the_vectors_and_may_be_moved(tmp_path, small_trees):

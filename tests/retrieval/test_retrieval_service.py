@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lcrag.errors import UserError
 from lcrag.retrieval import Passage, build_collection, load_collections, wire
 from lcrag.retrieval.service import ServiceLimits, default_among, is_loopback, listen, make_application
+from lcrag.retrieval.wire import digest
 from lcrag.testing.local_server import served
 from lcrag.testing.pretended_collections import PretendedCollections
 
@@ -173,7 +174,9 @@ def wait_until(condition):
 
 
 def test_health_and_description(url):
-    assert httpx2.get(f"{url}/healthz").json() == {"status": "ok", "languages": ["en", "fi", "zh"], "unanswered": 0}
+    content = digest(PretendedCollections().content_hashes())
+    health = {"status": "ok", "languages": ["en", "fi", "zh"], "unanswered": 0, "content": content}
+    assert httpx2.get(f"{url}/healthz").json() == health
     assert httpx2.get(f"{url}/collections").json() == {
         "languages": ["en", "fi", "zh"],
         "default_language": "en",

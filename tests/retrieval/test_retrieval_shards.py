@@ -1,13 +1,17 @@
 """Shards: written atomically, and joined to the collection that `build_collection` makes."""
 
+import pathlib
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lcrag.errors import UserError
 from lcrag.retrieval import build_collection, load_collections
 from lcrag.retrieval.building import build_from_rows, keep_encoder
-from lcrag.retrieval.collections import read_meta
-from lcrag.retrieval.shards import PLAN, open_shards, remove_shards
+from lcrag.retrieval.collection import read_meta
+from lcrag.retrieval.shards import PLAN, Rows, open_shards, remove_shards, split_rows
 
 PLAN_A = {"source": "a", "länge": 100}
 
@@ -68,3 +72,14 @@ def test_shards_that_did_not_reach_the_disk_are_made_again(tmp_path, encoder, pa
         assert list(shards.finished()) == ["b"]
         shards.write("a", passages, encoder, {})
         assert list(shards.finished()) == ["a", "b"]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 6))
+def test_rows_are_split_evenly_and_in_order(sizes, parts):
+    rows = [Rows(pathlib.Path(str(number)), 0, size) for number, size in enumerate(sizes)]
+    split = split_rows(rows, parts)
+    spread = [(each.folder, row) for part in split for each in part for row in range(each.start, each.stop)]
+    assert spread == [(each.folder, row) for each in rows for row in range(each.stop)]
+    lengths = [sum(each.stop - each.start for each in part) for part in split]
+    assert len(split) == parts
+    assert max(lengths) - min(lengths) <= 1

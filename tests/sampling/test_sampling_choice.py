@@ -7,7 +7,11 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
 
+from lcrag.app.commands.compile.collectives import collectives_of
+from lcrag.app.commands.compile.hlo import Program
+from lcrag.policy import make_mesh, replicated
 from lcrag.sampling.choice import choose, inverse_cdf, nucleus, streams, uniforms
 
 VOCABULARY = 97
@@ -70,6 +74,35 @@ def test_nucleus_keeps_the_smallest_set_that_reaches_the_mass():
     probabilities = jnp.array([[0.5, 0.3, 0.15, 0.05], [0.5, 0.3, 0.15, 0.05]])
     kept = nucleus(probabilities, jnp.array([0.6, 1.0]))
     np.testing.assert_allclose(kept, [[0.5, 0.3, 0, 0], [0.5, 0.3, 0.15, 0.05]])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_nucleus_keeps_what_sorting_keeps(seed, kinds):
+    """Weights are multiples of 1/1024 and sums exact, so the sets are equal, ties and zeros included."""
+    generator = np.random.default_rng(seed)
+    weights = generator.choice(generator.integers(0, 1025, kinds), (6, VOCABULARY)) / 1024
+    weights[:, 5] = 1.0
+    top_ps = np.array([1 / 64, *generator.integers(1, 64, 4) / 64, 1.0])
+    kept = nucleus(jnp.asarray(weights, jnp.float32), jnp.asarray(top_ps, jnp.float32))
+    for row, top_p, found in zip(weights, top_ps, np.asarray(kept), strict=True):
+        descending = np.sort(row)[::-1]
+        before = np.cumsum(descending) - descending
+        lightest = descending[before < top_p * row.sum()][-1]
+        np.testing.assert_array_equal(found, np.where((row >= lightest) | (top_p == 1), row, 0))
+
+
+def test_only_sums_of_a_sharded_vocabulary_cross_between_devices():
+    mesh, slots, vocabulary = make_mesh(tensor=4, devices=jax.devices()[:4]), 2, 4 * 1216
+    spread, everywhere = NamedSharding(mesh, PartitionSpec(None, "tensor")), replicated(mesh)
+    logits = jax.random.normal(jax.random.key(4), (slots, vocabulary)) * 4
+    arguments = logits, jnp.array([0.2, 0.7]), jnp.array([1.0, 0.9]), jnp.array([0.8, 1.0])
+    sharded = jax.jit(choose, in_shardings=(spread, everywhere, everywhere, everywhere), out_shardings=everywhere)
+    moved = collectives_of(Program.of(sharded.lower(*arguments).compile().as_text()))
+    assert moved
+    assert max(each.bytes / each.executions for each in moved) < 4 * slots * vocabulary / 16
+    for found, expected in zip(sharded(*arguments), choose(*arguments), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_mixed_slots_keep_their_own_temperature():

@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 
 from lcrag.errors import UserError
 from lcrag.policy import (
+    Lora,
     abstract_parameters,
+    add_lora,
     compute_parameters,
     hidden_states,
     initialise,
@@ -18,8 +21,9 @@ from lcrag.policy import (
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, decode_caches
 from lcrag.sampling.sampler import _split
+from lcrag.sampling.slots import compiled_functions
 from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
 NARROW = tiny_config(compute_dtype="bfloat16")
@@ -112,6 +116,22 @@ def test_an_episode_depends_on_nothing_but_itself(model, reference, options, slo
 
 
 @pytest.mark.parametrize(
+    ("options", "mesh"),
+    [
+        ({}, {}),
+        ({"slots": 8, "decode_rows": (2, 5), "block": 3, "windows": ()}, {}),
+        ({"gather_parameters": True}, {"fsdp": 2, "tensor": 4}),  # there are two key-value heads
+    ],
+    ids=["plain", "other slots and blocks", "sharded"],
+)
+def test_layers_apart_sample_the_same(model, reference, options, mesh):
+    """The form of GPUs."""
+    devices = jax.devices()[: math.prod(mesh.values())]
+    sampler = make(model, mesh=make_mesh(devices=devices, **mesh), layers="apart", **options)
+    assert tokens_of(converse(sampler, range(4), int)) == reference
+
+
+@pytest.mark.parametrize(
     ("options", "mesh", "slot_of"),
     [
         ({}, {}, int),
@@ -130,12 +150,60 @@ def test_unrolled_layers_sample_the_same(model, records, options, mesh, slot_of)
         np.testing.assert_allclose(got[episode]["log_probabilities"], record["log_probabilities"], atol=1e-4)
 
 
+@pytest.mark.parametrize("mesh", [{}, {"fsdp": 2, "tensor": 2}], ids=["one device", "sharded"])
+def test_a_tpus_kernel_appends_the_same(monkeypatch, mesh):
+    """Long and short contexts, and one whose padding would exceed the window; the kernel is interpreted."""
+    model = tiny_config(max_positions=512), initialise(tiny_config(), jax.random.key(0))
+    ids, devices = np.random.default_rng(0).integers(5, 300, 400).tolist(), jax.devices()[: math.prod(mesh.values())]
+    sizes = {"slots": 4, "context": 256, "windows": (), "append_rows": (4,), "append_tokens": (128,)}
+    sampled = []
+    for kernel in (False, True):
+        monkeypatch.setattr(decode_caches, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
+        compiled_functions.cache_clear()
+        sampler = make(model, mesh=make_mesh(devices=devices, **mesh), **sizes)
+        for lengths in ((100, 3, 128, 1), (90, 2, 100, 60)):
+            sampler.append({slot: ids[slot : slot + length] for slot, length in enumerate(lengths)})
+        sampler.begin({slot: SamplingParameters(max_tokens=9, episode=slot) for slot in range(4)})
+        sampled.append({slot: each.tokens.tolist() for slot, each in finished(sampler).items()})
+    compiled_functions.cache_clear()
+    assert sampled[0] == sampled[1]
+
+
+@pytest.mark.parametrize("layers", ["stacked", "apart"])
+def test_merged_adapters_sample_the_same(model, layers):
+    config, params = model
+    config, params = add_lora(config, params, Lora(rank=2), jax.random.key(1))
+    noise = np.random.default_rng(0)
+    moved = {
+        path: leaf + noise.normal(0, 0.05, leaf.shape).astype(np.float32) if path[-1] == "lora_b" else leaf
+        for path, leaf in traverse_util.flatten_dict(params).items()
+    }
+    adapted = config, traverse_util.unflatten_dict(moved)
+    merged, unmerged = (make(adapted, layers=layers, merge_adapters=each) for each in (True, False))
+    one, other = (converse(each, range(3), int) for each in (merged, unmerged))
+    assert tokens_of(one) == tokens_of(other)
+    assert tokens_of(one) != tokens_of(converse(make(model), range(3), int))
+    for episode, record in one.items():
+        np.testing.assert_allclose(record["log_probabilities"], other[episode]["log_probabilities"], atol=1e-4)
+    assert not any("lora" in jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(merged._params))
+
+
 def test_idle_slots_are_not_computed(model):
     sampler = make(model, decode_rows=(1,))
     sampler.append({2: tiny_tokenizer().encode(SENTENCES[0])})
     sampler.begin({2: SamplingParameters(max_tokens=8)})
     finished(sampler)
     assert sampler.statistics.occupancy == 1
+
+
+def test_a_block_goes_on_with_fewer_rows(model):
+    sampler = make(model, decode_rows=(1, 2), wanted=1.0, block=16)
+    sampler.append({slot: tiny_tokenizer().encode(SENTENCES[0]) for slot in range(4)})
+    lengths = {0: 2, 1: 12, 2: 2, 3: 6}
+    sampler.begin({slot: SamplingParameters(max_tokens=length, episode=slot) for slot, length in lengths.items()})
+    found = {slot: len(each.tokens) for slot, each in sampler.decode().items()}
+    assert found == lengths
+    assert sampler.statistics.slot_steps == 4 * 2 + 2 * 4 + 1 * 6
 
 
 @pytest.mark.parametrize("how", ["append", "fork"])

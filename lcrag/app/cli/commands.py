@@ -147,10 +147,16 @@ COMMANDS = {
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
         marks=("serve.host",),
-        switches={"--tool": "serve.tool = @search_tool()", "--stdio": "serve.transport = 'stdio'"},
+        switches={
+            "--tool": "serve.tool = @search_tool()",
+            "--stdio": "serve.transport = 'stdio'",
+            "--router": "serve.collections = @routed_collections()",
+        },
         details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
         "--gin.serve.collections='@atlas_collections()'.\n"
+        "--router serves the collections of several such hosts at one address:\n"
+        '--gin.routed_collections.hosts=\'("http://a:8000", "http://b:8000")\'.\n'
         "--tool also serves an experiment's policy that searches: /search_tool takes a question and returns\n"
         "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
         "--stdio serves the tool, instead of all this, to the one agent that starts this command.\n"
@@ -165,8 +171,10 @@ COMMANDS = {
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
         "what is embedded stays embedded. Judgements (judgements/*.gin) measure the retrieval once all is built.\n"
+        "--add adds the passages of the sources to collections that exist, where they are searched exactly; --rebuild\n"
+        "indexes the collections of --output_dir again, with what was added to them.\n"
         f"{ABOUT_BAD_ROWS}",
-        switches=SKIP_BAD_ROWS,
+        switches={**SKIP_BAD_ROWS, "--add": "index.add = True", "--rebuild": "index.rebuild = True"},
     ),
     "curate": Command(
         function=f"{COMPOSED}:curate",
@@ -195,15 +203,18 @@ COMMANDS = {
     "benchmark": Command(
         function=f"{COMPOSED}:benchmark",
         summary="How fast appending, decoding and learning are on the devices present, and how near to their floor",
-        words="[--check=FILE]",
+        words="[--check=FILE] [--growth]",
         gin_file="quickstart.gin",
         marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
+        switches={"--growth": "benchmark.growth = True"},
         details="Takes the configuration of a training, without weights: parameters are random. The floor is computed\n"
         "from operations and bytes by formula, and from the rates of copies and matrix products measured in the same\n"
         "run. Writes benchmark.json and benchmark.md into --output_dir; --check=FILE ends with status 2 if a phase\n"
-        "reaches a share of its floor that is more than benchmark.tolerance (.1) lower than in that benchmark.json.",
+        "reaches a share of its floor that is more than benchmark.tolerance (.1) lower than in that benchmark.json.\n"
+        "--growth measures how times grow with slots, context, turns, vocabulary and collection, point by point, into\n"
+        "growth-MACHINE.json and .png with fitted exponents; run again, it continues.",
     ),
     "describe": Command(
         function=f"{COMPOSED}:describe",
@@ -261,6 +272,41 @@ COMMANDS = {
         words="[tokenizer] [encoder] [policies]",
         gin_file="quickstart.gin",
         marks=("build.curriculum",),
+    ),
+    "launch": Command(
+        function="lcrag.app.commands.launch.launching:launch",
+        summary="Starts train, sft or evaluate on the hosts of a cluster, and again after a preemption",
+        words="ssh|slurm|pod|xpk [OPTIONS] -- train|sft|evaluate ...",
+        configured=False,
+        options={
+            "--hosts": "ssh: names of hosts, separated by commas; the first one coordinates",
+            "--port": "ssh: port of the first host; 8476",
+            "--nodes": "slurm: nodes; xpk: slices of a TPU, or nodes with GPUs; 1",
+            "--gpus": "slurm: GPUs of each node; 0",
+            "--time": "slurm: time limit; 24:00:00",
+            "--partition": "slurm: partition",
+            "--account": "slurm: account",
+            "--accelerator": "pod, xpk: v5litepod-16, ...; xpk also h100-80gb-8, ...",
+            "--runtime": "pod: version of the TPU's software; v2-alpha-tpuv5-lite",
+            "--zone": "pod, xpk: zone",
+            "--project": "pod, xpk: project",
+            "--cluster": "xpk: GKE cluster",
+            "--image": "xpk: container image in which lcrag is installed",
+            "--name": "name of the job; lcrag",
+            "--folder": "folder on the hosts in which lcrag is installed; ssh, slurm: the present one",
+            "--lcrag": "lcrag on the hosts, seen from that folder; .venv/bin/lcrag",
+            "--setup": "a line of shell before it, on every host",
+            "--logs": "folder of the logs by host; logs",
+            "--restarts": "how often the command is started again after a loss; 20",
+            "--pause_seconds": "ssh, pod: before each of these starts; 30",
+            "--grace_seconds": "between SIGTERM and SIGKILL, in which a run saves; 120",
+        },
+        switches={
+            "--dry_run": "print the commands",
+            "--spot": "pod, xpk: devices that may be taken away, at a lower price",
+            "--delete": "pod: give the TPU back when the command has ended",
+        },
+        details="docs/pods.md shows each kind from an empty account to a running job.",
     ),
     "list": Command(
         function="lcrag.app.cli.catalogue:list_configurations",

@@ -11,8 +11,9 @@ import numpy as np
 from rich.console import Console
 
 from lcrag.app.composition.checking import check_questions, check_rewarded
-from lcrag.app.composition.components import check_shape, content_hashes, make_runner, make_sampler, policy_parameters
+from lcrag.app.composition.components import check_shape, content_hashes, policy_parameters
 from lcrag.app.composition.configuration import operative_config
+from lcrag.app.composition.lanes import Lanes, of_all_lanes
 from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.composition.scoring import scored_rewards
 from lcrag.app.display import make_console, progress_display
@@ -133,7 +134,9 @@ class Evaluation:
         terms = scored_rewards(self.reward or _unscored, records, np.arange(len(records), dtype=np.int32))
         if self.reward is not None:
             rewards = [{name: float(values[n]) for name, values in terms.items()} for n in range(len(records))]
-        answered = [_answered(*parts) for parts in zip(records, logs, rewards, strict=True)]
+        texts = [[f"{passage.title} {passage.text}" for each in log for passage in each.passages] for log in logs]
+        found = of_all_lanes(runner, texts)
+        answered = [_answered(*parts) for parts in zip(records, found, rewards, strict=True)]
         answered = answered if self.audit is None else stratified(answered, self.audit)
         return answered, (episode_json(each, rewards=own) for each, own in zip(records, rewards, strict=True))
 
@@ -147,7 +150,13 @@ class Evaluation:
             check_shape(reference, policy)
 
     def run_references(
-        self, folder: pathlib.Path, sampler: Sampler, runner: Runner, program: ProgramOf, policy: Policy, **options
+        self,
+        folder: pathlib.Path,
+        sampler: Sampler | Lanes,
+        runner: Runner,
+        program: ProgramOf,
+        policy: Policy,
+        **options,
     ) -> None:
         """Evaluates every reference policy; the caller must restore the sampler's parameters afterwards."""
         for label, reference in self.references.items():
@@ -167,9 +176,8 @@ def _seconds_rows(rows: Sequence[Row], seconds: float) -> list[Row]:
     return [dataclasses.replace(row, metric=metric, value=seconds, standard_error=math.nan) for row in whole]
 
 
-def _answered(record: EpisodeRecord, searches: Sequence[LoggedSearch], rewards: Mapping[str, float]) -> Answered:
+def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[str, float]) -> Answered:
     question, counts, plan = record.question, record.counts, record.outcome.extra.get("plan")
-    passages = (f"{passage.title} {passage.text}" for search in searches for passage in search.passages)
     return Answered(
         question_id=question.id,
         dataset=question.dataset,
@@ -254,7 +262,7 @@ def evaluate(
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
     label = method.name if label is None else label
     check_rewarded(evaluation.reward, evaluation.questions)
-    runner = make_runner(make_sampler(policy), policy, collections, seed)
+    runner = Lanes(policy, collections, method, seed).runner
     program = method.with_settings(evaluation.program_settings).on(collections.languages)
     check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, runner.completers))

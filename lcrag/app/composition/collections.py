@@ -18,14 +18,18 @@ from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
-from lcrag.limits import Count, Seed
-from lcrag.retrieval import Collections, Encoder, Passage, build_collection, load_collections
+from lcrag.limits import Count, NonNegative, Seed
+from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage, build_collection, load_collections
 from lcrag.retrieval.remote import (
+    ROUTER_PATIENCE,
     USUAL_PATIENCE,
     GoogleCustomSearch,
     LcragService,
     Patience,
+    Qdrant,
+    QdrantBackend,
     RemoteCollections,
+    RoutedCollections,
     SearchR1Servers,
     SerpApi,
     WebEngine,
@@ -163,7 +167,8 @@ def _passages(
     return passages
 
 
-gin.register(Patience, module="lcrag.retrieval")
+for _settings in (IndexSettings, Patience):
+    gin.register(_settings, module="lcrag.retrieval")
 
 
 @gin.configurable
@@ -175,6 +180,30 @@ def remote_collections(
 ) -> RemoteCollections:
     """Returns the collections that `lcrag serve` serves at `http://HOST:PORT`; without `languages`, all of them."""
     return RemoteCollections(LcragService(url, languages, patience))
+
+
+@gin.configurable
+@replaceable("collections")
+def routed_collections(
+    hosts: Sequence[str],
+    languages: Sequence[str] | None = None,
+    patience: Patience = ROUTER_PATIENCE,
+    rest_seconds: NonNegative = 10.0,
+) -> RoutedCollections:
+    """Returns the collections of several hosts with `lcrag serve`; see `lcrag.retrieval.remote.RoutedCollections`."""
+    return RoutedCollections(hosts, languages, patience, rest_seconds)
+
+
+gin.external_configurable(Qdrant, module="lcrag.retrieval")
+
+
+@gin.configurable
+@replaceable("collections")
+def qdrant_collections(
+    engine: Qdrant, encoder: str | None = None, languages: Sequence[str] | None = None
+) -> RemoteCollections:
+    """Returns the collections that `lcrag index` has stored in Qdrant, with the encoder in a folder."""
+    return RemoteCollections(QdrantBackend(engine, named_encoder(encoder, "qdrant_collections.encoder"), languages))
 
 
 @gin.configurable

@@ -34,8 +34,10 @@ from lcrag.app.composition.configuration import configure, missing_as_sentence, 
 from lcrag.app.composition.stand_ins import Composition, Kind, StandIn, composed
 from lcrag.app.runs import check_folder
 from lcrag.app.runs.folder import check_place
+from lcrag.app.runs.remote import local_copy
 from lcrag.data.judgements import judged_questions
 from lcrag.errors import UserError
+from lcrag.files import is_remote
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.models import CompleterModel, EndpointModel
 from lcrag.policy import DecoderConfig, RopeScaling
@@ -78,6 +80,10 @@ def _with_folder(
     def checked(output_dir: pathlib.Path | None, *words: Sequence[str]) -> None:
         if output_dir is None:
             raise UserError(f"lcrag {name} needs a folder for its results: --output_dir=FOLDER")
+        if is_remote(output_dir):
+            with local_copy(output_dir) as copy:
+                checked(copy, *words)
+            return
         if may_change is None:
             check_place(output_dir)
         else:

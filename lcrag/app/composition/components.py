@@ -15,8 +15,9 @@ from lcrag.app.runs.sinks import Sinks
 from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Retries, Runner
-from lcrag.episodes.agreement import together
+from lcrag.episodes.agreement import check_same_everywhere, together
 from lcrag.errors import UserError
+from lcrag.files import local_files
 from lcrag.limits import Seed
 from lcrag.policy import (
     DecoderConfig,
@@ -32,6 +33,7 @@ from lcrag.policy import (
     stored_dtype,
 )
 from lcrag.policy.config import AttentionChoice, ComputeDtype, Remat
+from lcrag.policy.model_files import sampled_fingerprint
 from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
 from lcrag.sampling import Sampler, SamplerConfig, SlotSampler
 
@@ -58,6 +60,7 @@ class Computation:
       remat: What the backward pass recomputes; see `DecoderConfig`.
       attention: What attends over whole rows; "auto": the platform's own kernel.
       unroll_layers: Unroll the scan over layers; quicker for tiny models.
+      windowed_einsum: TPUs: whether products of an update are cut into pieces that overlap with gathers of weights.
       lora: Adapters, the only trained parameters; frozen weights are held in the compute dtype. None: no adapters.
     """
 
@@ -65,6 +68,7 @@ class Computation:
     remat: Remat = "none"
     attention: AttentionChoice = "auto"
     unroll_layers: bool = False
+    windowed_einsum: bool = False
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
@@ -85,9 +89,12 @@ def computation_of(config: DecoderConfig) -> Computation:
 
 
 def resolved_folder(folder: str) -> pathlib.Path:
-    """A folder of weights: a path, or the name of one that ships with the package ("atlas/cold_start")."""
+    """A folder of weights: a path, or the name of one that ships with the package ("atlas/cold_start").
+
+    Of a folder in object storage, a local copy.
+    """
     shipped = WEIGHTS / folder.removeprefix("atlas/")
-    path = pathlib.Path(folder)
+    path = local_files(folder)
     return shipped if not path.exists() and shipped.is_dir() else path
 
 
@@ -151,9 +158,9 @@ def policy_parameters(folder: str, like: Policy) -> Any:
     return policy(folder, like.mesh, computation_of(like.config)).params
 
 
-def make_sampler(policy: Policy) -> Sampler:
-    """Returns the configured sampler with the policy's parameters."""
-    return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), policy.mesh)
+def make_sampler(policy: Policy, mesh: Mesh | None = None) -> Sampler:
+    """Returns the configured sampler with the policy's parameters, on the policy's mesh or another one."""
+    return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), mesh or policy.mesh)
 
 
 def check_models(models: Iterable[object]) -> None:
@@ -190,11 +197,16 @@ def content_hashes(
 ) -> dict[str, str]:
     """Returns the hash of everything that a result depends on and that gin names only by its folder.
 
+    Several processes compare them, and samples of their policies' files: of the parameters each reads its part only.
+
     Args:
       policy: The policy.
       collections: The searched collections.
       questions: All questions.
       models: Other models, by name; those of endpoints have no hashes.
+
+    Raises:
+      UserError: the hosts of several processes have different files.
     """
     own = {
         "policy": parameter_fingerprint(policy.params),
@@ -203,4 +215,8 @@ def content_hashes(
     }
     for name, model in (models or {}).items():
         own |= {f"{name}/{part}": value for part, value in getattr(model, "hashes", {}).items()}
-    return own | (collections.content_hashes() if collections is not None else {})
+    own |= collections.content_hashes() if collections is not None else {}
+    folder = resolved_folder(policy.name)
+    files = {"folder of the policy": sampled_fingerprint(folder)} if jax.process_count() > 1 else {}
+    check_same_everywhere(files | own)
+    return own

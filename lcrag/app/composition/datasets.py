@@ -16,6 +16,7 @@ from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
+from lcrag.files import local_files
 from lcrag.limits import Amount, Count, NonNegative, Seed
 from lcrag.methods.globalrag.golden_plans import golden_plans, with_decomposition, with_own_plan
 
@@ -106,10 +107,11 @@ def xquad_questions(
 def jsonl_questions(
     files: Sequence[str], dataset: str = "jsonl", languages: Sequence[str] | None = None
 ) -> list[Question]:
-    """Reads questions from JSON lines, plain or gzipped; see `lcrag.data.jsonl_questions`."""
+    """Reads questions from JSON lines, plain or gzipped, also in object storage; see `lcrag.data.jsonl_questions`."""
     with counted_bad_rows() as bad_rows:
+        local = [str(local_files(file)) for file in files]
         return jsonl.jsonl_questions(
-            files, dataset=dataset, languages=languages, bad_rows=bad_rows, check_extra=golden_plans
+            local, dataset=dataset, languages=languages, bad_rows=bad_rows, check_extra=golden_plans
         )
 
 

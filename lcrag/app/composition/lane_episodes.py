@@ -64,7 +64,7 @@ class Share:
     """What the lanes of this process have sampled, or what prevented it.
 
     Attributes:
-      questions: The question of each episode of all lanes, by the episode's number, in order.
+      questions: The question of each episode of all lanes, by the episode's number, in the order of the rollout.
       lanes: The episodes of this process's lanes.
       failure: Why they could not be sampled.
     """
@@ -91,7 +91,10 @@ def all_lanes(share: Share, contents: Sequence[bytes]) -> list[LaneEpisodes]:
 
 
 def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Rewards]:
-    """Returns the episodes of all lanes by their numbers, and their rewards; NaN where a lane has no such value."""
+    """Returns the episodes of all lanes, in the order of their numbers, and their rewards.
+
+    A value that a lane does not have is NaN for its episodes.
+    """
     records = [record for lane in lanes for record in lane.records]
     order = np.argsort([record.episode for record in records], kind="stable")
     values = {}
@@ -104,8 +107,26 @@ def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Reward
     return [records[place] for place in order], Rewards(values=values, turns=in_turn)
 
 
-def summed(statistics: Sequence[SamplerStatistics]) -> SamplerStatistics:
-    """Returns the counters of all lanes together; of `compiled_shapes`, which lanes may share, the largest."""
+def slowest(lanes: Sequence[LaneEpisodes]) -> LaneEpisodes:
+    """Returns what the lane sampled that all others waited for."""
+    return max(lanes, key=lambda each: each.seconds["rollout"] + each.seconds["rewards"])
+
+
+def together(lanes: Sequence[LaneEpisodes]) -> SamplerStatistics:
+    """Returns the counters of lanes that sampled at the same time: seconds are those of the slowest."""
+    total = vars(summed([each.statistics for each in lanes], SamplerStatistics()))
+    seconds = {name: own for name, own in vars(slowest(lanes).statistics).items() if name.endswith("_seconds")}
+    return SamplerStatistics(**total | seconds)
+
+
+def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -> SamplerStatistics:
+    """Adds counters to those before; of `compiled_shapes`, which lanes may share, keeps the largest."""
     names = [field.name for field in dataclasses.fields(SamplerStatistics)]
-    total = {name: sum(getattr(each, name) for each in statistics) for name in names}
+    total = {name: sum(getattr(each, name) for each in (before, *statistics)) for name in names}
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})
+
+
+def spent(now: SamplerStatistics, before: SamplerStatistics) -> SamplerStatistics:
+    """Returns what the counters have risen by; `compiled_shapes` as it is now."""
+    risen = {name: value - getattr(before, name) for name, value in vars(now).items()}
+    return SamplerStatistics(**risen | {"compiled_shapes": now.compiled_shapes})

@@ -9,6 +9,7 @@ configurations; `write_text`, `write_json` and `write_json_lines` for files. Sig
 
 from lcrag.app.runs.configuration import differences, read_configured
 from lcrag.app.runs.files import Journal, write_json, write_json_lines, write_text
-from lcrag.app.runs.folder import RunFolder, check_folder, is_writer, open_run, writer_does
+from lcrag.app.runs.folder import RunFolder, check_folder, open_run
 from lcrag.app.runs.metrics import MetricsLog, read_metrics
+from lcrag.app.runs.processes import is_writer, writer_does
 from lcrag.app.runs.provenance import provenance

@@ -4,22 +4,20 @@ import contextlib
 import fcntl
 import json
 import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
-
-import numpy as np
 
 from lcrag.app.runs.configuration import configures, differences
 from lcrag.app.runs.files import write_json, write_json_lines, write_text
 from lcrag.app.runs.metrics import USUAL_SINKS, MetricsLog, UnwrittenLog
+from lcrag.app.runs.processes import is_writer, writer_does
+from lcrag.app.runs.remote import stored
 from lcrag.app.runs.sinks import Sinks
 from lcrag.errors import UserError
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
 ROWS = "rows.jsonl"
-MESSAGE_BYTES = 2000  # largest error message that is sent to the other processes
 
 
 class RunFolder:
@@ -30,8 +28,8 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the checkpoints, which are folders `<step>/`."""
-        return self.path / CHECKPOINTS
+        """Folder of the checkpoints, which are folders `<step>/`; in object storage if the run's folder is there."""
+        return stored(self.path / CHECKPOINTS)
 
     def metrics(self, after_step: int = -1, settings: Sinks = USUAL_SINKS) -> MetricsLog | UnwrittenLog:
         """Opens the metrics log; records after `after_step` are dropped, as these steps run again."""
@@ -209,44 +207,3 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} has lost its {RUN}; choose another --output_dir") from None
     except ValueError as error:
         raise UserError(f"{path / RUN} is not JSON ({error}); correct it or choose another --output_dir") from error
-
-
-def is_writer() -> bool:
-    """Returns whether this process writes to the run's folder: the first of JAX's distributed runtime, or the only one.
-
-    Checkpoints are written by all processes, each the part on its own devices; so is a saved policy, which the first
-    one completes.
-    """
-    jax = sys.modules.get("jax")  # not imported here, which takes seconds, as does asking for the process index
-    return jax is None or not jax.distributed.is_initialized() or jax.process_index() == 0
-
-
-def writer_does(work: Callable[[], None]) -> None:
-    """Runs `work` in the writer while the other processes wait; all processes call this at the same point.
-
-    Raises:
-      UserError: the writer raised one; every process raises it, and none waits for a process that has ended.
-      Exception: the writer failed otherwise, which the other processes raise as a UserError.
-    """
-    failure: Exception | None = None
-    if is_writer():
-        try:
-            work()
-        except Exception as error:
-            failure = error
-    message = _broadcast("" if failure is None else str(failure) or type(failure).__name__)
-    if failure is not None:
-        raise failure
-    if message:
-        raise UserError(message)
-
-
-def _broadcast(message: str) -> str:
-    """The first process's message, in every process."""
-    jax = sys.modules.get("jax")
-    if jax is None or not jax.distributed.is_initialized():
-        return message
-    from jax.experimental import multihost_utils
-
-    encoded = np.frombuffer(message.encode()[:MESSAGE_BYTES].ljust(MESSAGE_BYTES, b"\0"), np.uint8)
-    return multihost_utils.broadcast_one_to_all(encoded).tobytes().rstrip(b"\0").decode(errors="ignore")

@@ -1,11 +1,13 @@
-"""Makes the shards of a corpus plan with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
+"""Makes shards and the parts of a collection with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
 
-Elements are blocks, so workers exchange wikitext; one worker writes a whole shard, and a bundle that Beam retries
-writes the same shard. All workers must see the source files, the encoder and the shard folder.
+Elements of the first pipeline are blocks, so workers exchange wikitext; one worker writes a whole shard, and a bundle
+that Beam retries writes the same shard. Elements of the second are parts: one worker joins the shards of a part and
+indexes them. All workers must see the source files, the encoder and the output folder.
 """
 
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -15,6 +17,7 @@ from lcrag.data.corpora.local import CorpusPlan, check_complete, cleaned, finish
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
+from lcrag.retrieval.building import PartPlan, write_part
 from lcrag.retrieval.shards import Shards
 
 NAMESPACE = "lcrag"
@@ -52,17 +55,34 @@ def make_shards(
         | "SpreadBlocks" >> beam.Reshuffle()
         | "Shard" >> beam.ParDo(WriteShard(plan, shards.folder, encoder_folder, skip_bad_rows))
     )
-    try:
-        result = pipeline.run()
-        result.wait_until_finish()
-    except (UserError, RuntimeError) as error:
-        raise _own_mistake(error) or error from error
+    result = _finished(pipeline)
     check_complete(plan.source, shards.finished())
     counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
     counts = {counter.key.metric.name: 0 for counter in counters} | {"passages": 0, "bad_rows": 0}
     for counter in counters:
         counts[counter.key.metric.name] += counter.result
     return counts
+
+
+def write_parts(plans: Sequence[PartPlan], options: Sequence[str] = ()) -> None:
+    """Writes the parts of a collection, each on one worker, and waits for them.
+
+    Raises:
+      UserError: two passages of a part have one id.
+    """
+    pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
+    _ = pipeline | "Parts" >> beam.Create(plans) | "SpreadParts" >> beam.Reshuffle() | "Index" >> beam.Map(write_part)
+    _finished(pipeline)
+
+
+def _finished(pipeline: beam.Pipeline) -> Any:
+    """Runs a pipeline to its end and returns its result; a worker's `UserError` is raised as such."""
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except (UserError, RuntimeError) as error:
+        raise _own_mistake(error) or error from error
+    return result
 
 
 class ReadBlocks(beam.DoFn):

@@ -26,9 +26,13 @@ class LcragService:
       patience: Timeouts and retries.
       queries: Largest number of queries per request, within the service's own limit.
       connections: Concurrent requests; the service batches them into one search.
+      parts_only: Whether it may search only some parts of a collection, as a router's hosts do.
+
+    Attributes:
+      hashes: Its hashes of encoder and collections, by name.
 
     Raises:
-      UserError: There is no such service, or it lacks a language.
+      UserError: There is no such service, it lacks a language, or it searches only some parts of one.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class LcragService:
         patience: Patience = USUAL_PATIENCE,
         queries: int = 256,
         connections: int = 4,
+        parts_only: bool = False,
     ):
         self._url, self.connections = url.rstrip("/").removesuffix("/retrieve"), connections
         self._service = HttpService(f"the retrieval service at {self._url}", patience, connections)
@@ -47,17 +52,23 @@ class LcragService:
             raise UserError(
                 f"{self._service.name} has no collection in {missing[0]!r}: there are {', '.join(described.languages)}"
             )
+        shared = next((code for code, (_, total) in wire.parts_of(described.hashes).items() if total), None)
+        if shared is not None and not parts_only:
+            raise UserError(
+                f"{self._service.name} searches only some parts of {shared}: search through a router of all hosts, with"
+                " `lcrag serve --router` or retrieval/router.gin"
+            )
         self.languages: tuple[str, ...] = tuple(wanted)
         self.most_passages: int | None = described.most_passages
         self._queries = min(queries, described.most_queries)
         self._characters = described.most_query_characters
-        self._hashes, self._content = described.hashes, wire.digest(described.hashes)
+        self.hashes, self._content = described.hashes, wire.digest(described.hashes)
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the service's hashes of its encoder and of the collections in use."""
         used = {f"collection/{language}" for language in self.languages}
         return {
-            name: value for name, value in self._hashes.items() if name in used or not name.startswith("collection/")
+            name: value for name, value in self.hashes.items() if name in used or not name.startswith("collection/")
         }
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -75,6 +86,10 @@ class LcragService:
                 " ones, or start again"
             )
         return read_hits(response, self._service.name, languages, k)
+
+    def check_health(self) -> None:
+        """Raises a UserError if the service does not answer, or has stopped."""
+        self._service.get(f"{self._url}/healthz")
 
     def _describe(self, patience: Patience) -> wire.Description:
         try:

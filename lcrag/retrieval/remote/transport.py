@@ -58,6 +58,10 @@ class ServiceRefusal(RuntimeError):
     """The service refused this request; others may succeed."""
 
 
+class ServiceUnavailable(UserError):
+    """No host answers at present; the same request may succeed later."""
+
+
 class _TemporaryFailure(Exception):
     """A temporary failure of an attempt.
 
@@ -134,7 +138,7 @@ class HttpService:
             attempts = retrying.statistics["attempt_number"]
             if error.broken:
                 raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
-            raise UserError(
+            raise ServiceUnavailable(
                 f"{self.name} does not answer after {attempts} attempts ({error}): start it, or correct its address"
             ) from error
 

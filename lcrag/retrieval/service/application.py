@@ -1,5 +1,6 @@
 """The FastAPI application of the service: `POST /retrieve`, `GET /collections`, `GET /healthz`."""
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Hashable, Sequence
@@ -11,7 +12,7 @@ from fastapi.responses import JSONResponse
 from lcrag.errors import UserError
 from lcrag.limits import Count, Positive
 from lcrag.retrieval import wire
-from lcrag.retrieval.passages import Hit, SearchableCollections
+from lcrag.retrieval.passages import Hit, HostedCollections, SearchableCollections
 from lcrag.retrieval.service.batching import Batcher
 from lcrag.retrieval.service.endpoint import Extension, JsonEndpoint, RequestLimits, WholeRequests, refusing
 
@@ -114,12 +115,16 @@ def make_application(
     @application.get("/healthz")
     async def healthz() -> JSONResponse:
         running = all(endpoint.running for endpoint in endpoints)
-        content = {
+        health: dict[str, Any] = {
             "status": "ok" if running else "stopped",
             "languages": description.languages,
             "unanswered": sum(endpoint.unanswered for endpoint in endpoints),
         }
-        return JSONResponse(content, 200 if running else 503)
+        if description.hashes:
+            health |= {"content": content[wire.CONTENT_HEADER]}
+        if isinstance(collections, HostedCollections):
+            health["hosts"] = await asyncio.to_thread(collections.health)
+        return JSONResponse(health, 200 if running else 503)
 
     for endpoint in endpoints:
         endpoint.add_to(application)

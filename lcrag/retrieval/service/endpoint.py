@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lcrag.errors import UserError
 from lcrag.limits import Count, check_fields
 from lcrag.retrieval import wire
+from lcrag.retrieval.remote.transport import ServiceUnavailable
 from lcrag.retrieval.service.batching import Overloaded
 
 RequestModel = TypeVar("RequestModel", bound=pydantic.BaseModel)
@@ -186,7 +187,7 @@ def _too_long(most_bytes: int) -> str:
 
 @contextlib.asynccontextmanager
 async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
-    """Turns errors of the block into refusals: 504 after `seconds`, 503 when too many wait, otherwise 500.
+    """Turns errors of the block into refusals: 504 after `seconds`, 503 if too many wait or no host answers, else 500.
 
     Args:
       failure: Begins the sentence of a failure, "the search failed" for example.
@@ -201,6 +202,8 @@ async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
         raise HTTPException(504, f"no answer within {seconds} seconds") from error
     except Overloaded as error:
         raise HTTPException(503, f"{error}: come back later", headers=_RETRY) from error
+    except ServiceUnavailable as error:
+        raise HTTPException(503, f"{failure}: {wire.one_line(error)}", headers=_RETRY) from error
     except Exception as error:  # the batcher has logged it
         reason = wire.one_line(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
         raise HTTPException(500, f"{failure}: {reason}") from error

@@ -1,4 +1,4 @@
-"""What the tiny policy is taught: copying, reading and clean demonstrations, none of it held out."""
+"""What the tiny policy is taught: copying, reading, clean demonstrations and random searches, none of it held out."""
 
 import itertools
 
@@ -9,8 +9,9 @@ import pytest
 from lcrag.app.commands.build.policy import atlas_decoder, fit
 from lcrag.app.commands.build.pretask_rows import COPYING_TOKENS, copying_rows, reading_rows
 from lcrag.atlas import build_world
-from lcrag.atlas.oracle import FactSampler, Oracle
+from lcrag.atlas.oracle import FactSampler, Oracle, RandomSearcher
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.atlas.wording import UNKNOWN
 from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.learning import Layout
@@ -33,7 +34,7 @@ def tokenizer():
 def perfect_search(world):
     """The passage of the asked fact where a collection holds one, else one about something else."""
     facts = {fact.id: fact for fact in world.facts}
-    asked = {q.extra["query"]: q.id for q in world.questions("train", languages=LCRL_TRAINING, hops=1)}
+    asked = {q.extra["query"]: q.id for q in world.questions("train", hops=1)}
 
     def hit(query: str, language: str) -> Hit:
         fact = facts[asked[query]]
@@ -98,6 +99,20 @@ def test_demonstrations_are_clean_and_tell_policy_from_environment(world, tokeni
     assert set(searches) == {1, 2}
     again = next(Demonstrator(world, questions, program, perfect_search(world), tokenizer, Oracle(budget=2)).stream(0))
     np.testing.assert_array_equal(next(demonstrator.stream(0)).tokens, again.tokens)
+
+
+def test_random_searches_are_kept_with_wrong_answers(world, tokenizer):
+    questions = world.questions("train", hops=1)
+    texts = []
+    for only_correct in (False, True):
+        player = RandomSearcher(budget=2)
+        demonstrator = Demonstrator(
+            world, questions, program, perfect_search(world), tokenizer, player, only_correct=only_correct
+        )
+        texts.append([tokenizer.decode(row.tokens) for row in itertools.islice(demonstrator.stream(0), 60)])
+    unknown = [f"<answer> {word}</answer>" for word in UNKNOWN.values()]
+    assert any(text.endswith(tuple(unknown)) for text in texts[0])
+    assert not any(text.endswith(tuple(unknown)) for text in texts[1])
 
 
 def test_fitting_lowers_the_loss():

@@ -20,7 +20,7 @@ from lcrag.testing.pretended_collections import PretendedCollections
 
 TOKENIZER = WEIGHTS / "tokenizer"
 PASSAGES = 6
-TIMINGS = ("seconds/", "tokens_per_second/", "flops_per_second/", "mfu/", "device/", "compiled_shapes")
+TIMINGS = ("seconds/", "tokens_per_second/", "flops_per_second/", "mfu/", "device/", "idle/", "compiled_shapes")
 OPENINGS, CLOSINGS = ("<search>", "<answer>"), ("</search>", "</answer>")
 WORDS = (" Botswana", " Vietnam", " Lituania")
 # What a policy that knows nothing of the world writes: (before, behind, logit of what is behind).

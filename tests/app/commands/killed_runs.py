@@ -23,7 +23,7 @@ PHASES = {
     "restore": ("lcrag.learning.checkpoints", "Checkpoints.continue_from"),
     "rollout": ("lcrag.sampling", "Sampler.decode"),
     "retrieval": ("lcrag.retrieval", "Collections.search"),
-    "rewards": ("lcrag.app.composition.method", "Method.score"),
+    "rewards": ("lcrag.app.composition.method", "Method.rewards"),
     "update": ("lcrag.learning.learners", "Learner.learn"),
     "metrics": ("lcrag.app.runs.metrics", "MetricsLog.write"),
     "episodes": ("lcrag.app.runs.folder", "RunFolder.write_episodes"),

@@ -11,13 +11,17 @@ from experiment_parts import assert_mistake
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
+from lcrag.app.commands.benchmark import growth
 from lcrag.app.commands.benchmark.benchmarking import check_as_fast, read_result
 from lcrag.app.commands.benchmark.machine import Machine, measured_machine, seconds_of
 from lcrag.app.commands.benchmark.workloads import drawn_episodes
+from lcrag.app.commands.compile.lowering import CompilePlan
 from lcrag.app.composition.stand_ins import standing_in
 from lcrag.errors import UserError
+from lcrag.learning import Layout, PolicyGradient, adamw
 from lcrag.policy import make_mesh
 from lcrag.policy.flops import causal_mean, forward_flops
+from lcrag.sampling import SamplerConfig
 from lcrag.testing import tiny_config
 
 TINY = """compile.decoder=@DecoderConfig() DecoderConfig.vocabulary_size=384 DecoderConfig.width=32
@@ -129,8 +133,80 @@ def test_drawn_episodes_fit_a_row_and_end_with_the_policy():
     [
         ('compile.topology="v5e:4x4"', "runs on the devices present"),
         ('benchmark.check="nowhere.json"', "cannot read nowhere.json"),
+        ("benchmark.growth=True", "--growth needs a folder"),
     ],
 )
 def test_mistakes(capsys, binding, words):
     assert benchmark(binding) == 2
     assert_mistake(capsys, words)
+
+
+@pytest.fixture
+def square(monkeypatch):
+    """Two series whose seconds are the square of their sizes; returns the sizes that are measured."""
+    measured = []
+
+    def seconds(plan, size, repeats):
+        measured.append(size)
+        return 1e-3 * size**2
+
+    monkeypatch.setattr(growth, "SIZES", {"slots": (1, 2, 4), "turns": (1, 3)})
+    monkeypatch.setattr(growth, "MEASURES", dict.fromkeys(growth.SIZES, seconds))
+    return measured
+
+
+def grown(folder, most_seconds=60.0, **sizes):
+    plan = CompilePlan(
+        config=tiny_config(**sizes),
+        mesh=make_mesh(devices=jax.devices()[:1]),
+        objective=PolicyGradient(),
+        optimizer=adamw(learning_rate=1e-3, steps=1),
+        layout=Layout(rows=1, row_lengths=(64,)),
+        sampler=SamplerConfig(),
+    )
+    return growth.growth(plan, "1 x cpu", folder, 1, most_seconds, print)
+
+
+def test_growth_fits_exponents_and_draws_them(tmp_path, square):
+    result = grown(tmp_path)
+    assert result["exponents"] == {"slots": 2.0, "turns": None}
+    assert json.loads((tmp_path / "growth-1_x_cpu.json").read_text()) == result
+    assert (tmp_path / "growth-1_x_cpu.png").stat().st_size > 0
+    assert growth.exponents_text(result) == [
+        "slots: 3 of 3 sizes, exponent 2.0",
+        "turns: 2 of 2 sizes, exponent unknown",
+    ]
+
+
+def test_growth_continues_where_it_was_interrupted(tmp_path, square):
+    path = tmp_path / "growth-1_x_cpu.json"
+    whole = grown(tmp_path)
+    del whole["points"]["turns"]["3"]
+    path.write_text(json.dumps(whole))
+    square.clear()
+    grown(tmp_path)
+    assert square == [3]
+
+
+def test_a_series_ends_before_a_point_that_would_take_too_long(tmp_path, square):
+    assert grown(tmp_path, most_seconds=0.0)["points"].keys() == {"slots", "turns"}
+    assert square == [1, 1]
+
+
+def test_points_of_another_model_are_not_mixed(tmp_path, square):
+    grown(tmp_path)
+    with pytest.raises(UserError, match="holds points of .* name another --output_dir"):
+        grown(tmp_path, layers=1)
+
+
+def test_growth_of_a_configuration_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "SIZES", {"context": (32,), "turns": (1,), "collection": (50,)})
+    with standing_in({"mesh": lambda call: make_mesh(devices=jax.devices()[:1])}):
+        assert benchmark("benchmark.growth=True", output=tmp_path) == 0
+    [path] = tmp_path.glob("growth-*.json")
+    points = json.loads(path.read_text())["points"]
+    assert {name: list(own) for name, own in points.items()} == {
+        "context": ["32"],
+        "turns": ["1"],
+        "collection": ["50"],
+    }

@@ -21,8 +21,8 @@ from lcrag.app.composition.configuration import configure, read_configuration
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
 from lcrag.learning.learners import policy_update
-from lcrag.learning.update import place_batch
-from lcrag.policy import Lora, initialise, make_mesh, param_shardings, parameter_count, split_trainable
+from lcrag.learning.update import batch_shares, place_batch
+from lcrag.policy import Lora, initialise, join, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
 from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
@@ -101,7 +101,7 @@ def test_abstract_arrays_are_those_of_a_run(kl, lora):
     frozen = jax.tree.map(lambda leaf: leaf.astype(plan.config.dtype), frozen)
     shardings, _ = split_trainable(plan.config, param_shardings(plan.config, mesh))
     state = initial_state(trained, plan.optimizer, mesh, shardings)
-    batch = largest_batch(plan.layout)
+    batch = largest_batch(plan.layout, batch_shares(mesh))
     if kl:
         batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
     assert described(plan.train_state) == described(state)
@@ -110,13 +110,16 @@ def test_abstract_arrays_are_those_of_a_run(kl, lora):
     assert lowering.residents(plan)["train state"] == sum(on_a_device)
 
 
-@pytest.mark.parametrize("gather", [False, True])
-def test_abstract_slots_are_those_of_a_sampler(gather):
+@pytest.mark.parametrize(("gather", "layers", "lora"), [
+    (False, "stacked", None), (True, "stacked", Lora(rank=2)), (True, "apart", Lora(rank=2))
+])  # fmt: skip
+def test_abstract_slots_are_those_of_a_sampler(gather, layers, lora):
     mesh = make_mesh(fsdp=2, tensor=4)  # more shares than key-value heads
-    plan = plan_of(mesh, gather=gather)
-    params = initialise(plan.config, jax.random.key(0), mesh)
-    sizes = {"slots": 8, "context": 64, "block": 4, "append_rows": (4,), "append_tokens": (16,)}
-    sampler = Sampler(plan.config, params, tiny_tokenizer(), SamplerConfig(gather_parameters=gather, **sizes), mesh)
+    plan = plan_of(mesh, gather=gather, lora=lora)
+    plan = dataclasses.replace(plan, sampler=dataclasses.replace(plan.sampler, layers=layers))
+    trained, frozen = split_trainable(plan.config, initialise(plan.config, jax.random.key(0), mesh))
+    params = join(trained, jax.tree.map(lambda leaf: leaf.astype(plan.config.dtype), frozen))
+    sampler = Sampler(plan.config, params, tiny_tokenizer(), plan.sampler, mesh)
     assert described(plan.slots) == described(sampler._state)
     assert described(plan.sampling_parameters) == described(sampler._params)
 
@@ -135,7 +138,8 @@ def test_appending_and_decoding_move_no_cache():
 def test_resident_arrays_are_arguments_or_beside_a_program():
     plan = plan_of(make_mesh(fsdp=2, tensor=2), gather=True, kl=0.1)
     held = lowering.residents(plan)
-    assert held["train state"] == pytest.approx(3 * held["reference policy"], abs=64)  # two moments; counters
+    masters = held["train state"] / 3  # two moments
+    assert masters / 2 < held["reference policy"] < 0.6 * masters  # bfloat16, the scales of norms float32
     sampling = lowering.device_bytes(plan.sampling_parameters)
     shared = sampling - held["sampler's own parameters"]
     assert lowering.other_bytes(plan, "decode") == sum(held.values()) - sampling - held["slots"]
@@ -186,6 +190,7 @@ def test_what_a_tpu_has_no_room_for(capsys):
     ],
 )
 def test_topologies_that_do_not_exist(topology, part):
+    jax.devices()  # no more can be pretended once JAX is initialised
     with pytest.raises(UserError, match=part):
         topologies.target_of(topology)
 

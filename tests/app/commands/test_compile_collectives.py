@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from lcrag.app.commands.compile.compilation import Collective, collectives_of
+from lcrag.app.commands.compile.collectives import Collective, collectives_of
+from lcrag.app.commands.compile.hlo import Program
 
 MESH = Mesh(jax.devices()[:4], ("x",))
 
@@ -20,8 +21,12 @@ def program(function, *shapes):
     return jax.jit(spread).lower(*arguments).compile().as_text()
 
 
+def read(function, *shapes):
+    return Program.of(program(function, *shapes))
+
+
 def by_kind(text):
-    return {each.kind: each for each in collectives_of(text)}
+    return {each.kind: each for each in collectives_of(Program.of(text))}
 
 
 def gather_and_sum(x):  # [2, 8] on each device
@@ -52,7 +57,7 @@ def test_loops_of_known_length_count_their_iterations():
     def outer(total, _):
         return jax.lax.scan(inner, total, None, length=5)[0], None
 
-    [found] = collectives_of(program(lambda x: jax.lax.scan(outer, x, None, length=3)[0], (8, 8)))
+    [found] = collectives_of(read(lambda x: jax.lax.scan(outer, x, None, length=3)[0], (8, 8)))
     assert (found.kind, found.executions, found.bytes) == ("all-reduce", 15 * found.places, 15 * 2 * 8 * 4)
 
 
@@ -60,7 +65,7 @@ def test_loops_of_unknown_length_count_once():
     def looped(x):
         return jax.lax.while_loop(lambda y: y[0, 0] < 9, lambda y: jax.lax.psum(y, "x") + 1, x)
 
-    [found] = collectives_of(program(looped, (8, 8)))
+    [found] = collectives_of(read(looped, (8, 8)))
     assert (found.executions, found.bytes) == (1, 2 * 8 * 4)
 
 

@@ -89,8 +89,8 @@ def test_attacks_are_further_evaluations(tiny, tmp_path, capsys):
 
 @pytest.mark.parametrize(("method", "languages"), [("search_r1", {"en"}), ("msearch_r1", {"fi", "ja"})])
 def test_the_trained_baselines(method, languages, tiny, tmp_path, monkeypatch, searched):
-    scored, score = [], Method.score
-    monkeypatch.setattr(Method, "score", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
+    scored, score = [], Method.scored
+    monkeypatch.setattr(Method, "scored", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
     bindings = ("train.evaluation=None", "STEPS=1", "TRAINING_LANGUAGES=('fi', 'ja')", "train.couplings=2")
     bindings += ("Method.samples=4", "every_program.budget=1")
     assert run("train", tiny, *bindings, gin_files=(f"baselines/{method}.gin",), output=tmp_path / "run") == 0

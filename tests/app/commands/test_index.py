@@ -11,13 +11,13 @@ import pytest
 from prepared_data import prepared
 
 from lcrag import main
-from lcrag.app.commands import index as indexing
-from lcrag.app.commands.index import add_rows
+from lcrag.app.commands.index import indexing
+from lcrag.app.commands.index.judging import add_rows
 from lcrag.app.display import ProgressDisplay
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import load_collections
-from lcrag.retrieval.collections import read_meta
+from lcrag.retrieval.collection import read_meta
 
 PASSAGES = 64  # in eight shards
 
@@ -63,10 +63,65 @@ def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
     assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
 
 
+def test_passages_are_added_and_folded_into_the_index(tiny, tmp_path, passages, capsys):
+    output, more = tmp_path / "out", tmp_path / "more.jsonl"
+    more.write_text(json.dumps({"docid": "later#0", "title": "Later", "text": "number 1234567"}) + "\n")
+    assert index(tiny, output, {"fi": passages}) == 0
+    built = load_collections(output).content_hashes()
+    for _ in range(2):  # what was added is not added again
+        gin.clear_config()
+        sources = f"--gin.index.sources={ {'fi': str(more)}!r}"
+        assert main.run(["index", "--add", sources, f"--output_dir={output}"]) == 0
+        assert "1 added since, searched exactly" in capsys.readouterr().out
+    added = load_collections(output)
+    assert len(added.collection("fi").corpus) == PASSAGES + 1
+    assert "later#0" in {hit.id for hit in added.search(["Later"], ["fi"], PASSAGES + 1)[0]}
+    assert added.content_hashes() != built
+    assert index(tiny, output, {}, "index.rebuild=True", "index.parts=3") == 0
+    assert f"fi: {PASSAGES + 1} passages; exact index in 3 parts" in capsys.readouterr().out
+    assert sorted(path.name for path in (output / "fi").glob("*/")) == ["part0", "part1", "part2"]
+    found, wanted = (each.search(["number 49"], ["fi"], 5)[0] for each in (load_collections(output), added))
+    assert [hit.id for hit in found] == [hit.id for hit in wanted]
+    assert index(tiny, output, {"fi": more}, "index.add=True") == 0
+    assert "added since" not in capsys.readouterr().out
+
+
+def test_passages_with_an_id_that_is_taken_are_not_added(tiny, tmp_path, passages, capsys):
+    output = tmp_path / "out"
+    assert index(tiny, output, {"fi": passages}) == 0
+    again = tmp_path / "again.jsonl"
+    again.write_text(passages.read_text().splitlines()[0] + "\n")
+    assert index(tiny, output, {"fi": again}, "index.add=True") == 2
+    assert "two passages have the id '0#0'" in capsys.readouterr().err
+    assert len(load_collections(output).collection("fi").corpus) == PASSAGES
+
+
+def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
+    pytest.importorskip("qdrant_client")
+    engine = ("index.engine=@Qdrant()", f"Qdrant.url='{tmp_path / 'engine'}'")
+    assert index(tiny, tmp_path / "out", {"fi": passages}, *engine) == 0
+    assert "fi: stored in Qdrant at " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bindings", "part"),
+    [
+        (("index.add=True", "index.rebuild=True"), "run one, then the other"),
+        (("index.add=True",), "there is no collection"),
+        (("index.rebuild=True",), "there is no collection in"),
+        (("index.parts=65",), "index.parts is 65, but fi has fewer passages"),
+        (("IndexSettings.quantize='int4'",), "quantize"),
+    ],
+)
+def test_mistakes_in_adding_and_rebuilding(tiny, tmp_path, passages, capsys, bindings, part):
+    assert index(tiny, tmp_path / "out", {"fi": passages}, *bindings) == 2
+    assert part in capsys.readouterr().err
+
+
 DYING = """
 import os, signal, sys
 from lcrag import main
-from lcrag.app.commands import index as indexing
+from lcrag.app.commands.index import indexing
 from lcrag.retrieval import building, shards
 from lcrag.retrieval.encoder import Encoder
 
@@ -253,9 +308,9 @@ class TestBeam:
 
     def test_makes_the_same_collection(self, tiny, tmp_path, passages):
         dump = prepared("wikidump") / "bgwiki-shortened.utf8.xml.bz2"
-        sources = {"fi": passages, "bg": dump}
+        sources, parts = {"fi": passages, "bg": dump}, ("index.parts=2", "index.documents_per_shard=1")
         for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
-            assert index(tiny, tmp_path / name, sources, "index.documents_per_shard=1", *bindings) == 0
+            assert index(tiny, tmp_path / name, sources, *parts, *bindings) == 0
         for language in sources:
             assert fingerprint(tmp_path / "beam", language) == fingerprint(tmp_path / "here", language)
 

@@ -10,12 +10,11 @@ from experiment_parts import json_lines, run
 from run_standins import training_run
 
 from lcrag import main
-from lcrag.app.commands import evaluate as evaluating
 from lcrag.app.commands.evaluate import Evaluation, _answered
 from lcrag.app.commands.report.reporting import tables
 from lcrag.app.commands.sft import fine_tuning
 from lcrag.app.commands.study import translate_r1
-from lcrag.app.commands.train import training
+from lcrag.app.composition import lanes
 from lcrag.app.runs.answers import answers_path, read_answers
 from lcrag.app.runs.files import write_json_lines
 from lcrag.data.questions import Question
@@ -62,10 +61,10 @@ def test_an_evaluation_notes_rewards_and_calls(tiny, problems, tmp_path, capsys)
 
 @pytest.fixture
 def nothing_is_sampled(monkeypatch):
-    def refuse(policy):
+    def refuse(*parts):
         raise AssertionError("a sampler was made")
 
-    for module in (training, evaluating, fine_tuning):
+    for module in (lanes, fine_tuning):
         monkeypatch.setattr(module, "make_sampler", refuse)
 
 

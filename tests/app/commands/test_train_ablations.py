@@ -19,17 +19,17 @@ VARIANTS = ABLATIONS | MORE_ABLATIONS
 def one_step(tiny, tmp_path, monkeypatch):
     """Runs a single step with an ablation; gives its episodes, what was scored, and the languages searched."""
     scored, searched = [], set()
-    score, search = Method.score, Collections.search
+    score, search = Method.scored, Collections.search
 
-    def remembering_score(self, records, step):
-        scored.append(score(self, records, step))
+    def remembering_score(self, records, rewards):
+        scored.append(score(self, records, rewards))
         return scored[-1]
 
     def remembering_search(self, queries, languages, k):
         searched.update(languages)
         return search(self, queries, languages, k)
 
-    monkeypatch.setattr(Method, "score", remembering_score)
+    monkeypatch.setattr(Method, "scored", remembering_score)
     monkeypatch.setattr(Collections, "search", remembering_search)
 
     def runs(*bindings, ablation=None):

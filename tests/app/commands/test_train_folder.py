@@ -19,6 +19,10 @@ PROMISED = (
     *("loss/policy", "loss/kl", "sampling_training_gap"),
     *("seconds/rollout", "seconds/rewards", "seconds/update", "tokens_per_second/sampled", "slots/occupancy"),
 )
+WALL_TIME = {
+    "rollout": ("append", "decode", "retrieval_wait", "programs"),
+    "step": ("rollout", "rewards", "update", "rest"),
+}
 EPISODE = {"question_id", "dataset", "language", "group", "prompt", "turns", "answer", "outcome", "rewards"}
 EPISODE |= {"question", "golds", "advantage", "policy_version", "tokens", "seconds"}
 ROW = {"method", "model", "dataset", "split", "language", "metric", "value", "count", "seed"}
@@ -32,6 +36,9 @@ def test_metrics_have_the_promised_names(finished):
         assert record["sampling_training_gap"] <= 1e-4
         assert 0 < record["slots/occupancy"] <= 1
         assert record["episode/finished"] == 1
+        for whole, parts in WALL_TIME.items():
+            assert sum(record[f"seconds/{part}"] for part in parts) == pytest.approx(record[f"seconds/{whole}"])
+    assert "Wall time of a training step" in (finished / "report.md").read_text()
     events = EventAccumulator(str(finished)).Reload().Scalars("reward/total")
     np.testing.assert_allclose([event.value for event in events], [record["reward/total"] for record in records])
 

@@ -1,6 +1,6 @@
 """A run that SIGKILL ends anywhere, and that the same command continues, leaves what an unbroken run leaves.
 
-Rollouts are of the policy of their step (staleness 0), the only kind there is.
+At staleness 0 and 1; above, what a run learns from depends on time.
 """
 
 import collections
@@ -24,6 +24,9 @@ BINDINGS = (
 )
 
 
+AHEAD = ("train.staleness=1", "PolicyGradient.importance_cap=2.0")
+
+
 def results_of(folder):
     """What a run leaves: metrics, episodes with their tokens, answers, evaluation, policy."""
     files = {path.name: path.read_bytes() for path in (folder / "answers").glob("*.jsonl")}
@@ -39,7 +42,13 @@ def assert_same(folder, unbroken):
     files, episodes, metrics, _ = expected
     assert len(files) > 1
     assert all(row["tokens"]["ids"] for rows in episodes.values() for row in rows)
-    assert_same_bits(saved_state(folder, len(metrics)), saved_state(unbroken, len(metrics)))
+    assert_same_steps(folder, unbroken, len(metrics))
+
+
+def assert_same_steps(folder, unbroken, steps):
+    assert measured(folder) == measured(unbroken)
+    assert len(measured(folder)) == steps
+    assert_same_bits(saved_state(folder, steps), saved_state(unbroken, steps))
     assert not list(folder.rglob("*tmp*"))
 
 
@@ -59,6 +68,16 @@ def test_kills_while_files_are_written(lives, tiny, finished, tmp_path):
     assert_same(output, finished)
 
 
+def test_kills_while_sampling_runs_ahead(lives, tiny, tmp_path):
+    """While the second checkpoint is completed, with the third rollout under way."""
+    bindings = ("STEPS=3", "train.checkpoint_every=1", "train.evaluation=None", *AHEAD)
+    assert lives.run(tiny, tmp_path / "unbroken", bindings) == (0, "between")
+    status, _ = lives.run(tiny, tmp_path / "run", bindings, Kill(phase="manifest", call=2))
+    assert status == -signal.SIGKILL
+    assert lives.run(tiny, tmp_path / "run", bindings) == (0, "between")
+    assert_same_steps(tmp_path / "run", tmp_path / "unbroken", 3)
+
+
 CALLS = {"folder": 1, "restore": 1, "policy": 1, "retrieval": 8, "rollout": 24, "replace": 24, "fsync": 24}
 
 
@@ -76,13 +95,15 @@ def random_kills(seed, seconds):
 
 
 @pytest.mark.slow
-def test_fifty_kills_anywhere_change_nothing(lives, tiny, tmp_path, capsys, kills=50):
-    assert lives.run(tiny, tmp_path / "unbroken", BINDINGS) == (0, "between")
+@pytest.mark.parametrize("more", [(), AHEAD], ids=["staleness_0", "staleness_1"])
+def test_fifty_kills_anywhere_change_nothing(lives, tiny, tmp_path, capsys, more, kills=50):
+    bindings = (*BINDINGS, *more)
+    assert lives.run(tiny, tmp_path / "unbroken", bindings) == (0, "between")
     where, runs, output = collections.Counter(), 0, None
     for kill in random_kills(0, seconds=15.0):
         if output is None:
             runs, output = runs + 1, tmp_path / f"run_{runs + 1}"
-        status, phase = lives.run(tiny, output, BINDINGS, kill if where.total() < kills else None)
+        status, phase = lives.run(tiny, output, bindings, kill if where.total() < kills else None)
         if status == -signal.SIGKILL:
             where[phase] += 1
             continue

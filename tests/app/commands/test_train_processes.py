@@ -71,10 +71,10 @@ def free_port() -> int:
         return opened.getsockname()[1]
 
 
-def together(folder, program, *words, processes=2):
-    """Exit status and errors of processes that run a program on two devices; the errors are kept in the folder."""
-    port, devices = free_port(), 2 // processes
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+def together(folder, program, *words, processes=2, devices=2):
+    """Exit status and errors of processes that run a program on some devices; the errors are kept in the folder."""
+    port = free_port()
+    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices // processes}"}
     tests, logs, running = Path(__file__).parent, [folder / f"errors_{number}" for number in range(processes)], []
     try:
         for number, log in enumerate(logs):

@@ -63,15 +63,15 @@ def test_the_run_learns_something(straight, tiny):
 
 def test_an_interrupted_step_is_done_again(tiny, straight, tmp_path, monkeypatch, capsys):
     """Interrupted in step 3: step 2 came after the last checkpoint and runs again, its record is not doubled."""
-    score = Method.score
+    rewards = Method.rewards
 
     def interrupted(self, records, step):
         if step == 3:
             raise KeyboardInterrupt
-        return score(self, records, step)
+        return rewards(self, records, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Method, "score", interrupted)
+        patch.setattr(Method, "rewards", interrupted)
         assert train(tiny, tmp_path / "run") == 130
     assert "the same command continues" in capsys.readouterr().err
     assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
@@ -82,12 +82,12 @@ def test_an_interrupted_step_is_done_again(tiny, straight, tmp_path, monkeypatch
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_the_last_finished_step(tiny, straight, tmp_path, monkeypatch, capsys, number):
     """SIGTERM in the rollout of step 3, which is abandoned; Ctrl-C in the update of step 2, which is finished."""
-    score, learn, updated = Method.score, Learner.learn, []
+    rewards, learn, updated = Method.rewards, Learner.learn, []
 
-    def signalled_score(self, records, step):
+    def signalled_rewards(self, records, step):
         if step == 3 and number == signal.SIGTERM:
             signal.raise_signal(number)
-        return score(self, records, step)
+        return rewards(self, records, step)
 
     def signalled_learn(self, trajectories):
         updated.append(None)
@@ -96,7 +96,7 @@ def test_a_signal_saves_the_last_finished_step(tiny, straight, tmp_path, monkeyp
         return learn(self, trajectories)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Method, "score", signalled_score)
+        patch.setattr(Method, "rewards", signalled_rewards)
         patch.setattr(Learner, "learn", signalled_learn)
         assert train(tiny, tmp_path / "run") == 128 + number
     assert "the same command continues" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines
 
+from lcrag.app.commands.report.wall_time import PARTS, wall_time_table
 from lcrag.app.commands.train import utilisation
 from lcrag.app.commands.train.utilisation import (
     Utilisation,
@@ -14,6 +15,7 @@ from lcrag.app.commands.train.utilisation import (
     memory_metrics,
     rollout_flops,
     utilisation_of,
+    wall_time,
 )
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
@@ -99,3 +101,33 @@ def test_every_step_of_a_run_has_rates(finished):
         for phase in ("rollout", "update"):
             assert metrics[f"flops_per_second/{phase}"] > 0
             assert f"mfu/{phase}" not in metrics
+
+
+MEASURED = {
+    "step": 10.0,
+    "rollout": 6.0,
+    "append": 1.0,
+    "decode": 3.0,
+    "retrieval_wait": 1.5,
+    "rewards": 0.5,
+    "update": 3.0,
+}
+
+
+def test_the_parts_of_a_step_add_up_to_its_wall_time():
+    measured = {f"seconds/{name}": seconds for name, seconds in MEASURED.items()}
+    left = wall_time(measured)
+    assert left == {"seconds/programs": 0.5, "seconds/rest": 0.5}
+    assert sum((measured | left)[f"seconds/{part}"] for part, *_ in PARTS) == 10
+    assert wall_time({"seconds/update": 1.0}) == {}
+
+
+def test_a_report_shows_the_steps_after_the_one_that_compiles():
+    measured = {f"seconds/{name}": seconds for name, seconds in MEASURED.items()}
+    steps = np.arange(3)
+    log = {name: (steps, np.array([99.0, each, each])) for name, each in (measured | wall_time(measured)).items()}
+    table = wall_time_table(log | {"slots/occupancy": (steps, np.array([0.1, 0.8, 0.8]))})
+    cells = {row[0].text: [cell.text for cell in row[1:]] for section in table.sections for row in section}
+    assert cells["devices: sampling"] == ["3.000", "30%", "20%"]
+    assert cells["step"] == ["10.000", "100%", ""]
+    assert wall_time_table({"loss/policy": (steps, steps.astype(float))}) is None

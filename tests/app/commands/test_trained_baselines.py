@@ -49,8 +49,8 @@ def train(tiny, output, questions, *bindings):
 
 
 def test_step_search_rewards_searches_where_they_end(tiny, tmp_path, annotated, monkeypatch):
-    scored, score = [], Method.score
-    monkeypatch.setattr(Method, "score", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
+    scored, score = [], Method.scored
+    monkeypatch.setattr(Method, "scored", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
     assert train(tiny, tmp_path / "run", annotated) == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/token_f1", "reward/search_keys", "reward/search_steps", "loss/value"} <= measured.keys()

@@ -99,7 +99,9 @@ def test_the_ablations_of_table_2():
 
 @pytest.mark.parametrize("answer", ["c3_recall", "exact_match", "flexible_exact_match"])
 def test_the_normalisation_is_that_of_the_answer_reward_and_of_the_similarity(answer):
-    episodes = dataclasses.replace(BATCH, answers=["20 ℃", "«yen»", "yen", None], golds=[("20 °C",), ("a",), ("a",), ()])
+    episodes = dataclasses.replace(
+        BATCH, answers=["20 ℃", "«yen»", "yen", None], golds=[("20 °C",), ("a",), ("a",), ()]
+    )
     published, unicode = (language_coupled(answer, normalisation=name)(episodes) for name in ("lcrl", "unicode"))
     assert unicode[answer].tolist() == [1, 0, 0, 0]
     assert published[answer][0] < 1

@@ -133,7 +133,7 @@ def scan(collections: Collections, golds: Golds, folder: pathlib.Path, console: 
 
         for code in collections.languages:
             collection, wanted = collections.collection(code), golds.all_of(code)
-            digest = hashlib.sha256("\0".join([collection.meta.fingerprint, *sorted(wanted)]).encode()).hexdigest()
+            digest = hashlib.sha256("\0".join([collection.fingerprint, *sorted(wanted)]).encode()).hexdigest()
             path = folder / f"{code}.json"
             display.phase(code)
             kept = _kept(path)

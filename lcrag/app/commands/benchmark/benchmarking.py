@@ -7,7 +7,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lcrag.app.commands.benchmark.machine import Machine, measured_machine
+from rich.console import Console
+
+from lcrag.app.commands.benchmark.machine import Machine, machine_name, measured_machine
 from lcrag.app.commands.benchmark.workloads import Timing, timings
 from lcrag.app.commands.compile.lowering import CompilePlan
 from lcrag.app.composition.checking import check_shares
@@ -18,7 +20,7 @@ from lcrag.app.display import make_console
 from lcrag.app.runs import write_json, write_text
 from lcrag.errors import UserError
 from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
-from lcrag.limits import Count, Share
+from lcrag.limits import Count, Positive, Share
 from lcrag.policy import parameter_count
 
 RESULT = "benchmark.json"
@@ -32,6 +34,8 @@ def benchmark(
     repeats: Count = 5,
     check: str = "",
     tolerance: Share = 0.1,
+    growth: bool = False,
+    most_seconds: Positive = 60.0,
 ) -> None:
     """Times appending, decoding at every window, and learning, with random parameters of the policy's shape.
 
@@ -44,6 +48,9 @@ def benchmark(
       repeats: Timed calls of each phase; the median counts.
       check: A `benchmark.json` to compare with; empty: none.
       tolerance: By so much, relatively, a share of the floor may be lower than in `check`.
+      growth: Whether to measure instead how times grow with slots, context, turns, vocabulary and collection, into
+        `growth-MACHINE.json` and a figure. Run again, it measures only what is missing.
+      most_seconds: For one point of a growth curve; a curve ends before the first that would take longer.
 
     Raises:
       UserError: The devices do not fit the mesh, `check` is another configuration's, or a phase has become slower.
@@ -52,6 +59,9 @@ def benchmark(
     plan = _plan()
     check_used()
     console = make_console()
+    if growth:
+        _show_growth(plan, output_dir, repeats, most_seconds, console)
+        return
     with console.status("measuring the devices") as status:
         machine = measured_machine(plan.device_mesh, plan.config.dtype, repeats)
         found = list(timings(plan, repeats, lambda phase: status.update(f"timing: {phase}")))
@@ -63,6 +73,20 @@ def benchmark(
         write_text(output_dir / "benchmark.md", to_markdown(table_of(result)))
     if before is not None:
         check_as_fast(result, before, tolerance, check)
+
+
+def _show_growth(
+    plan: CompilePlan, output_dir: pathlib.Path | None, repeats: int, most_seconds: float, console: Console
+) -> None:
+    if output_dir is None:
+        raise UserError("lcrag benchmark --growth needs a folder for its points and figure: --output_dir=FOLDER")
+    from lcrag.app.commands.benchmark import growth  # draws with matplotlib, which takes a second to import
+
+    output_dir.mkdir(parents=True, exist_ok=True)
+    machine = machine_name(plan.device_mesh)
+    result = growth.growth(plan, machine, output_dir, repeats, most_seconds, console.print)
+    for line in growth.exponents_text(result):
+        console.print(line)
 
 
 def _plan() -> CompilePlan:

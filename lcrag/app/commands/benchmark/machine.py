@@ -36,6 +36,11 @@ class Machine:
         return "operations" if self.floor_seconds(flops, 0) >= self.floor_seconds(0, moved_bytes) else "memory"
 
 
+def machine_name(mesh: Mesh) -> str:
+    """Returns the number and kind of the devices, as in "1 x cpu"."""
+    return f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
+
+
 def seconds_of(work: Callable[[], object], repeats: int) -> list[float]:
     """Returns the seconds of each repeat of some work on the devices, after one call that compiles it."""
     taken = []
@@ -63,7 +68,7 @@ def measured_machine(mesh: Mesh, dtype: jnp.dtype, repeats: int) -> Machine:
         copying = statistics.median(seconds_of(lambda: copy(copied), repeats))
         multiplying = statistics.median(seconds_of(lambda: product(square, square), repeats))
     return Machine(
-        name=f"{mesh.size} x {device.device_kind}",
+        name=machine_name(mesh),
         bytes_per_second=2 * copied.nbytes / copying * mesh.size,
         flops_per_second=2 * width**3 / multiplying * mesh.size,
     )

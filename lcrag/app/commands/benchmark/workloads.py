@@ -89,13 +89,13 @@ def _sampling(plan: CompilePlan, sampler: Sampler, repeats: int, progress: Progr
         sampler.wait()
 
     flops = forward_flops(plan.config, rows * chunk, attended=causal_mean(chunk), unembedded=0)
-    yield Timing(work=f"append {rows} x {chunk}", tokens=rows * chunk, seconds=_timed(append, repeats), flops=flops)
+    yield Timing(work=f"append {rows} x {chunk}", tokens=rows * chunk, seconds=timed(append, repeats), flops=flops)
     for window in sorted({*(each for each in plan.sampler.windows if block < each < context), context}):
         progress(f"decode at {window}")
-        yield _decoding(plan, sampler, window, repeats)
+        yield decoding(plan, sampler, window, repeats)
 
 
-def _decoding(plan: CompilePlan, sampler: Sampler, window: int, repeats: int) -> Timing:
+def decoding(plan: CompilePlan, sampler: Sampler, window: int, repeats: int) -> Timing:
     """Times a block of tokens in every slot whose contexts then fill the window."""
     slots, block = plan.sampler.slots, min(plan.sampler.block, window - 1)
     request = SamplingParameters(max_tokens=block)
@@ -115,7 +115,7 @@ def _decoding(plan: CompilePlan, sampler: Sampler, window: int, repeats: int) ->
     return Timing(
         work=f"decode {slots} slots at {window}",
         tokens=slots * block,
-        seconds=_timed(decode, repeats, prepare),
+        seconds=timed(decode, repeats, prepare),
         flops=block * forward_flops(plan.config, slots, attended=read),
         moved_bytes=block * _read_bytes(plan, slots, read),
     )
@@ -136,7 +136,7 @@ def _learning(plan: CompilePlan, params: Any, tokenizer: HuggingFaceTokenizer, r
     return Timing(
         work=f"update on {len(episodes)} episodes",
         tokens=sum(len(each.tokens) for each in episodes),
-        seconds=_timed(lambda: learner.learn(episodes), repeats),
+        seconds=timed(lambda: learner.learn(episodes), repeats),
         flops=sum(_learning_flops(plan, each) for each in episodes),
     )
 
@@ -166,7 +166,7 @@ def drawn_episodes(count: int, longest: int, vocabulary_size: int) -> list[Traje
     return episodes
 
 
-def _timed(work: Callable[[], object], repeats: int, prepare: Callable[[], None] = lambda: None) -> list[float]:
+def timed(work: Callable[[], object], repeats: int, prepare: Callable[[], None] = lambda: None) -> list[float]:
     """Returns the seconds of each repeat, after one call that compiles; `prepare` runs before each and is not timed."""
     taken = []
     for _ in range(repeats + 1):

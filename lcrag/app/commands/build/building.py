@@ -2,9 +2,8 @@
 
 import contextlib
 import datetime
-import os
+import functools
 import pathlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -77,41 +76,50 @@ def build(
 
 
 def _tune(trainer: PolicyTrainer, output_dir: pathlib.Path, program, budget: int, passages: int) -> None:
-    """Trains the cold start and the reference, both from the pretrained policy."""
+    """Trains the cold start and the reference, both from the pretrained policy after the oracle's demonstrations."""
     collections = atlas_collections(encoder=str(output_dir / "encoder"))
+    demonstrations = functools.partial(
+        trainer.demonstrations,
+        lambda question: program(question, collections.languages),
+        collections.search,
+        collections.languages,
+        budget=budget,
+        passages=passages,
+    )
     _, pretrained = load_hugging_face(output_dir / "pretrained")
     plan = trainer.curriculum
+    knows_format = trainer.tuned(
+        pretrained, demonstrations(at_random=False), "format", plan.format_steps, plan.learning_rate
+    )
     for name, steps in (("cold_start", plan.short_steps), ("long_sft", plan.long_steps)):
-        started = time.monotonic()
-        demonstrations = trainer.demonstrations(
-            lambda question: program(question, collections.languages),
-            collections.search,
-            collections.languages,
-            budget=budget,
-            passages=passages,
-        )
-        params = trainer.tuned(pretrained, demonstrations, name, steps)
+        searches = demonstrations(at_random=True)
+        params = trainer.tuned(knows_format, searches, name, steps, plan.searching_learning_rate)
         trainer.save(output_dir / name, params, dtype="bfloat16")
-        card = _model_card(name, trainer, collections, steps, time.monotonic() - started)
+        card = _model_card(name, trainer, collections, steps)
         (output_dir / name / "README.md").write_text(card, encoding="utf-8")
 
 
-def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, steps: int, seconds: float) -> str:
+def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, steps: int) -> str:
     plan = trainer.curriculum
     return (
         f"# The atlas's policy: {name.replace('_', ' ')}\n\n"
         f"{parameter_count(trainer.config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
         " `transformers`.\n"
         f"Made on {datetime.date.today()} by `lcrag build --gin_file=quickstart.gin --output_dir=FOLDER`, seed"
-        f" {trainer.seed} (stage 4 in {seconds:.0f} seconds on {os.cpu_count()} CPU cores):\n\n"
+        f" {trainer.seed}:\n\n"
         f"1. copying: {plan.copying_steps} steps on random re-appearing spans, no text at all;\n"
         f"2. reading: {plan.reading_steps} steps of about {plan.tokens_per_step} tokens: passages of *training* facts"
         " in all thirteen languages, a question, the answering passage; most values counterfactual. It stands in for"
         " what a pretrained multilingual model brings along;\n"
         f"3. judging: {plan.judging_steps} such steps with the question first, where the passages may lack"
         " the answer;\n"
-        f"4. SFT: {steps} steps at learning rate {plan.learning_rate:g} on clean demonstrations of the"
-        " rule-based oracle, playing the program that reinforcement learning runs, in the eight training languages.\n\n"
+        f"4. format: SFT of {plan.format_steps} steps at learning rate {plan.learning_rate:g} on clean demonstrations"
+        " of the rule-based oracle, playing the program that reinforcement learning runs, in the eight training"
+        " languages;\n"
+        f"5. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
+        " that knows this format in all thirteen languages and reads passages, but searches once or twice, and trusts"
+        ' passages, at random; it answers "unknown" where it has read nothing. When to search, whom to trust, and'
+        " when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n\n"
         f"{encoder_training.LICENCES}\n"

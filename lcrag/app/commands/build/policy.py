@@ -1,4 +1,4 @@
-"""Trains the two policies of the atlas from scratch: copying, reading, judging, then a short and a long SFT."""
+"""Trains the two policies of the atlas from scratch: copying, reading, judging, then a short SFT or a long one."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ import jax
 
 from lcrag.app.commands.build.pretask_rows import COPYING_TOKENS, copying_rows, judging_rows, reading_rows
 from lcrag.atlas import World
-from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.oracle import Oracle, RandomSearcher
 from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
@@ -30,7 +30,7 @@ from lcrag.policy import (
 COPYING_ROWS = 32
 # Micro-batches of about a thousand tokens fit the cache of a CPU: 0.22 s per step, against 0.33 s with four thousand.
 COPYING_LAYOUT = Layout(rows=8, row_lengths=(COPYING_TOKENS,))
-TEXT_LAYOUT = Layout(rows=4, row_lengths=(256, 320), least_episodes=32)
+TEXT_LAYOUT = Layout(rows=4, row_lengths=(256, 384), least_episodes=32)
 
 Progress = Callable[[int, dict[str, float]], None]
 
@@ -43,8 +43,10 @@ class Curriculum:
       copying_steps: Copying of random spans, without text.
       reading_steps: Reading: passages, a question, the answering passage, in all thirteen languages.
       judging_steps: Judging: reading with the question first, where the passages may lack the answer.
-      short_steps: SFT of the cold start, which learns the format.
-      long_steps: SFT of the reference, which is trained on demonstrations only.
+      format_steps: SFT on the rule-based oracle's demonstrations in LcRL's training languages.
+      short_steps: SFT of the cold start on random searches in all languages: it learns the format, not when to search.
+      long_steps: The same SFT of the reference, which is trained on demonstrations only.
+      searching_learning_rate: Learning rate of the SFT on random searches.
       learning_rate: Learning rate of every stage.
       tokens_per_step: Tokens per step of every stage except copying.
     """
@@ -52,9 +54,11 @@ class Curriculum:
     copying_steps: Count = 1200
     reading_steps: Count = 600
     judging_steps: Count = 500
-    short_steps: Count = 100
-    long_steps: Count = 700
+    format_steps: Count = 100
+    short_steps: Count = 120
+    long_steps: Count = 360
     learning_rate: Positive = 2e-3
+    searching_learning_rate: Positive = 1.5e-3
     tokens_per_step: Count = 3600
 
 
@@ -146,9 +150,10 @@ class PolicyTrainer:
         *,
         budget: int,
         passages: int,
+        at_random: bool,
     ) -> Iterator[Trajectory]:
-        """Yields clean demonstrations of the oracle in the training languages."""
-        questions = self.world.questions("train", languages=LCRL_TRAINING, hops=(1,))
+        """Yields demonstrations: clean ones of the oracle in the training languages, or random searches in all."""
+        questions = self.world.questions("train", languages=None if at_random else LCRL_TRAINING, hops=(1,))
         queries = [question.extra["query"] for question in questions]
         demonstrator = Demonstrator(
             world=self.world,
@@ -156,14 +161,16 @@ class PolicyTrainer:
             program=program,
             search=remembered(search, queries, languages, passages),
             tokenizer=self.tokenizer,
-            oracle=Oracle(budget=budget),
+            oracle=RandomSearcher(budget=budget) if at_random else Oracle(budget=budget),
+            only_correct=not at_random,
         )
         for record in demonstrator.stream(self.seed):
             yield Trajectory(record.tokens, record.by_policy, record.log_probabilities)
 
-    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
-        """Returns parameters after SFT of a copy of pretrained ones."""
-        return self._fit(name, jax.tree.map(lambda leaf: leaf + 0, params), demonstrations, steps)
+    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int, learning_rate: float):
+        """Returns parameters after SFT of a copy of `params`."""
+        copy = jax.tree.map(lambda leaf: leaf + 0, params)
+        return self._fit(name, copy, demonstrations, steps, learning_rate=learning_rate)
 
     def save(self, folder: pathlib.Path, params, dtype: str) -> None:
         """Writes a Hugging Face folder with the tokenizer."""
@@ -171,14 +178,14 @@ class PolicyTrainer:
         save_hugging_face(folder, config, params, dtype=dtype, eos_ids=self.tokenizer.eos_ids)
         self.tokenizer.save(folder)
 
-    def _fit(self, name, params, rows, steps, tokens=None, layout=TEXT_LAYOUT, decay="cosine"):
+    def _fit(self, name, params, rows, steps, tokens=None, layout=TEXT_LAYOUT, decay="cosine", learning_rate=None):
         return fit(
             self.config,
             params,
             rows,
             steps=steps,
             tokens_per_step=tokens or self.curriculum.tokens_per_step,
-            learning_rate=self.curriculum.learning_rate,
+            learning_rate=learning_rate or self.curriculum.learning_rate,
             layout=layout,
             progress=self.progress(name, steps),
             decay=decay,

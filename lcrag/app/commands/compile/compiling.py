@@ -21,7 +21,7 @@ from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.limits import Positive
 from lcrag.policy import DecoderConfig, parameter_count, read_config
-from lcrag.policy.accelerators import GIB
+from lcrag.policy.accelerators import GIB, Accelerator, roofline_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,7 @@ class Finding:
 
     compilation: Compilation  # result of the compiler
     cost: Cost  # work by formula
+    accelerator: Accelerator | None  # data sheet of the device; None if unknown
     other_bytes: float  # bytes on each device of resident arrays that are not arguments of the program
     memory: float | None  # bytes of each device; None if unknown
 
@@ -45,6 +46,38 @@ class Finding:
         if self.compilation.memory is None:
             return False
         return None if self.memory is None else self.needed <= self.memory
+
+    @property
+    def least_seconds(self) -> float | None:
+        """Least time of a unit of work: the roofline bound of the formulas; None for an unknown device."""
+        return None if self.accelerator is None else self.cost.least_seconds(self.accelerator)
+
+    @property
+    def kernel_flops(self) -> float:
+        """Operations of the kernels, which the compiled program does not give: what the formulas count more."""
+        work, cost = self.compilation.work, self.cost
+        return max(0.0, cost.flops + cost.recomputed_flops - work.flops) if work.kernels else 0.0
+
+    @property
+    def counted_seconds(self) -> float | None:
+        """The roofline bound of what the compiled program executes."""
+        work = self.compilation.work
+        flops = work.flops + self.kernel_flops
+        return None if self.accelerator is None else roofline_seconds(flops, work.bytes, self.accelerator)
+
+    @property
+    def modelled_seconds(self) -> float | None:
+        """Time of the cycles that the compiler estimates, and of kernels at the peak rate; None without estimates."""
+        accelerator, cycles = self.accelerator, self.compilation.work.cycles
+        if accelerator is None or accelerator.cycles_per_second is None or not cycles:
+            return None
+        return cycles / accelerator.cycles_per_second + self.kernel_flops / accelerator.flops_per_second
+
+    @property
+    def share(self) -> float | None:
+        """Share of the least time in the modelled time, or in the counted one where nothing is modelled."""
+        longer = self.modelled_seconds or self.counted_seconds
+        return self.least_seconds / longer if longer and self.least_seconds else None
 
 
 def shape_of(folder: str) -> DecoderConfig:
@@ -101,22 +134,25 @@ def compile_programs(
     memory = target.accelerator.memory_bytes if target.accelerator else None
     findings = []
     for program in words or plan.programs:
-        with console.status(f"compiling the {program}"):
-            findings.append(finding_of(plan, program, memory if memory_gib is None else memory_gib * GIB))
+        with console.status(f"compiling the {program}"), target.pretended():
+            available = memory if memory_gib is None else memory_gib * GIB
+            findings.append(finding_of(plan, program, available, target.accelerator))
     console.print(_memory_table(findings))
     console.print(_collectives_table(findings))
-    console.print(_costs_table(findings, target))
+    console.print(_costs_table(findings))
+    console.print(_work_table(findings))
     if output_dir is not None:
         output_dir.mkdir(parents=True, exist_ok=True)
         write_json(output_dir / "compile.json", compile_report(plan, target, findings))
     _check_fits(findings, target)
 
 
-def finding_of(plan: CompilePlan, program: str, memory: float | None) -> Finding:
-    """Compiles one program for devices of `memory` bytes each, None if unknown."""
+def finding_of(plan: CompilePlan, program: str, memory: float | None, accelerator: Accelerator | None) -> Finding:
+    """Compiles one program for devices of `memory` bytes and a data sheet, None if unknown."""
     return Finding(
         compilation=compiled(program, LOWER[program](plan)),
         cost=cost_of(plan, program),
+        accelerator=accelerator,
         other_bytes=other_bytes(plan, program),
         memory=memory,
     )
@@ -132,7 +168,11 @@ def _introduce(plan: CompilePlan, target: Target, console: Console) -> None:
         f" {parameter_count(config):,} parameters on {target.name}: {axes}",
         f"update of {plan.layout.rows} rows of {max(plan.layout.row_lengths)} tokens a micro-batch; {sampler.slots}"
         f" slots of {sampler.context} tokens, {append_tokens} of them appended to {append_rows} slots at once",
-        *(["compiled for CPUs, which widen bfloat16: the temporaries of GPUs are smaller"] if target.estimate else []),
+        *(
+            ["compiled for CPUs, whose temporaries are larger: pip install 'lcrag[cuda]' compiles for GPUs"]
+            if target.estimate
+            else []
+        ),
         f"on each device all the time: {held}",
     ]
     for line in lines:
@@ -169,15 +209,37 @@ def _collectives_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def _costs_table(findings: Sequence[Finding], target: Target) -> Table:
+def _costs_table(findings: Sequence[Finding]) -> Table:
     columns = "unit of work", "TFLOP", "recomputed", "moved", "ms at least"
     table = _table("Work of each device by formula, shared evenly", "program", *columns)
     for each in findings:
         cost = each.cost
         numbers = (f"{cost.flops / 1e12:,.3f}", f"{cost.recomputed_flops / 1e12:,.3f}", _size_text(cost.bytes or None))
-        least = f"{cost.least_seconds(target.accelerator) * 1e3:,.2f}" if target.accelerator else ""
-        table.add_row(each.compilation.program, cost.unit, *numbers, least)
+        table.add_row(each.compilation.program, cost.unit, *numbers, _milliseconds(each.least_seconds))
     return table
+
+
+def _work_table(findings: Sequence[Finding]) -> Table:
+    columns = (
+        "TFLOP",
+        "moved",
+        "of it copies",
+        "kernels not counted",
+        "ms at least",
+        "ms modelled",
+        "share reached",
+    )
+    table = _table("The same, counted in the compiled program; nothing ran", "program", *columns)
+    for each in findings:
+        work = each.compilation.work
+        numbers = f"{work.flops / 1e12:,.3f}", _size_text(work.bytes), _size_text(work.moved_bytes), f"{work.kernels:,}"
+        times = _milliseconds(each.counted_seconds), _milliseconds(each.modelled_seconds)
+        table.add_row(each.compilation.program, *numbers, *times, "" if each.share is None else f"{each.share:.0%}")
+    return table
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:,.2f}"
 
 
 def _size_text(count: float | None) -> str:
@@ -200,11 +262,11 @@ def compile_report(plan: CompilePlan, target: Target, findings: Sequence[Finding
         "layout": dataclasses.asdict(plan.layout),
         "sampler": dataclasses.asdict(plan.sampler) | {"append_rows": append_rows, "append_tokens": append_tokens},
         "resident_bytes": residents(plan),
-        "programs": [_finding_json(each, target) for each in findings],
+        "programs": [_finding_json(each) for each in findings],
     }
 
 
-def _finding_json(finding: Finding, target: Target) -> dict[str, Any]:
+def _finding_json(finding: Finding) -> dict[str, Any]:
     compilation, cost = finding.compilation, finding.cost
     return {
         "program": compilation.program,
@@ -216,7 +278,12 @@ def _finding_json(finding: Finding, target: Target) -> dict[str, Any]:
         "fits": finding.fits,
         "collectives": [dataclasses.asdict(one) for one in compilation.collectives],
         "cost": dataclasses.asdict(cost),
-        "least_seconds": cost.least_seconds(target.accelerator) if target.accelerator else None,
+        "work": dataclasses.asdict(compilation.work),
+        "work_outside_units": dataclasses.asdict(compilation.outside),
+        "least_seconds": finding.least_seconds,
+        "counted_seconds": finding.counted_seconds,
+        "modelled_seconds": finding.modelled_seconds,
+        "share_of_floor": finding.share,
     }
 
 

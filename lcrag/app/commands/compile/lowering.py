@@ -25,22 +25,23 @@ from lcrag.learning import (
 )
 from lcrag.learning.critic import value_update
 from lcrag.learning.learners import needs_reference, policy_update
+from lcrag.learning.update import batch_shares
 from lcrag.policy import (
     AnyMesh,
     DecoderConfig,
     abstract_parameters,
     compute_parameters,
-    gathered,
     join,
     logical_sharding,
     param_shardings,
     replicated,
     split_trainable,
 )
-from lcrag.policy.accelerators import Accelerator
+from lcrag.policy.accelerators import Accelerator, roofline_seconds
 from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_flops, recomputed_flops, update_flops
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.sampling import SamplerConfig
+from lcrag.sampling.forms import SamplerForm
 from lcrag.sampling.slots import CompiledFunctions, Slots, empty_slots, slot_shardings
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
@@ -105,7 +106,7 @@ class CompilePlan:
     @functools.cached_property
     def batch(self) -> Batch:
         """The largest batch, as it is when the updates begin."""
-        batch = largest_batch(self.layout)
+        batch = largest_batch(self.layout, batch_shares(self.mesh))
         scores = batch.sampling_log_probabilities
         if needs_reference(self.objective, self.critic):
             batch = batch.replace(reference_log_probabilities=scores)
@@ -114,17 +115,30 @@ class CompilePlan:
         return Batch(**_placed(vars(batch), batch_shardings(batch, self.mesh)))
 
     @functools.cached_property
+    def reference(self) -> Any:
+        """Learned parameters of the policy that the run starts from, if learning needs its log-probabilities."""
+        if not needs_reference(self.objective, self.critic):
+            return None
+        trained, _ = self.parameters
+        shapes = jax.eval_shape(functools.partial(compute_parameters, self.config), trained)
+        return _placed(shapes, jax.tree.map(lambda leaf: leaf.sharding, trained))
+
+    @functools.cached_property
+    def sampler_form(self) -> SamplerForm:
+        """What the sampler keeps, and how."""
+        return self.sampler.form(self.config, self.mesh)
+
+    @functools.cached_property
     def sampling_parameters(self) -> Any:
         """Parameters of the sampler."""
-        shapes = jax.eval_shape(functools.partial(compute_parameters, self.config), join(*self.parameters))
-        shardings = param_shardings(self.config, self.mesh)
-        return _placed(shapes, gathered(shardings) if self.sampler.gather_parameters else shardings)
+        shapes = jax.eval_shape(self.sampler_form.parameters, join(*self.parameters))
+        return _placed(shapes, self.sampler_form.parameter_shardings)
 
     @functools.cached_property
     def slots(self) -> Slots:
         """Slots of the sampler, including the key-value cache."""
-        create = functools.partial(empty_slots, self.config, self.sampler.slots, self.sampler.context, self.mesh)
-        return _placed(jax.eval_shape(create), slot_shardings(self.mesh))
+        create = functools.partial(empty_slots, self.sampler_form, self.sampler.slots, self.sampler.context)
+        return _placed(jax.eval_shape(create), slot_shardings(self.sampler_form))
 
 
 def lower_update(plan: CompilePlan) -> Lowered:
@@ -167,19 +181,20 @@ LOWER = {"update": lower_update, "critic": lower_critic, "append": lower_append,
 
 
 def _functions(plan: CompilePlan) -> CompiledFunctions:
-    return CompiledFunctions(plan.config, plan.device_mesh, plan.sampler.block)
+    assert plan.device_mesh
+    return CompiledFunctions(plan.sampler_form, plan.sampler.block)
 
 
 def residents(plan: CompilePlan) -> dict[str, float]:
     """Returns the bytes on one device of the arrays that a run keeps there all the time, by name."""
     trained, frozen = plan.parameters
-    pairs = zip(jax.tree.leaves(plan.sampling_parameters), jax.tree.leaves(join(trained, frozen)), strict=True)
+    own = plan.sampler_form.own_leaves(join(trained, frozen), plan.sampling_parameters)
     return {
         "train state": device_bytes(plan.train_state),
         "critic's train state": device_bytes(plan.critic_state),
         "frozen parameters": device_bytes(frozen),
-        "reference policy": device_bytes(trained) if needs_reference(plan.objective, plan.critic) else 0.0,
-        "sampler's own parameters": device_bytes([ours for ours, theirs in pairs if ours != theirs]),
+        "reference policy": device_bytes(plan.reference),
+        "sampler's own parameters": device_bytes(own),
         "slots": device_bytes(plan.slots),
     }
 
@@ -214,8 +229,7 @@ class Cost:
 
     def least_seconds(self, accelerator: Accelerator) -> float:
         """Returns the roofline bound: the longer of computing and moving the bytes at their peak rates."""
-        computing = (self.flops + self.recomputed_flops) / accelerator.flops_per_second
-        return max(computing, self.bytes / accelerator.bytes_per_second)
+        return roofline_seconds(self.flops + self.recomputed_flops, self.bytes, accelerator)
 
 
 def cost_of(plan: CompilePlan, program: str) -> Cost:

@@ -1,7 +1,8 @@
-"""The devices to compile for: those present, an absent TPU slice, or CPU stand-ins for GPUs.
+"""The devices to compile for: those present, an absent TPU slice, absent GPUs, or CPU stand-ins for GPUs.
 
-A topology is written FAMILY:SHAPE: `v5e:4x4` for TPUs (compiled by libtpu, which needs no TPU), `h100:8` for GPUs. For
-GPUs, the program is compiled for as many CPU devices: shardings and sizes are real, temporaries an estimate.
+A topology is written FAMILY:SHAPE: `v5e:4x4` for TPUs (compiled by libtpu, which needs no TPU), `h100:8` for GPUs
+(compiled by JAX's plugin for CUDA, which needs no GPU). Where the plugin is not installed, the program is compiled for
+as many CPU devices: shardings and sizes are real, temporaries an estimate.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
+from lcrag.app.commands.compile.gpu_targets import absent_gpus, plugin_installed, pretended
 from lcrag.errors import UserError
 from lcrag.policy.accelerators import ACCELERATORS, Accelerator, accelerator_named, accelerator_of
 
@@ -38,6 +40,11 @@ class Target:
     devices: Sequence[Any]  # devices of the mesh
     accelerator: Accelerator | None  # data sheet of one of them; None if unknown (CPUs)
     estimate: bool = False  # whether the compiler differs from that of the real devices
+    absent_gpu: str = ""  # name in `gpu_targets.GPUS` of absent devices
+
+    def pretended(self) -> contextlib.AbstractContextManager:
+        """What must hold while programs are traced for the devices."""
+        return pretended(self.absent_gpu) if self.absent_gpu else contextlib.nullcontext()
 
 
 def target_of(topology: str) -> Target:
@@ -52,7 +59,7 @@ def target_of(topology: str) -> Target:
     accelerator, shape = read_topology(topology)
     jax.config.update("jax_platforms", "cpu")  # constants of the programs need a device, but no accelerator
     if not accelerator.kind.startswith("TPU"):
-        return _cpus_as_gpus(topology, accelerator, shape)
+        return _gpus(topology, accelerator, shape)
     return Target(topology, _tpus(topology), accelerator)
 
 
@@ -88,10 +95,16 @@ def _tpus(topology: str) -> Sequence[Any]:
         ) from error
 
 
-def _cpus_as_gpus(topology: str, accelerator: Accelerator, shape: str) -> Target:
+def _gpus(topology: str, accelerator: Accelerator, shape: str) -> Target:
     if "x" in shape or int(shape) < 1:
         raise UserError(f"the topology {topology} cannot be read: GPUs are counted, as in {accelerator.name}:8")
-    count = int(shape)
+    if not plugin_installed():
+        return _cpus_as_gpus(topology, accelerator, int(shape))
+    devices = absent_gpus(accelerator.name, int(shape))
+    return Target(topology, devices, accelerator, absent_gpu=accelerator.name)
+
+
+def _cpus_as_gpus(topology: str, accelerator: Accelerator, count: int) -> Target:
     with contextlib.suppress(RuntimeError):  # JAX is initialised already, as in tests
         jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices("cpu")

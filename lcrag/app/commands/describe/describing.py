@@ -18,6 +18,7 @@ from lcrag.app.composition.checking import (
     check_rows,
 )
 from lcrag.app.composition.components import configured_sampler
+from lcrag.app.composition.lane_plan import configured_lanes, lane_sampler
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.stand_ins import Composition, bound_settings, composed
 from lcrag.app.composition.used_bindings import check_used, mark_used
@@ -95,13 +96,21 @@ def description(composition: Composition, parts: NamedParts) -> dict[str, Any]:
         "policy": _policy(policy),
         "mesh": mesh_of(policy),
         "memory": memory(composition.command, policy, arguments),
-        "sampling": {name: runner[name] for name in ("temperature", "top_p")} | {"slots": configured_sampler().slots},
+        "sampling": {name: runner[name] for name in ("temperature", "top_p")} | _slots(composition.command),
         "evaluation": evaluation and _evaluation(evaluation, runner["max_tokens"]),
         "differences": _differences(method, bound, parts),
         "lacking": parts.lacking,
     }
     _check_used(composition)
     return about
+
+
+def _slots(command: str) -> dict[str, int]:
+    """The slots, and the lanes that share them, which only some commands have."""
+    sampler = configured_sampler()
+    lanes = configured_lanes().count if command in ("train", "evaluate") else 1
+    lane_sampler(sampler, lanes)  # rejects slots that they cannot share
+    return {"slots": sampler.slots} | ({"lanes": lanes} if lanes > 1 else {})
 
 
 def _runner(parts: NamedParts) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lcrag.errors import AbsentError, UserError
 from lcrag.policy import DecoderConfig, Tokenizer, check_mesh_sizes, load_tokenizer, read_config
 from lcrag.policy.sharding import MESH_AXES
 from lcrag.retrieval import Hit
-from lcrag.retrieval.collections import META, read_meta
+from lcrag.retrieval.collection import META, read_meta
 
 # Sets of questions that are the same in every language.
 PARALLEL = ("atlas_questions", "atlas_comparisons", "mkqa_questions", "xquad_questions")
@@ -183,7 +183,7 @@ class NamedParts:
     def _collections(self, call: Call) -> NamedCollections:
         self._note_missing(call)
         given = call.arguments
-        where = next((given[name] for name in ("url", "urls", "folder", "engine") if given.get(name)), None)
+        where = next((given[name] for name in ("url", "urls", "hosts", "folder", "engine") if given.get(name)), None)
         passages = _passages(where) if call.name == "load_collections" and where is not None else {}
         if call.name == "load_collections" and where is not None and not passages:
             self.lacks(f"there are no collections in {where}: build them with `lcrag index`")

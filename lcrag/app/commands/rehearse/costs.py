@@ -8,7 +8,6 @@ for TPUs where libtpu is installed, otherwise computed by formula.
 
 import dataclasses
 import importlib.util
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,8 @@ from lcrag.app.commands.describe.memory import memory
 from lcrag.app.commands.describe.named_parts import PolicyShape
 from lcrag.app.commands.rehearse.episodes import ScriptedEpisodes
 from lcrag.learning.learners import needs_reference
-from lcrag.learning.sequence_packing import first_fit_decreasing
+from lcrag.learning.sequence_packing import arrange
+from lcrag.learning.update import batch_shares
 from lcrag.policy import make_mesh
 from lcrag.policy.accelerators import Accelerator
 from lcrag.policy.flops import cache_bytes, decode_bytes, forward_flops, recomputed_flops, update_flops
@@ -146,14 +146,11 @@ def packed(plan: CompilePlan, work: Workload, parts: int) -> tuple[float, float]
 
     As `lcrag.learning.pack` lays them out, for each of the rollout's parts.
     """
-    layout, positions, unembedded = plan.layout, 0, 0
+    layout, shares, positions, unembedded = plan.layout, batch_shares(plan.mesh), 0, 0
     for part in range(min(parts, len(work.tokens))):
-        lengths, written = work.tokens[part::parts], work.policy_tokens[part::parts]
-        length = layout.row_length(int(lengths.max()))
-        rows = first_fit_decreasing(lengths, length)
-        count = layout.rows * math.ceil(len(rows) / layout.rows)
-        positions += count * length
-        unembedded += count * layout.policy_length(length, max(int(written[row].sum()) for row in rows))
+        arranged = arrange(work.tokens[part::parts], work.policy_tokens[part::parts], layout, shares)
+        positions += len(arranged.micro_batches) * layout.rows * arranged.row_length
+        unembedded += len(arranged.micro_batches) * shares * arranged.policy_length
     return positions, unembedded
 
 
@@ -216,5 +213,5 @@ def memory_of(command: str, plan: CompilePlan, arguments: Mapping[str, Any], top
         return found
     target = target_of(topology)
     placed = dataclasses.replace(plan, mesh=make_mesh(**dict(plan.mesh.shape), devices=target.devices))
-    findings = [finding_of(placed, program, accelerator.memory_bytes) for program in plan.programs]
+    findings = [finding_of(placed, program, accelerator.memory_bytes, accelerator) for program in plan.programs]
     return found | compile_report(placed, target, findings)

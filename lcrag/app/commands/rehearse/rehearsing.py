@@ -30,6 +30,7 @@ from lcrag.app.commands.rehearse.tables import tables
 from lcrag.app.commands.rehearse.tiny_parts import TinyParts
 from lcrag.app.composition.checking import check_exploration, check_questions, check_rewarded, check_rows
 from lcrag.app.composition.components import configured_sampler, make_runner
+from lcrag.app.composition.lane_plan import configured_lanes, lane_sampler
 from lcrag.app.composition.stand_ins import composed, standing_in
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console, progress_display
@@ -116,6 +117,8 @@ def _check(run: PlannedRun, runner: Runner, mesh: AnyMesh) -> None:
     """Makes the checks of the command itself; `mesh` is that of the real devices."""
     native, evaluation = run.method.native_collections, run.arguments["evaluation"]
     check_questions(run.prompts, run.collections, runner, run.program, native_collections=native)
+    if run.command in ("train", "evaluate"):
+        lane_sampler(configured_sampler(), configured_lanes().count)
     if run.command == "train":
         check_rewarded(run.method.reward, run.questions)
         check_exploration(runner.temperature)

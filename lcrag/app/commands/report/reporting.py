@@ -11,6 +11,7 @@ from rich.console import Console
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.report.comparing import compare_runs
 from lcrag.app.commands.report.run_folders import run_folders, stratify
+from lcrag.app.commands.report.wall_time import wall_time_table
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console
 from lcrag.app.runs import is_writer, read_configured
@@ -100,8 +101,8 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / LOG)
     results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
-    if (times := phase_table({title: [curves]})) is not None:
-        results.append(times)
+    times = (phase_table({title: [curves]}), wall_time_table(curves))
+    results += [table for table in times if table is not None]
     for table in results:
         console.print(to_rich(table))
     size = step_size(curves)

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.composition.checking import check_questions
+from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.runs.answers import AFTER, BEFORE
 from lcrag.episodes import Runner
@@ -28,7 +29,7 @@ class BoundEvaluation:
     policy: Policy
     method: Method
     collections: SearchableCollections
-    sampler: Sampler
+    sampler: Sampler | Lanes
     runner: Runner
     seed: int
 

@@ -1,124 +1,93 @@
 """The sampling half of a training step: episodes of the drawn groups, scored; knows nothing of the learner."""
 
 import dataclasses
-import functools
-import time
-from collections.abc import Callable, Sequence
-
-from jaxtyping import PyTree
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
-from lcrag.app.composition.method import Method, ProgramOf
-from lcrag.app.composition.scoring import Scored
-from lcrag.data.batches import Coupled
-from lcrag.episodes import Runner
-from lcrag.sampling import Sampler
-
-Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
+from lcrag.app.composition.lane_episodes import Share, spent, summed
+from lcrag.app.composition.lanes import PHASES, Lanes
+from lcrag.app.composition.training_draw import TrainingDraw
+from lcrag.sampling import SamplerStatistics
 
 
 @dataclasses.dataclass(kw_only=True)
-class Effort:
-    """What sampling and scoring took.
-
-    Attributes:
-      seconds: By phase: "rollout", "retrieval_wait" (a part of it) and "rewards".
-      sampled_tokens: Tokens that the policy wrote.
-      slot_steps: Tokens that could have been sampled; see `SamplerStatistics`.
-      compiled_shapes: Compiled functions of the sampler so far.
-    """
-
-    seconds: dict[str, float] = dataclasses.field(
-        default_factory=lambda: dict.fromkeys(("rollout", "retrieval_wait", "rewards"), 0.0)
-    )
-    sampled_tokens: int = 0
-    slot_steps: int = 0
-    compiled_shapes: int = 0
-
-    def metrics(self) -> dict[str, float | int]:
-        """Returns what `metrics.jsonl` holds of it."""
-        return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
-            "tokens_per_second/sampled": self.sampled_tokens / self.seconds["rollout"],
-            "slots/occupancy": self.sampled_tokens / max(1, self.slot_steps),
-            "compiled_shapes": self.compiled_shapes,
-        }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rollouts:
-    """Samples and scores episodes with one sampler.
-
-    Attributes:
-      sampler: The device slots.
-      runner: Runs programs over them.
-      method: Program, reward and coupling.
-      program: Builds a question's program.
-    """
-
-    sampler: Sampler
-    runner: Runner
-    method: Method
-    program: ProgramOf
-
-    def set_params(self, params: PyTree) -> None:
-        """Samples with other parameters from now on."""
-        self.sampler.set_params(params)
-
-    def roll_out(
-        self, groups: Sequence[Coupled], first_number: int, step: int, policy_version: int, effort: Effort, phase: Phase
-    ) -> Scored:
-        """Samples the episodes of some groups and scores them.
-
-        Args:
-          groups: Coupled questions.
-          first_number: Number of the first episode, which names its random stream; the others follow.
-          step: Step that learns from them; rewards may depend on it.
-          policy_version: Steps that the sampler's parameters have learned, for the records.
-          effort: What they take is added here.
-          phase: Shows the phase and its progress.
-        """
-        statistics, started = dataclasses.replace(self.sampler.statistics), time.monotonic()
-        records = self.runner.run(
-            [
-                (each, self.program(each), number)
-                for number, each in enumerate(self.method.prompts(groups), first_number)
-            ],
-            policy_version=policy_version,
-            progress=functools.partial(phase, "rollout"),
-        )
-        rolled_out = time.monotonic()
-        phase("rewards")
-        scored = self.method.score(records, step)
-        effort.seconds["rollout"] += rolled_out - started
-        effort.seconds["retrieval_wait"] += self.runner.statistics.retrieval_wait_seconds
-        effort.seconds["rewards"] += time.monotonic() - rolled_out
-        effort.sampled_tokens += self.sampler.statistics.sampled_tokens - statistics.sampled_tokens
-        effort.slot_steps += self.sampler.statistics.slot_steps - statistics.slot_steps
-        effort.compiled_shapes = self.sampler.statistics.compiled_shapes
-        return scored
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StepEpisodes:
-    """The scored episodes of a step.
+    """The scored episodes of a step, and what sampling them took.
 
     Attributes:
       batch: The episodes.
-      effort: What they took.
+      seconds: By `PHASES`.
+      statistics: The samplers' counters for the step, of all lanes together.
+      lanes: Their number.
     """
 
     batch: StepBatch
-    effort: Effort
+    seconds: dict[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    statistics: SamplerStatistics = dataclasses.field(default_factory=SamplerStatistics)
+    lanes: int = 1
+
+    def add(self, seconds: Mapping[str, float], statistics: SamplerStatistics) -> None:
+        """Adds what a rollout took."""
+        self.seconds = {phase: self.seconds[phase] + seconds[phase] for phase in PHASES}
+        self.statistics = summed([statistics], self.statistics)
+
+    def metrics(self) -> dict[str, float | int]:
+        """Returns what `metrics.jsonl` holds of it; seconds of the devices are means over the lanes."""
+        found = self.statistics
+        drafts = {"drafts/accepted": found.accepted_drafts / found.drafted_tokens} if found.drafted_tokens else {}
+        return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
+            "seconds/append": found.append_seconds / self.lanes,
+            "seconds/decode": found.decode_seconds / self.lanes,
+            "tokens_per_second/sampled": found.sampled_tokens / self.seconds["rollout"],
+            "slots/occupancy": found.occupancy,
+            "append/filled": found.appended_tokens / max(1, found.append_positions),
+            "compiled_shapes": found.compiled_shapes,
+            **drafts,
+        }
 
 
 def sample_step(
-    rollouts: Rollouts, batch: StepBatch, first_number: int, step: int, policy_version: int, phase: Phase
+    lanes: Lanes,
+    draw: TrainingDraw,
+    step: int,
+    *,
+    policy_version: int,
+    phase: Callable[..., None],
+    share: Share | None = None,
 ) -> StepEpisodes:
     """Samples what a step learns from, in one rollout or as many as dynamic sampling needs.
 
     An episode's number, and with it its random stream, is that of its place in all that the step may draw.
+
+    Args:
+      lanes: Sample and score.
+      draw: The groups of each step.
+      step: The step.
+      policy_version: Steps that the sampler's parameters have learned.
+      phase: Shows (phase, finished, total); see `ProgressDisplay.phase`.
+      share: What `first_share` returned for the step, if it was sampled ahead.
     """
-    effort = Effort()
+
+    batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
+    episodes = StepEpisodes(batch=batch, lanes=lanes.count)
+    settings: dict[str, Any] = {"policy_version": policy_version, "step": step, "progress": _progress(phase)}
     while groups := batch.missing():
-        batch.add(rollouts.roll_out(groups, first_number + batch.episodes, step, policy_version, effort, phase))
-    return StepEpisodes(batch=batch, effort=effort)
+        before, first = dataclasses.replace(lanes.statistics), step * draw.episodes + batch.episodes
+        share, ahead = None, share
+        batch.add(lanes.roll_out(groups, first, **settings) if ahead is None else lanes.join(ahead))
+        episodes.add(lanes.seconds, spent(lanes.statistics, before))
+    return episodes
+
+
+def first_share(
+    lanes: Lanes, draw: TrainingDraw, step: int, *, policy_version: int, phase: Callable[..., None]
+) -> Share:
+    """Samples this process's share of the first rollout of a step, and asks no other process; see `sample_step`."""
+    groups = draw.groups(step)[: draw.couplings]
+    settings: dict[str, Any] = {"policy_version": policy_version, "step": step, "progress": _progress(phase)}
+    return lanes.sample(groups, step * draw.episodes, **settings)
+
+
+def _progress(phase: Callable[..., None]) -> Callable[[int, int], None]:
+    return lambda done, total: phase("rollout", done, total) if done < total else phase("rewards")

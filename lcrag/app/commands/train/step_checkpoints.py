@@ -11,6 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
+from lcrag.app.runs.remote import upload_copies
 from lcrag.app.runs.stopping import HeldSignals, Stopped, answered_in_time, end_process, exit_status
 from lcrag.learning.checkpoints import Checkpoints
 
@@ -104,5 +105,6 @@ class StepCheckpoints:
 
     def _save(self, validation_loss: float | None = None) -> None:
         if self._done > self._saved:
+            upload_copies()  # first: a checkpoint in object storage has the metrics of its steps there
             self._checkpoints.save(self._done, self._learner.state, validation_loss)
             self._saved = self._done

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.export import save_policy
 from lcrag.app.commands.report.reporting import report_run
-from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.commands.train.held_out import BoundEvaluation
-from lcrag.app.commands.train.rollouts import Rollouts, StepEpisodes, sample_step
+from lcrag.app.commands.train.rollouts import StepEpisodes
+from lcrag.app.commands.train.schedule import check_staleness
 from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
+from lcrag.app.commands.train.streaming import scheduled
 from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning, warn
-from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of
+from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of, wall_time
 from lcrag.app.composition.checking import (
     check_dynamic_sampling,
     check_exploration,
@@ -23,13 +24,15 @@ from lcrag.app.composition.checking import (
     check_rewarded,
     check_rows,
 )
-from lcrag.app.composition.components import configured_sinks, content_hashes, make_runner, make_sampler
+from lcrag.app.composition.components import configured_sinks, content_hashes
 from lcrag.app.composition.configuration import operative_config
+from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import Sizes, training_draw
 from lcrag.app.display import make_console, progress_display
 from lcrag.app.runs import open_run, provenance, read_metrics
+from lcrag.app.runs.folder import RunFolder
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
@@ -41,14 +44,16 @@ from lcrag.retrieval import SearchableCollections
 
 # What fits a run to its devices; continued on others, sums of floats are rounded otherwise.
 HARDWARE = (
-    *("policy.mesh", "mesh.data", "mesh.fsdp", "mesh.tensor", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
+    *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
+    *("policy.mesh", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
-    "Sampler.gather_parameters",
+    *(f"Sampler.{part}" for part in ("decode_rows", "drafts", "least_tokens_per_pass", "layers", "merge_adapters")),
+    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh"),
 )
 MAY_CHANGE = (
     *HARDWARE,
     *("train.steps", "train.checkpoint_every", "train.episodes_every", "train.extreme_groups", "train.sentinels"),
-    *("adamw.steps", "critic/adamw.steps"),
+    *("adamw.steps", "critic/adamw.steps", "routed_collections.hosts"),
     *(f"{part}.url" for part in ("remote_collections", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")),
     *(f"Sentinels.{part}" for part in ("least", "most", "patience", "shown")),
     *(f"MetricsLog.{part}" for part in ("sinks", "project", "offline")),
@@ -74,6 +79,7 @@ def train(
     updates_per_rollout: Count = 1,
     passes_per_rollout: Count = 1,
     most_rollouts: Count = 1,
+    staleness: Amount = 0,
     checkpoint_every: Count = 50,
     episodes_every: Count = 10,
     extreme_groups: Amount = 64,
@@ -105,6 +111,9 @@ def train(
       passes_per_rollout: Passes over each rollout.
       most_rollouts: Largest number of rollouts per step; above 1, groups with equal rewards are replaced by newly
         sampled ones (DAPO's dynamic sampling).
+      staleness: Updates by which the policy may be older that sampled an episode. 0: sampling and learning take turns.
+        1: the next step is sampled while the update runs. More: sampling never pauses, and steps depend on timing.
+        Above 0, `objective.importance_cap` must correct for it.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between those of which every episode is written.
       extreme_groups: Groups of each other step of which the best and the worst episode are written, those whose
@@ -120,6 +129,7 @@ def train(
     """
     sinks = configured_sinks()
     check_dynamic_sampling(most_rollouts, critic)
+    check_staleness(staleness, objective, most_rollouts)
     updates = updates_per_rollout * passes_per_rollout
     optimizer = optimizer.with_updates(updates)
     if critic is not None:
@@ -131,15 +141,15 @@ def train(
     check_rewarded(method.reward, questions)
     if evaluation is not None:
         check_rewarded(evaluation.reward, evaluation.questions)
-    sampler = make_sampler(policy)
-    runner = make_runner(sampler, policy, collections, seed)
+    lanes = Lanes(policy, collections, method, seed)
+    runner = lanes.runner
     check_exploration(runner.temperature)
-    check_rows(layout, sampler.context, policy.mesh)
+    check_rows(layout, lanes.sampler.context, policy.mesh)
     program, native = method.on(collections.languages), method.native_collections
     check_questions(questions, collections, runner, program, native_collections=native)
     held_out = None
     if evaluation is not None:
-        held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
+        held_out = BoundEvaluation(evaluation, policy, method, collections, lanes, runner, seed)
 
     asked = [*questions, *(evaluation.questions if evaluation else ())]
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
@@ -151,37 +161,37 @@ def train(
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        first = learner.restore(checkpoints)
+        schedule = scheduled(staleness, policy, lanes, learner, draw, program)
+        first = schedule.restore(checkpoints)
         if held_out is not None and first == 0:
             held_out.before(run.path, learner.params, console)
-        sampler.set_params(learner.params)
         with (
-            StepCheckpoints(checkpoints, learner, first) as saved,
+            StepCheckpoints(checkpoints, schedule, first) as saved,
             run.metrics(first - 1, sinks) as log,
             progress_display(method.name, steps, first=first, tokens=runner.written_tokens) as display,
+            schedule,
         ):
             history = read_metrics(run.path)
             watch = CollapseWatch(run.path, sentinels, collections.languages, most_skipped_in_a_row)
-            rollouts = Rollouts(sampler=sampler, runner=runner, method=method, program=program)
             utilisation = utilisation_of(policy, passes_per_rollout)
+            schedule.begin(first, steps, display.phase)
             for step in range(first, steps):
                 with saved.interruptible():
-                    batch = StepBatch(draw.groups(step), most_rollouts)
-                    episodes = sample_step(rollouts, batch, step * draw.episodes, step, step, display.phase)
+                    episodes = schedule.episodes(step)
+                schedule.taken(step)
                 display.phase("update")
                 scored, metrics = learn(learner, episodes, utilisation)
-                rollouts.set_params(learner.params)
+                schedule.learned(step)
+                metrics |= schedule.measurements(step, scored)
+                metrics |= wall_time(metrics)
                 metrics |= watch.measure(scored)
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
                 history.append({"step": step, **metrics})
                 warn(step_warning(history), display.say)
                 reason_to_stop, last = watch.reason_to_stop(step, metrics, scored), step == steps - 1
-                if reason_to_stop or last or step % episodes_every == 0:
-                    run.write_episodes(step, scored.episodes_json(advantages=critic is None))
-                elif extreme_groups:
-                    rows = scored.episodes_json(scored.extremes(extreme_groups), advantages=critic is None)
-                    run.write_episodes(step, rows, extremes=True)
+                whole = bool(reason_to_stop) or last or step % episodes_every == 0
+                write_episodes(run, step, scored, None if whole else extreme_groups, advantages=critic is None)
                 if reason_to_stop:
                     raise UserError(reason_to_stop)
                 saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
@@ -192,13 +202,22 @@ def train(
         report_run(run.path, evaluation, console)
 
 
+def write_episodes(run: RunFolder, step: int, scored: Scored, most_groups: int | None, *, advantages: bool) -> None:
+    """Writes the episodes of a step: all, or the best and the worst of at most some groups."""
+    if most_groups is None:
+        run.write_episodes(step, scored.episodes_json(advantages=advantages))
+    elif most_groups:
+        rows = scored.episodes_json(scored.extremes(most_groups), advantages=advantages)
+        run.write_episodes(step, rows, extremes=True)
+
+
 def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) -> tuple[Scored, dict[str, float | int]]:
     """Updates the policy with a step's episodes; returns (all that were sampled, metrics of both halves)."""
     started = time.monotonic()
     trajectories = episodes.batch.trajectories()
     measured = learner.learn(trajectories)
     scored, seconds = episodes.batch.scored(), time.monotonic() - started
-    timing = episodes.effort.metrics() | {"seconds/update": seconds}
-    timing |= utilisation.rollout(scored.records, episodes.effort.seconds["rollout"])
+    timing = episodes.metrics() | {"seconds/update": seconds}
+    timing |= utilisation.rollout(scored.records, episodes.seconds["rollout"])
     timing |= utilisation.update(trajectories, seconds) | memory_metrics()
     return scored, scored.measurements() | episodes.batch.measurements() | measured | timing

@@ -5,7 +5,7 @@ padding, recomputation, compilation and waiting lower it. Where the peak is not 
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -80,6 +80,24 @@ def utilisation_of(policy: Policy, passes: int = 1) -> Utilisation:
     accelerator = accelerator_of(devices[0])
     peak = None if accelerator is None else accelerator.flops_per_second * len(devices)
     return Utilisation(config=policy.config, peak_flops=peak, passes=passes)
+
+
+def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the parts of a step's wall time that are not measured themselves, as what is left of the measured ones.
+
+    `seconds/append`, `/decode`, `/retrieval_wait` and `/programs` add up to `seconds/rollout`; this, `seconds/rewards`,
+    `/update` and `/rest` to `seconds/step`. The rest is negative where sampling runs ahead of learning.
+    """
+    if "seconds/step" not in metrics:
+        return {}
+    left = {
+        "programs": ("rollout", "append", "decode", "retrieval_wait"),
+        "rest": ("step", "rollout", "rewards", "update"),
+    }
+    return {
+        f"seconds/{name}": metrics[f"seconds/{whole}"] - sum(metrics[f"seconds/{part}"] for part in parts)
+        for name, (whole, *parts) in left.items()
+    }
 
 
 def memory_metrics(devices: Iterable[Any] | None = None) -> dict[str, int]:

@@ -1,14 +1,15 @@
-"""`lcrag index`: builds a collection per language from dumps, articles or passages, and measures retrieval."""
+"""`lcrag index`: builds a collection per language from dumps, articles or passages, adds to them and rebuilds them."""
 
 import functools
 import json
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
+from lcrag.app.commands.index.judging import add_rows, judge, table_of
 from lcrag.app.composition.components import configured_encoder, resolved_folder
 from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.datasets import counted_bad_rows
@@ -18,51 +19,69 @@ from lcrag.app.runs.files import plain
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.local import CorpusPlan, Progress, fingerprint_of, make_plan
 from lcrag.data.corpora.source import Kind, find_source
-from lcrag.data.files import data_file, dataset_folder
-from lcrag.data.judgements import Judgements, read_trec
+from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
-from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.limits import Amount, Count
-from lcrag.retrieval import Encoder, SearchableCollections, load_collections
-from lcrag.retrieval.building import build_from_rows, is_language_code, keep_encoder
-from lcrag.retrieval.collections import ENCODER, META, CollectionMeta, read_meta
+from lcrag.retrieval import Encoder, IndexSettings, build_from_rows, load_collections, load_encoder, rebuild_index
+from lcrag.retrieval.building import (
+    Assemble,
+    add_from_rows,
+    additions,
+    is_language_code,
+    keep_encoder,
+    write_parts,
+)
+from lcrag.retrieval.collection import META, collection_bytes, read_meta
+from lcrag.retrieval.collections import ENCODER
 from lcrag.retrieval.folders import readable
+from lcrag.retrieval.index import USUAL_INDEX
+from lcrag.retrieval.remote import Qdrant
 from lcrag.retrieval.shards import Shards, open_shards, remove_shards
 
 EVALUATION = "evaluation.json"
-METHOD = "retrieval"
-DEPTH = 100
-_QUERIES_PER_SEARCH = 512
+# From so many on, the exact search of additions is slower than the index.
+MOST_ADDED = 100_000
 
 
 def index(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
     *,
-    sources: Mapping[str, str],
-    encoder: str,
+    sources: Mapping[str, str] = types.MappingProxyType({}),
+    encoder: str | None = None,
     kind: Kind | None = None,
     unit: Unit | None = None,
     length: Count = PASSAGE_LENGTH,
     documents_per_shard: Count = 1024,
     workers: Amount | None = None,
+    settings: IndexSettings = USUAL_INDEX,
+    parts: Count | None = None,
+    add: bool = False,
+    rebuild: bool = False,
     beam: Sequence[str] | None = None,
+    engine: Qdrant | None = None,
     judgements: Sequence[Judgements] = (),
 ) -> None:
     """Builds the missing collections, continuing an interrupted attempt, and measures their retrieval.
 
     Args:
       output_dir: The collections' folder.
-      words: Languages to build; empty: all of `sources`.
+      words: Languages to build; empty: all of `sources`, or with `rebuild` all of the folder.
       sources: Language -> file, folder or pattern; see `lcrag.data.corpora.source`.
-      encoder: Folder of the encoder, or name of a shipped one.
+      encoder: Folder of the encoder, or name of a shipped one; None: that of the output folder.
       kind: Format of all sources; None: inferred for each.
       unit: Unit of passage lengths; None: that of the language's script.
       length: Words or characters of a passage.
       documents_per_shard: Pages or articles of a shard; eight times as many if the source consists of passages.
       workers: Processes that clean wikitext; None: one less than the processor cores; 0: this process cleans it.
+      settings: How passages are indexed.
+      parts: Parts of a collection, with an index each, which hosts can build and search separately; None: one, or with
+        `rebuild` as many as there are.
+      add: Add the passages of the sources to collections that exist; they are searched exactly.
+      rebuild: Index existing collections again, with what was added to them, instead of building any.
       beam: Options of an Apache Beam pipeline; None: build on this machine.
+      engine: A vector engine that stores the collections too; see `lcrag.retrieval.remote.qdrant`.
       judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
 
     Raises:
@@ -70,21 +89,67 @@ def index(
     """
     if output_dir is None:
         raise UserError("lcrag index needs a folder for the collections: --output_dir=FOLDER")
-    plans = _plans(words, sources, kind, unit, length, documents_per_shard)
-    console = make_console()
-    opened = configured_encoder(resolved_folder(encoder))
+    if add and rebuild:
+        raise UserError("--add builds additions and --rebuild folds them into the index: run one, then the other")
+    plans = [] if rebuild else _plans(words, sources, kind, unit, length, documents_per_shard)
+    console, assemble = make_console(), _assembly(beam)
+    opened = _encoder(encoder, output_dir)
     keep_encoder(output_dir, opened)
+    build = functools.partial(build_from_rows, settings=settings, parts=parts or 1, assemble=assemble)
     for plan in plans:
-        if not _is_built(plan, output_dir, opened):
+        if not (_is_added if add else _is_built)(plan, output_dir, opened):
             shown = progress_display(plan.language, 100, unit="%", transient=True, console=console)
             with counted_bad_rows() as bad_rows, shown as display:
-                _build(plan, output_dir, opened, bad_rows, display, workers, beam)
+                _build(plan, output_dir, opened, bad_rows, display, workers, beam, add_from_rows if add else build)
         remove_shards(output_dir, plan.language)
-        _print_collection(console, read_meta(output_dir / plan.language))
+    for language in _present(words, output_dir) if rebuild else [plan.language for plan in plans]:
+        if rebuild:
+            rebuild_index(output_dir / language, settings, parts, assemble)
+        _print_collection(console, output_dir / language)
+        _store(engine, output_dir / language, console)
     for judged in judgements:
-        rows = judge(load_collections(output_dir, opened), judged, encoder)
+        rows = judge(load_collections(output_dir, opened), judged, encoder or ENCODER)
         add_rows(output_dir / EVALUATION, rows)
-        console.print(_table(rows))
+        console.print(table_of(rows))
+
+
+def _store(engine: Qdrant | None, folder: pathlib.Path, console: Console) -> None:
+    """Stores a collection in a vector engine, if there is one."""
+    if engine is not None:
+        with progress_display(folder.name, 100, unit="%", transient=True, console=console) as display:
+            display.phase(f"storing in {engine.name}")
+            engine.store(folder, lambda done, total: display.update(100 * done / total))
+        console.print(f"{folder.name}: stored in {engine.name}", highlight=False, soft_wrap=True)
+
+
+def _encoder(name: str | None, root: pathlib.Path) -> Encoder:
+    """Returns the named encoder, or that of the collections in `root`."""
+    if name is None and not readable(root / ENCODER).exists():
+        raise UserError("index.encoder names no encoder: give the folder of one with --gin.index.encoder='\"FOLDER\"'")
+    return load_encoder(root / ENCODER) if name is None else configured_encoder(resolved_folder(name))
+
+
+def _present(words: Sequence[str], root: pathlib.Path) -> list[str]:
+    """Returns the languages to rebuild."""
+    present = sorted(path.parent.name for path in root.glob(f"*/{META}"))
+    if not present:
+        raise UserError(f"--rebuild: there is no collection in {root}: build one first, without --rebuild")
+    if missing := sorted(set(words) - set(present)):
+        raise UserError(f"--rebuild: there is no collection {missing[0]} in {root}: there are {', '.join(present)}")
+    return list(words or present)
+
+
+def _assembly(beam: Sequence[str] | None) -> Assemble:
+    """Returns what writes the parts of a collection: this process, or a Beam pipeline."""
+    return write_parts if beam is None else lambda plans: _beam().write_parts(plans, options=beam)
+
+
+def _beam() -> types.ModuleType:
+    try:
+        from lcrag.data.corpora import beam
+    except ModuleNotFoundError as error:
+        raise UserError("index.beam needs Apache Beam: pip install 'lcrag[beam]', or leave it None") from error
+    return beam
 
 
 def _plans(
@@ -127,6 +192,20 @@ def _is_built(plan: CorpusPlan, root: pathlib.Path, encoder: Encoder) -> bool:
     )
 
 
+def _is_added(plan: CorpusPlan, root: pathlib.Path, encoder: Encoder) -> bool:
+    """Returns whether the collection contains this source.
+
+    Raises:
+      UserError: There is no collection.
+    """
+    folder = root / plan.language
+    if not (readable(folder) / META).exists():
+        raise UserError(f"--add: there is no collection {folder} to add to: build it first, without --add")
+    meta = read_meta(folder)
+    there = {meta.source, *meta.folded, *(addition.source for addition in additions(readable(folder)))}
+    return fingerprint_of(_identity(plan, encoder)) in there
+
+
 def _build(
     plan: CorpusPlan,
     root: pathlib.Path,
@@ -135,6 +214,7 @@ def _build(
     display: ProgressDisplay,
     workers: int | None,
     beam: Sequence[str] | None,
+    builder: Callable[..., object],
 ) -> None:
     with open_shards(root, plan.language, _identity(plan, encoder)) as shards:
         display.phase("passages and vectors")
@@ -148,7 +228,7 @@ def _build(
         _check_passages(plan, shards, bad_rows)
         display.phase("index")
         source = fingerprint_of(_identity(plan, encoder))
-        build_from_rows(shards.rows(), encoder, root, plan.language, source, _records(source, encoder))
+        builder(shards.rows(), encoder, root, plan.language, source, _records(source, encoder))
 
 
 def _check_passages(plan: CorpusPlan, shards: Shards, bad_rows: BadRows) -> None:
@@ -170,11 +250,7 @@ def _records(source: str, encoder: Encoder) -> dict[str, str]:
 def _make_by_beam(
     plan: CorpusPlan, shards: Shards, encoder: pathlib.Path, bad_rows: BadRows, options: Sequence[str]
 ) -> None:
-    try:
-        from lcrag.data.corpora import beam
-    except ModuleNotFoundError as error:
-        raise UserError("index.beam needs Apache Beam: pip install 'lcrag[beam]', or leave it None") from error
-    counts = beam.make_shards(plan, shards, encoder.absolute(), skip_bad_rows=bad_rows.skip, options=options)
+    counts = _beam().make_shards(plan, shards, encoder.absolute(), skip_bad_rows=bad_rows.skip, options=options)
     if count := counts["bad_rows"]:
         rows = "1 bad row was" if count == 1 else f"{count} bad rows were"
         print(f"lcrag: {rows} left out", file=sys.stderr)
@@ -185,76 +261,14 @@ def _show(display: ProgressDisplay, progress: Progress) -> None:
     display.update(100 * progress.share, note=note, seconds_left=progress.seconds_left)
 
 
-def _print_collection(console: Console, meta: CollectionMeta) -> None:
-    index = f"{meta.index.kind} index, recall@10 {meta.index.recall:.3f}"
-    console.print(f"{meta.language}: {meta.count:,} passages; {index}", highlight=False, soft_wrap=True)
-
-
-def _table(rows: Sequence[Row]) -> Table:
-    """Returns a table with a row per language and a column per metric."""
-    metrics, languages = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("metric", "language"))
-    values = {(row.language, row.metric): row for row in rows}
-    table = Table("language", "queries", *metrics, title=f"{rows[0].dataset}, {rows[0].split}")
-    for language in languages:
-        cells = (f"{values[language, metric].value:.3f}" for metric in metrics)
-        table.add_row(language, str(values[language, metrics[0]].count), *cells)
-    return table
-
-
-def trec_judgements(
-    dataset: str, split: str, topics: str, qrels: str, languages: Sequence[str], source: str, folder: str | None = None
-) -> Judgements:
-    """Reads queries and judgements from TREC files; see `lcrag.data.judgements.read_trec`.
-
-    Args:
-      dataset: Name of the data set.
-      split: Its split.
-      topics: Name of the file of queries; `{language}` stands for the language.
-      qrels: Name of the file of judgements, likewise.
-      languages: Languages to read.
-      source: Where the files can be downloaded; for messages.
-      folder: Folder of the files; None: `$LCRAG_DATA/<dataset>`.
-    """
-    found = dataset_folder(dataset, folder)
-    with counted_bad_rows() as bad_rows:
-        queries = []
-        for language in languages:
-            files = [data_file(found, (name.format(language=language),), source) for name in (topics, qrels)]
-            queries += read_trec(files[0], files[1], language, bad_rows)
-    return Judgements(dataset=dataset, split=split, queries=tuple(queries))
-
-
-def judge(collections: SearchableCollections, judgements: Judgements, model: str) -> list[Row]:
-    """Searches for each query in the collection of its language and scores the results.
-
-    Raises:
-      UserError: A language has no collection, or no search finds a relevant passage.
-    """
-    queries = judgements.queries
-    found: list[list[str]] = []
-    for start in range(0, len(queries), _QUERIES_PER_SEARCH):
-        part = queries[start : start + _QUERIES_PER_SEARCH]
-        hits = collections.search([query.text for query in part], [query.language for query in part], DEPTH)
-        found += [[hit.id for hit in each] for each in hits]
-    rows = retrieval_rows(
-        found,
-        [query.grades for query in queries],
-        [query.language for query in queries],
-        method=METHOD,
-        model=model,
-        dataset=judgements.dataset,
-        split=judgements.split,
+def _print_collection(console: Console, folder: pathlib.Path) -> None:
+    meta, added = read_meta(folder), sum(addition.count for addition in additions(folder))
+    in_parts = f" in {meta.parts} parts" if meta.parts > 1 else ""
+    index = f"{meta.index.kind} index{in_parts}, recall@10 {meta.index.recall:.3f}"
+    later = f"; {added:,} added since, searched exactly" if added else ""
+    memory = f"{collection_bytes(folder) / 2**20:,.1f} MiB of memory"
+    console.print(
+        f"{meta.language}: {meta.count:,} passages; {index}; {memory}{later}", highlight=False, soft_wrap=True
     )
-    if not any(row.value for row in rows):
-        raise UserError(
-            f"no passage that {judgements.dataset} judges relevant is among the first {DEPTH} of any search:"
-            " do the collections contain the judged passages?"
-        )
-    return rows
-
-
-def add_rows(path: pathlib.Path, rows: Sequence[Row]) -> None:
-    """Adds rows to a file, replacing those of the same data set, split and encoder."""
-    replaced = {(row.dataset, row.split, row.model) for row in rows}
-    old = read_rows(path) if path.exists() else []
-    write_rows(path, [*(row for row in old if (row.dataset, row.split, row.model) not in replaced), *rows])
+    if added > MOST_ADDED:
+        console.print(f"{meta.language}: searches are slow with so many added: fold them in with --rebuild")

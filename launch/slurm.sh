@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Starts a training on SLURM: bash launch/slurm.sh --nodes=2 --gpus=8 -- train ...
+# `lcrag launch --help` lists the options, docs/pods.md shows the whole way; --dry_run prints the commands.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source launch/environment.sh
+prepare_environment
+exec .venv/bin/lcrag launch slurm "$@"

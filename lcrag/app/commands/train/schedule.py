@@ -1,0 +1,261 @@
+"""When a run samples and when it learns: in turn, or the next step's episodes while the update runs.
+
+A schedule hands out the episodes of one step after the other:
+
+    with saved.interruptible():
+        episodes = schedule.episodes(step)  # changes no state: a signal may end it
+    schedule.taken(step)
+    ...                                     # the learner learns from them
+    schedule.learned(step)
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from lcrag.app.commands.train.rollouts import StepEpisodes, first_share, sample_step
+from lcrag.app.composition.lane_episodes import Share
+from lcrag.app.composition.lanes import Lanes
+from lcrag.app.composition.scoring import Scored
+from lcrag.app.composition.training_draw import TrainingDraw
+from lcrag.app.runs import stopping
+from lcrag.errors import UserError
+from lcrag.learning import PolicyGradient
+from lcrag.learning.checkpoints import Checkpoints
+from lcrag.learning.learners import Learner
+from lcrag.policy import Policy, compute_parameters, join, split_trainable
+
+Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
+BEHAVIOUR = "behaviour"  # of a checkpoint: parameters that sample the step after it
+
+
+def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: int) -> None:
+    """Checks that a run can learn from episodes of an older policy.
+
+    Raises:
+      UserError: it cannot.
+    """
+    if staleness and objective.importance_cap is None:
+        raise UserError(
+            f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
+            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
+        )
+    if staleness > 1 and most_rollouts > 1:
+        raise UserError(
+            f"train.most_rollouts is {most_rollouts}, so a step's groups are replaced by others, but with a"
+            f" train.staleness of {staleness} groups belong to no step while they are sampled: set train.staleness to"
+            " 1, or train.most_rollouts to 1"
+        )
+
+
+class IdleTimes:
+    """Shares of wall time in which the sampler and the trainer wait for each other; for two threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._started = threading.Lock(), time.monotonic()
+        self._since: dict[str, float] = {}
+        self._seconds = {"sampler": 0.0, "trainer": 0.0}
+
+    @contextlib.contextmanager
+    def waiting(self, who: str) -> Iterator[None]:
+        """Counts the block as idle time of the "sampler" or the "trainer"."""
+        with self._lock:
+            self._since[who] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._seconds[who] += time.monotonic() - self._since.pop(who)
+
+    def shares(self) -> dict[str, float]:
+        """Returns the seconds since the last call and the shares of them, under the names of `metrics.jsonl`."""
+        with self._lock:
+            now = time.monotonic()
+            for who, since in self._since.items():
+                self._seconds[who] += now - since
+                self._since[who] = now
+            period, self._started = max(now - self._started, 1e-9), now
+            shares = {f"idle/{who}": seconds / period for who, seconds in self._seconds.items()}
+            self._seconds = dict.fromkeys(self._seconds, 0.0)
+        return {"seconds/step": period, **shares}
+
+
+class InTurn(contextlib.AbstractContextManager["InTurn"]):
+    """Staleness 0: every step's episodes are of the policy that learns from them.
+
+    Args:
+      lanes: Sample and score episodes.
+      learner: Learns from them.
+      draw: The groups of each step.
+    """
+
+    def __init__(self, lanes: Lanes, learner: Learner, draw: TrainingDraw):
+        self._lanes, self._learner, self._draw = lanes, learner, draw
+        self._phase: Phase = lambda *shown: None
+        self._idle = IdleTimes()
+
+    @property
+    def state(self) -> PyTree:
+        """Everything that a checkpoint holds."""
+        return self._learner.state
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Continues from the latest intact checkpoint if there is one; returns the first step to do."""
+        return self._learner.restore(checkpoints)
+
+    def begin(self, first: int, steps: int, phase: Phase) -> None:
+        """Prepares steps `first` to `steps` - 1; `phase` shows what is done."""
+        self._phase = phase
+        self._lanes.set_params(self._learner.params)
+
+    def episodes(self, step: int) -> StepEpisodes:
+        """Returns the episodes of a step; may be called again after an exception."""
+        return sample_step(self._lanes, self._draw, step, policy_version=step, phase=self._phase)
+
+    def taken(self, step: int) -> None:
+        """Goes on after `episodes`, before the learner does."""
+
+    def learned(self, step: int) -> None:
+        """Goes on after the learner has learned from a step's episodes."""
+        self._lanes.set_params(self._learner.params)
+
+    def measurements(self, step: int, scored: Scored) -> dict[str, float]:
+        """Metrics of the schedule, under the names of `metrics.jsonl`."""
+        return {"seconds/step": self._idle.shares()["seconds/step"]}
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Ends what still runs."""
+
+
+def staleness_metrics(version: int, scored: Scored, most: int) -> dict[str, float]:
+    """Returns how many updates older the policies are that sampled the episodes of a step: mean, largest, shares.
+
+    An episode that several policies sampled counts with the oldest.
+
+    Args:
+      version: Updates of the policy that learns from them.
+      scored: The episodes.
+      most: The bound.
+    """
+    staleness = version - np.array([record.policy_version for record in scored.records])
+    shares = np.bincount(staleness, minlength=most + 1) / len(staleness)
+    return {"staleness/mean": float(staleness.mean()), "staleness/max": int(staleness.max())} | {
+        f"staleness/share_{age}": float(share) for age, share in enumerate(shares)
+    }
+
+
+class OneAhead(InTurn):
+    """Staleness 1: a thread samples step n + 1 with the policy before update n, while that update runs.
+
+    Of several processes each samples its share of the first rollout ahead; what all do together takes place in turn.
+    Sampling has its own copy of the parameters. A checkpoint holds this copy, in the compute dtype, because it samples
+    the step after the checkpoint: a continued run samples that step again.
+
+    Args:
+      policy: What is trained; the other arguments are those of `InTurn`.
+    """
+
+    def __init__(self, policy: Policy, lanes: Lanes, learner: Learner, draw: TrainingDraw):
+        super().__init__(lanes, learner, draw)
+        self._copies = OwnParameters(policy, learner)
+        self._behaviour, self._steps = self._copies.trained(), 0
+        self._wanted: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._sampled: queue.SimpleQueue[StepEpisodes | Share | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._sample, name="rollout", daemon=True)
+
+    @property
+    def state(self) -> PyTree:
+        return {**vars(self._learner.state), BEHAVIOUR: self._behaviour}
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        step, restored = checkpoints.continue_from(self.state)
+        self._behaviour = restored.pop(BEHAVIOUR)
+        self._learner.state = type(self._learner.state)(**restored)
+        return step
+
+    def begin(self, first: int, steps: int, phase: Phase) -> None:
+        self._steps, self._phase = steps, phase
+        self._thread.start()
+        self._order(first, policy_version=max(0, first - 1))
+
+    def _order(self, step: int, policy_version: int) -> None:
+        """Has a step sampled with the parameters in `_behaviour`, unless it is beyond the last one."""
+        if step < self._steps:
+            self._lanes.set_params(self._copies.whole(self._behaviour))
+            self._wanted.put((step, policy_version))
+
+    def _next_order(self) -> tuple[int, int] | None:
+        with self._idle.waiting("sampler"):
+            return self._wanted.get()
+
+    def _sample(self) -> None:
+        """Samples what is ordered; runs in the thread."""
+        while (order := self._next_order()) is not None:
+            step, version = order
+            sample = sample_step if jax.process_count() == 1 else first_share
+            try:
+                self._sampled.put(sample(self._lanes, self._draw, step, policy_version=version, phase=self._phase))
+            except BaseException as error:
+                self._sampled.put(error)
+
+    def episodes(self, step: int) -> StepEpisodes:
+        with self._idle.waiting("trainer"):
+            sampled = self._sampled.get()
+        if isinstance(sampled, BaseException):
+            raise sampled
+        if isinstance(sampled, StepEpisodes):
+            return sampled
+        version = max(0, step - 1)
+        return sample_step(self._lanes, self._draw, step, policy_version=version, phase=self._phase, share=sampled)
+
+    def taken(self, step: int) -> None:
+        self._behaviour = self._copies.trained()
+        self._order(step + 1, policy_version=step)
+
+    def learned(self, step: int) -> None:
+        pass
+
+    def measurements(self, step: int, scored: Scored) -> dict[str, float]:
+        return staleness_metrics(step, scored, 1) | self._idle.shares()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._lanes.abandon()
+        self._wanted.put(None)
+        end_thread(self._thread, interrupted=isinstance(error, KeyboardInterrupt))
+
+
+class OwnParameters:
+    """Copies of the parameters under training for a sampler that goes on with them while updates replace these.
+
+    Args:
+      policy: What is trained.
+      learner: Trains it.
+    """
+
+    def __init__(self, policy: Policy, learner: Learner):
+        self._config, self._learner = policy.config, learner
+        _, self._frozen = split_trainable(policy.config, policy.params)
+
+    def trained(self) -> PyTree:
+        """Returns a copy of the trained parameters as they are now: adapters, or all in the compute dtype."""
+        now = self._learner.state.params
+        cast = now if self._config.lora else compute_parameters(self._config, now)
+        return jax.tree.map(lambda own, leaf: jnp.copy(leaf) if own is leaf else own, cast, now)
+
+    def whole(self, trained: PyTree) -> PyTree:
+        """Returns the copied parameters with the frozen ones."""
+        return join(trained, self._frozen)
+
+
+def end_thread(thread: threading.Thread, *, interrupted: bool) -> None:
+    """Waits for a thread that was told to end; after a signal not for long, because it may compile or search."""
+    if thread.is_alive():
+        thread.join(stopping.PATIENCE_SECONDS if interrupted else None)

@@ -1,0 +1,277 @@
+"""Collections in Qdrant, a distributed vector engine, filled from collections that `lcrag index` has built.
+
+For collections larger than the hosts of `lcrag serve`: Qdrant shards and replicates each collection, keeps full vectors
+and passages on disk and int8 vectors in memory. Queries are encoded here. Source: https://qdrant.tech/documentation.
+"""
+
+import contextlib
+import itertools
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tenacity
+
+from lcrag.errors import UserError
+from lcrag.limits import Count, limited
+from lcrag.retrieval.passages import Hit
+from lcrag.retrieval.remote.collections import Pair, cut
+from lcrag.retrieval.remote.transport import USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable, shown
+from lcrag.retrieval.remote.web import key_from
+from lcrag.retrieval.wire import one_line
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient
+
+    from lcrag.retrieval.encoder import Encoder
+
+_POINTS_PER_REQUEST = 512
+_LATER = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class Qdrant:
+    """A connection to Qdrant; thread-safe.
+
+    Args:
+      url: `http://HOST:6333`; or a folder, or ":memory:", in which the client searches by itself: for small trials.
+      prefix: A collection's name is the prefix and its language.
+      key_variable: Environment variable that holds the API key; None: no key.
+      shards: Shards of a new collection; None: Qdrant's default, one for each of its hosts.
+      replicas: Copies of each shard.
+      patience: Timeouts and retries.
+
+    Raises:
+      UserError: qdrant-client is not installed, or there is no key.
+    """
+
+    @limited
+    def __init__(
+        self,
+        url: str,
+        prefix: str = "lcrag-",
+        key_variable: str | None = None,
+        shards: Count | None = None,
+        replicas: Count = 1,
+        patience: Patience = USUAL_PATIENCE,
+    ):
+        self.name, self.prefix, self._shards, self._replicas = f"Qdrant at {shown(url)}", prefix, shards, replicas
+        self._patience = patience
+        client = _library().QdrantClient
+        if url == ":memory:":
+            self._client: QdrantClient = client(url)
+        elif "://" in url:
+            key = key_from(key_variable) if key_variable else None
+            seconds = round(patience.answer_seconds)
+            self._client = client(url=url, api_key=key, timeout=seconds, check_compatibility=False)
+        else:
+            with self._one_writer(url):
+                self._client = client(path=url, force_disable_check_same_thread=True)
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Returns what `store` has noted of each language's collection."""
+        names = [each.name for each in self._call("get_collections").collections]
+        ours = {name.removeprefix(self.prefix): name for name in names if name.startswith(self.prefix)}
+        noted = {code: self._call("get_collection", name).config.metadata or {} for code, name in sorted(ours.items())}
+        return {code: metadata for code, metadata in noted.items() if "fingerprint" in metadata}
+
+    def count(self, language: str) -> int:
+        """Returns how many passages are stored."""
+        return self._call("count", self.prefix + language, exact=True).count
+
+    def query(self, language: str, vectors: np.ndarray, k: int) -> list[list[Hit]]:
+        """Returns the best passages of each query vector."""
+        models = _library().models
+        requests = [models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in vectors.tolist()]
+        answers = self._call("query_batch_points", self.prefix + language, requests)
+        return [
+            [
+                Hit(
+                    **{name: point.payload[name] for name in ("id", "title", "text")},
+                    score=point.score,
+                    language=language,
+                )
+                for point in answer.points
+            ]
+            for answer in answers
+        ]
+
+    def store(self, folder: pathlib.Path, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Stores a collection that `lcrag index` has built, continuing an interrupted attempt.
+
+        Args:
+          folder: `<collections>/<language>`.
+          progress: Called with (passages stored, total).
+
+        Returns:
+          The number of passages that this call has stored.
+
+        Raises:
+          UserError: Other content is stored under this name, or Qdrant does not answer.
+        """
+        from lcrag.retrieval.collection import fingerprint_of, part_folders, read_meta
+        from lcrag.retrieval.folders import readable
+        from lcrag.retrieval.shards import Rows
+
+        folder = readable(folder)
+        meta = read_meta(folder)
+        rows = [Rows(path, 0, read_meta(path).count) for path in part_folders(folder, meta.parts).values()]
+        total, name = sum(each.stop for each in rows), self.prefix + meta.language
+        noted = {"fingerprint": fingerprint_of(folder), "encoder": meta.encoder_fingerprint, "count": total}
+        self._prepare(meta.language, meta.dimension, noted)
+        begun = self.count(meta.language)
+        points = ((p, v) for each in rows for p, v in zip(each.passages(), each.vectors(), strict=True))
+        numbered = itertools.islice(enumerate(points), begun, None)
+        models = _library().models
+        while batch := list(itertools.islice(numbered, _POINTS_PER_REQUEST)):
+            structs = [
+                models.PointStruct(
+                    id=row,
+                    vector=vector.tolist(),
+                    payload={"id": passage.id, "title": passage.title, "text": passage.text},
+                )
+                for row, (passage, vector) in batch
+            ]
+            self._call("upsert", name, structs, wait=True)
+            progress(batch[-1][0] + 1, total)
+        return total - begun
+
+    def _prepare(self, language: str, dimension: int, noted: dict[str, Any]) -> None:
+        """Makes the collection of a language unless it exists."""
+        there = self.described().get(language)
+        if there is not None and there != noted:
+            raise UserError(
+                f"{self.name} has other content in {self.prefix}{language}: delete that, or set another Qdrant.prefix"
+            )
+        if there is None:
+            models = _library().models
+            int8 = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
+            self._call(
+                "create_collection",
+                self.prefix + language,
+                vectors_config=models.VectorParams(size=dimension, distance=models.Distance.DOT, on_disk=True),
+                quantization_config=models.ScalarQuantization(scalar=int8),
+                on_disk_payload=True,
+                shard_number=self._shards,
+                replication_factor=self._replicas,
+                metadata=noted,
+            )
+
+    def close(self) -> None:
+        """Releases the folder of a client that searches by itself."""
+        self._client.close()
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Calls the client; a failure that may pass is retried.
+
+        Raises:
+          ServiceUnavailable: Qdrant does not answer after all attempts.
+          UserError: The key is wrong.
+          ServiceRefusal: It refuses this request.
+        """
+        patience, exceptions = self._patience, _library().http.exceptions
+        wait = tenacity.wait_exponential_jitter(
+            initial=patience.first_wait_seconds, max=patience.longest_wait_seconds, jitter=patience.first_wait_seconds
+        )
+
+        def may_pass(error: BaseException) -> bool:
+            if isinstance(error, exceptions.UnexpectedResponse):
+                return error.status_code in _LATER
+            return isinstance(error, exceptions.ResponseHandlingException)
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(may_pass),
+            wait=wait,
+            stop=tenacity.stop_after_attempt(patience.attempts),
+            reraise=True,
+        )
+        try:
+            return retrying(getattr(self._client, method), *arguments, **options)
+        except exceptions.ResponseHandlingException as error:
+            raise ServiceUnavailable(
+                f"{self.name} does not answer after {patience.attempts} attempts ({one_line(error)}): start it, or"
+                " correct Qdrant.url"
+            ) from error
+        except exceptions.UnexpectedResponse as error:
+            reason = f"{self.name} answers with status {error.status_code}: {one_line(error.reason_phrase)}"
+            if error.status_code in _LATER:
+                raise ServiceUnavailable(reason) from error
+            if error.status_code in (401, 403):
+                raise UserError(f"{reason}: name the key's environment variable in Qdrant.key_variable") from error
+            raise ServiceRefusal(reason) from error
+
+    @contextlib.contextmanager
+    def _one_writer(self, folder: str) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            raise UserError(f"{self.name} cannot be opened: {one_line(error)}") from error
+
+
+class QdrantBackend:
+    """Searches collections in Qdrant; a `Backend` of `RemoteCollections`.
+
+    Args:
+      engine: Qdrant.
+      encoder: The encoder of the stored vectors, which encodes queries.
+      languages: Languages to search; None: all that are there.
+      queries: Largest number of queries of a request.
+      connections: Concurrent requests.
+
+    Raises:
+      UserError: There is no collection, or one is incomplete or of another encoder.
+    """
+
+    most_passages: int | None = None
+
+    def __init__(
+        self,
+        engine: Qdrant,
+        encoder: "Encoder",
+        languages: Sequence[str] | None = None,
+        queries: int = 256,
+        connections: int = 8,
+    ):
+        self._engine, self._encoder, self._queries, self.connections = engine, encoder, queries, connections
+        described = engine.described()
+        if missing := sorted(set(languages or ()) - set(described)) or ([] if described else ["any language"]):
+            raise UserError(f"{engine.name} has no collection of {missing[0]}: store it with index.engine = @Qdrant()")
+        self.languages: tuple[str, ...] = tuple(languages or described)
+        for language in self.languages:
+            self._check(language, described[language])
+        self._hashes = {f"collection/{code}": described[code]["fingerprint"] for code in self.languages}
+
+    def _check(self, language: str, noted: dict[str, Any]) -> None:
+        if noted["encoder"] != self._encoder.fingerprint():
+            raise UserError(
+                f"{self._engine.name}: the vectors of {language} are of encoder {noted['encoder']}, not of"
+                f" {self._encoder.fingerprint()}: name theirs with qdrant_collections.encoder"
+            )
+        if (stored := self._engine.count(language)) != noted["count"]:
+            raise UserError(
+                f"{self._engine.name} holds {stored:,} of the {noted['count']:,} passages of {language}: run the same"
+                " `lcrag index` again to store the rest"
+            )
+
+    def content_hashes(self) -> dict[str, str]:
+        """Returns the fingerprints of the encoder and of each collection."""
+        return {"encoder": self._encoder.fingerprint()} | self._hashes
+
+    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """Returns requests of many queries in one language."""
+        languages = dict.fromkeys(language for _, language in pairs)
+        by_language = [[pair for pair in pairs if pair[1] == language] for language in languages]
+        return [request for same in by_language for request in cut(same, self._queries)]
+
+    def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
+        """Encodes the queries of one language and searches once (see `Backend.fetch`)."""
+        return self._engine.query(pairs[0][1], self._encoder.encode([query for query, _ in pairs], "query"), k)
+
+
+def _library() -> Any:
+    try:
+        import qdrant_client
+        import qdrant_client.http.exceptions
+    except ModuleNotFoundError as error:
+        raise UserError("Qdrant needs its client: pip install 'lcrag[qdrant]'") from error
+    return qdrant_client

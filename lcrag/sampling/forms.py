@@ -1,0 +1,126 @@
+"""The form in which a sampler keeps parameters and cache: its own copy, merged, gathered, stacked or layer by layer."""
+
+import dataclasses
+import functools
+from typing import Any, Literal, TypeAlias
+
+import jax
+from flax import traverse_util
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lcrag.policy import (
+    AnyMesh,
+    DecoderConfig,
+    KeyValueCache,
+    LayerCache,
+    compute_parameters,
+    empty_cache,
+    gathered,
+    logical_sharding,
+    merge_lora,
+    param_shardings,
+)
+
+LayersForm: TypeAlias = Literal["auto", "stacked", "apart"]
+Cache: TypeAlias = KeyValueCache | tuple[LayerCache, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerForm:
+    """How a sampler keeps what it reads at every token.
+
+    Attributes:
+      policy: The decoder as it is trained.
+      mesh: The sampler's devices.
+      gather: Whether parameters are whole along the mesh axis "fsdp".
+      layers: Whether each layer's parameters and cache are arrays of their own ("apart") or slices of stacks. XLA for
+        GPUs copies a slice of a stack before every use, XLA for TPUs reads it where it is; "auto" follows the platform.
+      merge: Whether adapters are merged into the kernels: no small products, but a copy of the adapted kernels.
+    """
+
+    policy: DecoderConfig
+    mesh: AnyMesh
+    gather: bool = False
+    layers: LayersForm = "auto"
+    merge: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether layers are arrays of their own."""
+        if self.layers == "auto":
+            devices = self.mesh.devices if isinstance(self.mesh, Mesh) else None  # an abstract mesh has none
+            return devices is not None and devices.flat[0].platform in ("gpu", "cuda", "rocm")
+        return self.layers == "apart"
+
+    @functools.cached_property
+    def decoder(self) -> DecoderConfig:
+        """The decoder as it samples."""
+        return dataclasses.replace(self.policy, lora=None) if self.merge else self.policy
+
+    @property
+    def parameter_shardings(self) -> Any:
+        """Shardings of the parameters."""
+        shardings = param_shardings(self.decoder, self.mesh)
+        shardings = gathered(shardings) if self.gather else shardings
+        return self._separated(shardings, _without_first) if self.apart else shardings
+
+    @property
+    def cache_shardings(self) -> Cache:
+        """Slots are spread over the mesh's batch axes, key-value heads over its tensor axis."""
+        each = logical_sharding(self.mesh, "slots", "heads", None, None)
+        if self.apart:
+            return (LayerCache(each, each),) * self.decoder.layers
+        stacked = logical_sharding(self.mesh, "layers", "slots", "heads", None, None)
+        return KeyValueCache(stacked, stacked)
+
+    def empty_cache(self, slots: int, positions: int) -> Cache:
+        """Returns a cache of zeros; see `lcrag.policy.empty_cache`."""
+        whole = functools.partial(empty_cache, self.decoder, slots, positions, self.mesh)
+        if not self.apart:
+            return whole()
+        return tuple(LayerCache(*jax.tree.map(lambda x: x[0], whole(layers=1))) for _ in range(self.decoder.layers))
+
+    def parameters(self, params: Any) -> Any:
+        """Returns parameters in this form, those given where they serve as they are; also under `jax.eval_shape`."""
+        merged = merge_lora(self.policy, params, self.policy.dtype)[1] if self.merge else params
+        own = compute_parameters(self.decoder, merged)
+        return self._separated(own, lambda stack, layer: stack[layer]) if self.apart else own
+
+    def placed(self, params: Any) -> Any:
+        """Places parameters on the mesh as the sampler reads them; no array that serves as it is gets copied."""
+        given = jax.device_put(params, param_shardings(self.policy, self.mesh))
+        if self.apart:
+            return self._compiled(given)
+        return jax.device_put(self.parameters(given), self.parameter_shardings)
+
+    @functools.cached_property
+    def _compiled(self):
+        """Casts and separates in one program, without a copy of the whole stack in between."""
+        return jax.jit(self.parameters, out_shardings=self.parameter_shardings)
+
+    def shares(self, path: tuple[str, ...], given: Any, own: Any) -> bool:
+        """Returns whether the sampler reads an array of the training's own."""
+        lora = self.policy.lora if self.merge else None
+        return given == own and not (lora is not None and "/".join(path[-3:-1]) in lora.targets)
+
+    def own_leaves(self, given: Any, own: Any) -> list[Any]:
+        """Returns the leaves of `own` that are not those of `given`: the memory that the form takes."""
+        theirs = traverse_util.flatten_dict(given)
+        if self.apart:  # all layers are copies
+            theirs = {path: leaf for path, leaf in theirs.items() if path[0] != "layers"}
+        layers = jax.tree.leaves(own["layers"]) if self.apart else []
+        rest = {name: tree for name, tree in own.items() if not (self.apart and name == "layers")}
+        flat = traverse_util.flatten_dict(rest)
+        return layers + [leaf for path, leaf in flat.items() if not self.shares(path, theirs.get(path), leaf)]
+
+    def _separated(self, tree: Any, slice_of: Any) -> Any:
+        """Makes a list of each layer's part."""
+        parts = [
+            jax.tree.map(functools.partial(slice_of, layer=layer), tree["layers"])
+            for layer in range(self.policy.layers)
+        ]
+        return {**tree, "layers": parts}
+
+
+def _without_first(sharding: NamedSharding, layer: int) -> NamedSharding:
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))

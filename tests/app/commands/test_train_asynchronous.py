@@ -1,0 +1,163 @@
+"""Asynchronous training: what a run with staleness 1 samples and learns from, and that stopping it changes nothing."""
+
+import dataclasses
+import signal
+
+import numpy as np
+import pytest
+from experiment_parts import assert_mistake, assert_same_bits, json_lines, measured, run, saved_state, written_episodes
+from test_train_processes import together
+
+from lcrag.app.composition.method import Method
+from lcrag.learning.learners import Learner
+
+STEPS = 4
+BINDINGS = (
+    "train.staleness=1",
+    "train.evaluation=None",
+    "train.episodes_every=1",
+    "train.checkpoint_every=2",
+    "train.updates_per_rollout=2",
+    "PolicyGradient.importance_cap=2.0",
+    f"adamw.steps={STEPS}",
+)
+
+
+def train(tiny, output, *bindings, steps=STEPS):
+    return run("train", tiny, *BINDINGS, f"train.steps={steps}", *bindings, output=output)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def varied():
+    """Rewards that differ, whatever is answered."""
+    rewards = Method.rewards
+
+    def differing(self, records, step):
+        found = rewards(self, records, step)
+        total = np.array([(7 * record.episode + len(record.tokens)) % 5 for record in records], float)
+        return dataclasses.replace(found, values={**found.values, "total": total})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Method, "rewards", differing)
+        yield
+
+
+@pytest.fixture(scope="module")
+def straight(tiny, tmp_path_factory):
+    output = tmp_path_factory.mktemp("straight") / "run"
+    assert train(tiny, output) == 0
+    return output
+
+
+def assert_same(folder, other):
+    assert_same_bits(saved_state(folder, STEPS), saved_state(other, STEPS))
+    assert measured(folder) == measured(other)
+    for step in range(STEPS):
+        assert written_episodes(folder, f"step_{step}") == written_episodes(other, f"step_{step}")
+
+
+def test_each_step_is_sampled_by_the_policy_before_the_last_update(straight):
+    records = json_lines(straight / "metrics.jsonl")
+    assert [record["staleness/mean"] for record in records] == [0, 1, 1, 1]
+    assert [record["staleness/share_1"] for record in records] == [0, 1, 1, 1]
+    assert all(0 <= record[f"idle/{who}"] <= 1 for record in records for who in ("sampler", "trainer"))
+    rows = [written_episodes(straight, f"step_{step}") for step in range(STEPS)]
+    assert [{row["policy_version"] for row in own} for own in rows] == [{0}, {0}, {1}, {2}]
+    assert len({row["episode"] for own in rows for row in own}) == sum(map(len, rows))
+    assert max(record["gradient_norm"] for record in records) > 0
+
+
+def test_a_signal_during_a_rollout_or_an_update_changes_nothing(straight, tiny, tmp_path, monkeypatch):
+    """SIGTERM while step 1 is sampled and the update of step 0 runs; Ctrl-C in the update of step 2."""
+    rewards, learn, updated = Method.rewards, Learner.learn, []
+
+    def signalled_rewards(self, records, step):
+        if step == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return rewards(self, records, step)
+
+    def signalled_learn(self, trajectories):
+        updated.append(None)
+        if len(updated) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return learn(self, trajectories)
+
+    output = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "rewards", signalled_rewards)
+        assert train(tiny, output) == 128 + signal.SIGTERM
+    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0]
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "learn", signalled_learn)
+        assert train(tiny, output) == 128 + signal.SIGINT
+    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
+    assert train(tiny, output) == 0
+    assert_same(output, straight)
+
+
+def test_sampling_on_devices_of_its_own_changes_nothing(straight, tiny, tmp_path):
+    """The same run, trained on the first device and sampled on the second."""
+    meshes = ("policy.mesh=@mesh()", "mesh.devices=(0,)", "Lanes.mesh=@sampler/mesh()", "sampler/mesh.devices=(1,)")
+    assert train(tiny, tmp_path / "run", *meshes) == 0
+    assert_same(tmp_path / "run", straight)
+
+
+def test_a_failure_of_sampling_ends_the_run(tiny, tmp_path, monkeypatch):
+    def failing(self, records, step):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Method, "rewards", failing)
+    with pytest.raises(ZeroDivisionError):
+        train(tiny, tmp_path / "run")
+
+
+def test_staleness_without_a_correction_is_refused(tiny, tmp_path, capsys):
+    assert train(tiny, tmp_path / "run", "PolicyGradient.importance_cap=None") == 2
+    assert_mistake(capsys, "train.staleness is 1", "objective/importance_correction.gin")
+
+
+def test_with_more_staleness_no_group_is_lost_or_learned_from_twice(tiny, tmp_path, monkeypatch):
+    """Stopped by SIGTERM in the second update, while groups of later steps are under way, and continued."""
+    learn, updated, output = Learner.learn, [], tmp_path / "run"
+
+    def signalled(self, trajectories):
+        updated.append(None)
+        if len(updated) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return learn(self, trajectories)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "learn", signalled)
+        assert train(tiny, output, "train.staleness=2") == 128 + signal.SIGTERM
+    assert saved_state(output, 2)["['under_way']"].tolist()[-1] == -1
+    assert train(tiny, output, "train.staleness=2") == 0
+    learned = [row["episode"] for step in range(STEPS) for row in written_episodes(output, f"step_{step}")]
+    assert sorted(learned) == list(range(len(learned)))
+    records = json_lines(output / "metrics.jsonl")
+    assert [record["step"] for record in records] == list(range(STEPS))
+    assert max(record["staleness/max"] for record in records) <= 2
+    for step, record in enumerate(records):
+        rows = written_episodes(output, f"step_{step}")
+        assert record["staleness/mean"] == step - sum(row["policy_version"] for row in rows) / len(rows)
+        assert sum(record[f"staleness/share_{age}"] for age in range(3)) == pytest.approx(1)
+
+
+AHEAD_TOGETHER = """
+from experiment_parts import run
+
+sys.exit(run("train", folder, *mesh, "Lanes.count=2", *words, output=output))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_that_sample_ahead_learn_what_one_learns(tiny, tmp_path):
+    words = (*BINDINGS, "train.steps=3", "train.couplings=2", "PolicyGradient.kl_coefficient=0.01")
+    for processes in (1, 2):
+        output = tmp_path / str(processes)
+        status, errors = together(tmp_path, AHEAD_TOGETHER, tiny, output, *words, processes=processes)
+        assert status == [0] * processes, errors
+    one, two = tmp_path / "1", tmp_path / "2"
+    assert [record["staleness/mean"] for record in measured(two)] == [0, 1, 1]
+    assert measured(one) == measured(two)
+    assert written_episodes(one, "step_2") == written_episodes(two, "step_2")
+    assert_same_bits(saved_state(one, 3), saved_state(two, 3))

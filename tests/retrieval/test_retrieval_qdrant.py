@@ -1,0 +1,117 @@
+"""Collections in Qdrant, by the client's own search and by a stand-in that fails."""
+
+import sys
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from lcrag.errors import UserError
+from lcrag.retrieval import EncoderSettings, add_passages, build_collection, initialise_encoder, load_collections
+from lcrag.retrieval.remote import Patience, Qdrant, QdrantBackend, RemoteCollections, ServiceUnavailable
+from lcrag.testing import tiny_tokenizer
+from lcrag.testing.local_server import served
+
+QUERIES = ["Text of number 7919", "Title 3", "something else"]
+HASTE = Patience(attempts=2, first_wait_seconds=0.0, longest_wait_seconds=0.0)
+
+pytest.importorskip("qdrant_client")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, encoder, many):
+    root = tmp_path_factory.mktemp("stored")
+    build_collection(many[:17], encoder, root, language="en")
+    add_passages(many[17:], encoder, root, "en")
+    build_collection(many[:5], encoder, root, language="fi")
+    return root
+
+
+@pytest.fixture
+def engine(folder):
+    engine = Qdrant(":memory:")
+    for language in ("en", "fi"):
+        engine.store(folder / language)
+    return engine
+
+
+def test_what_is_stored_is_found_as_in_the_collections(folder, encoder, engine):
+    stored, whole = RemoteCollections(QdrantBackend(engine, encoder)), load_collections(folder, encoder)
+    queries, languages = [*QUERIES, *QUERIES], ["en", "fi", "en", "en", "en", "fi"]
+    found, wanted = stored.search(queries, languages, 4), whole.search(queries, languages, 4)
+    assert [[(hit.id, hit.title, hit.text, hit.language) for hit in hits] for hits in found] == [
+        [(hit.id, hit.title, hit.text, hit.language) for hit in hits] for hits in wanted
+    ]
+    np.testing.assert_allclose(
+        [hit.score for hits in found for hit in hits], [hit.score for hits in wanted for hit in hits], atol=1e-5
+    )
+    assert stored.languages == ("en", "fi")
+    assert stored.content_hashes() == whole.content_hashes()
+
+
+def test_storing_goes_on_where_it_was_interrupted(folder, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("lcrag.retrieval.remote.qdrant._POINTS_PER_REQUEST", 6)
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    engine = Qdrant(str(tmp_path / "qdrant"))
+    with pytest.raises(KeyboardInterrupt):
+        engine.store(folder / "en", stop)
+    with pytest.raises(UserError, match="6 of the 20 passages of en.*lcrag index"):
+        QdrantBackend(engine, encoder)
+    engine.close()
+    engine = Qdrant(str(tmp_path / "qdrant"))
+    assert engine.store(folder / "en") == 14
+    assert engine.store(folder / "en") == 0
+    assert len(RemoteCollections(QdrantBackend(engine, encoder)).search(["x"], ["en"], 20)[0]) == 20
+
+
+def test_other_content_is_not_overwritten(engine, encoder, many, tmp_path):
+    build_collection(many[:3], encoder, tmp_path, language="fi")
+    with pytest.raises(UserError, match="other content in lcrag-fi"):
+        engine.store(tmp_path / "fi")
+
+
+def test_what_is_not_stored_is_named(engine, encoder):
+    with pytest.raises(UserError, match="no collection of ja"):
+        QdrantBackend(engine, encoder, ["ja"])
+    with pytest.raises(UserError, match="no collection of any language"):
+        QdrantBackend(Qdrant(":memory:"), encoder)
+
+
+def test_another_encoder_is_named(engine, config):
+    other = initialise_encoder(config, EncoderSettings(max_tokens=32), tiny_tokenizer().backend, seed=7)
+    with pytest.raises(UserError, match=f"not of {other.fingerprint()}"):
+        QdrantBackend(engine, other)
+
+
+def test_an_engine_that_does_not_answer_is_named():
+    with pytest.raises(ServiceUnavailable, match="Qdrant at http://127.0.0.1:9 does not answer after 2 attempts"):
+        Qdrant("http://127.0.0.1:9", patience=HASTE).described()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "sentence"),
+    [
+        (403, UserError, "status 403: .*Qdrant.key_variable"),
+        (503, ServiceUnavailable, "status 503"),
+        (400, RuntimeError, "status 400"),
+    ],
+)
+def test_refusals_of_the_engine(status, error, sentence):
+    application = FastAPI()
+
+    @application.get("/collections")
+    def collections():
+        return JSONResponse({"status": {"error": "no"}}, status)
+
+    with served(application) as url, pytest.raises(error, match=sentence):
+        Qdrant(url, patience=HASTE).described()
+
+
+def test_without_the_client_the_mend_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    with pytest.raises(UserError, match="pip install 'lcrag\\[qdrant\\]'"):
+        Qdrant(":memory:")
