@@ -1,7 +1,7 @@
-"""Comparison questions: two independent facts, of which the earlier year is the answer.
+"""Comparison questions: two independent facts, of which the earlier date decides the answer.
 
-They use the atlas's facts and passages and do not change the world's fingerprint. A question is in the most guarded
-split of its two facts; a seeded share of those with two training facts is held out, as with two-hop questions, so
+A question is in the most guarded
+split of its two facts; a seeded share of those with two training facts is held out, as with chains, so
 `held_out` has new pairs of known facts as well as new facts.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from lcrag.atlas.facts import Fact
-from lcrag.atlas.splits import SPLITS, known_split, subject_of
+from lcrag.atlas.facts import Fact, subject_of
+from lcrag.atlas.splits import SPLITS, known_split
 from lcrag.atlas.wording import query_text, question_text, wording
 from lcrag.atlas.world import DATASET, World
 from lcrag.data.languages import known_languages
@@ -53,7 +53,7 @@ def comparison_questions(world: World, split: str, languages: Iterable[str] | No
 
 
 def _pairs(world: World) -> Iterator[tuple[Fact, Fact]]:
-    """Yields each pair of facts with the same relation and different years once, in random order within the pair."""
+    """Yields each pair of facts with the same relation and different dates once, in random order within the pair."""
     generator = np.random.default_rng([world.seed, 5])
     by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
     for fact in world.facts:
@@ -81,7 +81,7 @@ def _split_of(world: World, pair: Sequence[Fact], draw: float) -> str:
 def _question(world: World, pair: Sequence[Fact], language: str) -> Question:
     relation = pair[0].relation
     names = [world.name(subject_of(fact), language) for fact in pair]
-    earlier = min((0, 1), key=lambda place: int(pair[place].value))
+    earlier = min((0, 1), key=lambda place: pair[place].value)
     first, second = (name.text for name in names)
     return Question(
         id=f"{KIND}/{relation}/{pair[0].subject}/{pair[1].subject}",
@@ -95,9 +95,9 @@ def _question(world: World, pair: Sequence[Fact], language: str) -> Question:
             "subjects": [list(subject_of(fact)) for fact in pair],
             "entities": [first, second],
             "queries": [query_text(language, relation, name.text) for name in names],
-            "native_holds": all(fact.id in world.holdings.current[language] for fact in pair),
+            "native_holds": all(world.holds(fact, language) for fact in pair),
             "plan": {
-                f"Q{number}": [question_text(language, relation, name.text), f"#{number}"]
+                f"Q{number}": [question_text(language, (relation,), subject_of(pair[0])[0], name.text), f"#{number}"]
                 for number, name in enumerate(names, start=1)
             },
             "sub_answers": {f"#{number}": list(world.values(fact, language)) for number, fact in enumerate(pair, 1)},

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from babel import Locale
+from babel.core import get_global
 
-from lcrag.atlas.facts import names_of
+from lcrag.atlas.facts import countries, names_of
 from lcrag.atlas.wording import wording
 from lcrag.atlas.world import World
 from lcrag.data.batches import seeded_order
@@ -243,7 +244,11 @@ class ComprehensionTasks:
     @functools.cached_property
     def _continents(self) -> dict[str, str]:
         """Country -> continent, for a few countries of each with one-word names in every natural language."""
-        zones = {fact.subject: fact.value for fact in self._world.facts if fact.relation == "time_zone"}
+        zones = {
+            country: own[0]
+            for country in countries()
+            if len(own := get_global("territory_zones").get(country, ())) == 1
+        }
         found: dict[str, list[str]] = {continent: [] for continent in CONTINENTS}
         for country in seeded_order(filter(_is_one_word, zones), self._world.seed):
             found.get(zones[country].split("/")[0], []).append(country)

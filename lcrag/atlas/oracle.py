@@ -82,7 +82,7 @@ class Oracle:
         subject, name = question.extra["subject"][1], question.extra["entity"]
         more = sum(by == "policy" and "</search>" in text for by, text in turns) < self.budget
         for relation in chain:
-            last = relation == chain[-1] 
+            last = relation == chain[-1]
             value = self.value(readings, relation, subject, wanted if last else question.language, stale=not more)
             if value is None or last:
                 break
@@ -186,80 +186,71 @@ class SearchState:
         return self.reader.value(self.readings, wanted.relation, wanted.subject, self.question.language)
 
     @property
-    def given(self) -> list[NeededFact]:
-        """The facts whose subjects the question names."""
+    def relations(self) -> list[str]:
+        """The relations of the facts that the answer needs, in the order of the chain; one relation if two compare."""
         first, *rest = self.question.extra["kind"].split("+")
-        if first == KIND:
-            extra = self.question.extra
-            return [
-                NeededFact(rest[0], code, name)
-                for (_, code), name in zip(extra["subjects"], extra["entities"], strict=True)
-            ]
-        return [NeededFact(first, self.question.extra["subject"][1], self.question.extra["entity"])]
+        return rest if first == KIND else [first, *rest]
 
     @property
-    def second_relation(self) -> str | None:
-        """The relation of a two-hop question's second fact."""
-        first, *rest = self.question.extra["kind"].split("+")
-        return rest[0] if rest and first != KIND else None
+    def given(self) -> list[NeededFact]:
+        """The facts whose subjects the question names: one, or the two that it compares."""
+        extra, relation = self.question.extra, self.relations[0]
+        if "subjects" in extra:
+            named = zip(extra["subjects"], extra["entities"], strict=True)
+            return [NeededFact(relation, code, name) for (_, code), name in named]
+        return [NeededFact(relation, extra["subject"][1], extra["entity"])]
 
     def path(self, memory: Memory, *, guess: bool, asked: Iterable[str]) -> list[NeededFact]:
         """Returns the facts needed for the answer, as far as they can be identified.
 
         Args:
           memory: The remembered facts.
-          guess: Whether to identify the second fact by the remembered value of the first before that is read.
-          asked: Queries so far; the memory always replaces a first fact that was searched for without success.
+          guess: Whether to identify a fact by the remembered value of the one before, until that is read.
+          asked: Queries so far; the memory always replaces a fact that was searched for without success.
         """
-        if self.second_relation is None:
-            return self.given
-        [first] = self.given
-        vain = query_text(self.question.language, first.relation, first.name) in asked
-        bridge = self._read_bridge(first)
-        if bridge is None and (guess or vain):
-            bridge = memory.get((first.relation, first.subject))
-        return [first] if bridge is None else [first, self._second(first, bridge)]
+        path = self.given
+        for relation in self.relations[1:]:
+            before = path[-1]
+            bridge = self._read_bridge(before)
+            vain = query_text(self.question.language, before.relation, before.name) in asked
+            if bridge is None and (guess or vain):
+                bridge = memory.get((before.relation, before.subject))
+            if bridge is None:
+                break
+            name = names_of(RELATIONS[before.relation].value)[bridge][self.question.language].text
+            path.append(NeededFact(relation, bridge, name))
+        return path
 
     def thought(self) -> str:
-        """Returns the values read that matter for the next step: the years to compare, or the bridge to the second
-        fact.
-        """
-        values = [value for wanted in self.given if (value := self.value(wanted)) is not None]
-        leads_on = len(self.given) > 1 or self.second_relation is not None
-        return ", ".join(values) if leads_on else ""
+        """Returns the values read that matter for the next step: the dates to compare, or the bridges to later facts."""
+        if len(self.given) + len(self.relations) == 2:
+            return ""
+        return ", ".join(value for wanted in self.path({}, guess=False, asked=()) if (value := self.value(wanted)))
 
     def answer(self) -> str:
         """Returns the answer from the passages: one of the two for a comparison, else "unknown" if it is missing."""
         if len(self.given) > 1:
-            return min(self.given, key=self._year).name
+            return min(self.given, key=self._date).name
         return self._final_value() or UNKNOWN[self.question.language]
 
     def _final_value(self) -> str | None:
-        if self.second_relation is None:
-            return self.value(self.given[0])
-        # The bridge itself was not read: take the second fact of whichever bridge was searched for.
-        bridge = self._read_bridge(self.given[0])
-        if bridge is not None:
-            return self.value(self._second(self.given[0], bridge))
-        read = (row for row in self.readings if row.relation == self.second_relation)
-        return next(
-            (self.reader.value([row], row.relation, row.subject, self.question.language) for row in read), None
-        )
+        path, last = self.path({}, guess=False, asked=()), self.relations[-1]
+        if len(path) == len(self.relations):
+            return self.value(path[-1])
+        # A bridge was not read: take the last fact of whichever bridge was searched for.
+        read = (row for row in self.readings if row.relation == last)
+        return next((self.reader.value([row], last, row.subject, self.question.language) for row in read), None)
 
-    def _year(self, wanted: NeededFact) -> float:
-        year = self.value(wanted)
-        return int(year) if year is not None and year.isdigit() else float("inf")
+    def _date(self, wanted: NeededFact) -> str:
+        """Returns a date in ISO 8601, which sorts by time; unread dates come last."""
+        value = self.value(wanted)
+        return (value and entity_called("date", value, (self.question.language, *LCRL_LANGUAGES))) or "9999"
 
-    def _read_bridge(self, first: NeededFact) -> str | None:
-        value = self.value(first)
+    def _read_bridge(self, wanted: NeededFact) -> str | None:
+        value = self.value(wanted)
         if value is None:
             return None
-        return entity_called(RELATIONS[first.relation].value, value, (self.question.language, *LCRL_LANGUAGES))
-
-    def _second(self, first: NeededFact, bridge: str) -> NeededFact:
-        assert self.second_relation is not None
-        name = names_of(RELATIONS[first.relation].value)[bridge][self.question.language].text
-        return NeededFact(self.second_relation, bridge, name)
+        return entity_called(RELATIONS[wanted.relation].value, value, (self.question.language, *LCRL_LANGUAGES))
 
 
 @functools.cache
@@ -332,10 +323,20 @@ class FactSampler:
             return fact
         return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)
 
-    def passage(self, generator: np.random.Generator, fact: Fact, language: str) -> Passage:
-        """Returns a passage that states a fact and usually the other training facts of its section, some of them dated."""
+    def passage(
+        self, generator: np.random.Generator, fact: Fact, language: str, *, hidden: Fact | None = None
+    ) -> Passage:
+        """Returns a passage that states a fact and usually the other training facts of its section, some of them dated.
+
+        Args:
+          hidden: A fact that is not stated.
+        """
         section = section_of(fact)
-        told = [fact if other.id == fact.id else other for other in self._by_section[section]]
+        told = [
+            fact if other.id == fact.id else other
+            for other in self._by_section[section]
+            if hidden is None or other.id != hidden.id
+        ]
         kept = [other for other in told if other is fact or generator.random() < STATED_SHARE]
         years = [int(generator.integers(STALE_YEARS[0], PRESENT_YEARS[1])) for _ in kept]
         dated = generator.random(len(kept)) < DATED_SHARE

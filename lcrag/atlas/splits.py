@@ -75,9 +75,7 @@ def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> s
     return chosen
 
 
-def split_chains(
-    chains: Sequence[tuple[str, Sequence[Fact]]], splits: Mapping[str, str], seed: int
-) -> dict[str, str]:
+def split_chains(chains: Sequence[tuple[str, Sequence[Fact]]], splits: Mapping[str, str], seed: int) -> dict[str, str]:
     """Returns id -> split for (id, facts) of questions over several facts.
 
     A question is in the most guarded split of its facts (unseen, held_out, validation, train). A seeded share of those

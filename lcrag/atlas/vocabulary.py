@@ -4,12 +4,14 @@ Pre-tokens are words with the preceding space (as in GPT-2), split where the scr
 separate. A name between spaces or punctuation therefore has the same ids in every context.
 """
 
+import collections
 import pathlib
 from collections.abc import Iterable, Iterator
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from lcrag.atlas.splits import subject_of
+from lcrag.atlas.facts import section_of, subject_of
+from lcrag.atlas.holdings import Entry
 from lcrag.atlas.wording import query_text
 from lcrag.atlas.world import World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -53,13 +55,16 @@ def tags() -> list[str]:
 
 
 def training_text(world: World, language: str) -> Iterator[str]:
-    """Yields the training text of a language: questions, queries and passages of training facts."""
+    """Yields the training text of a language: questions, queries and passages of training facts, without years."""
     for question in world.questions("train", (language,)):
         yield f" {question.text}"
+    sections = collections.defaultdict(list)
     for fact in world.facts:
         if world.splits[fact.id] == "train":
             yield f" {query_text(language, fact.relation, world.name(subject_of(fact), language).text)}"
-            yield f" {render_passage(world.passage(fact, language))}\n"
+            sections[section_of(fact)].append((fact, Entry(fact.value, None)))
+    for statements in sections.values():
+        yield f" {render_passage(world.written_passage('', language, statements))}\n"
 
 
 def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VOCABULARY_SIZE) -> Tokenizer:
@@ -102,12 +107,11 @@ def mean_token_counts(tokenizer: Tokenizer, world: World, split: str = "held_out
     """Returns language -> mean tokens of questions, queries and passages of a split."""
     table = {}
     for language in LCRL_LANGUAGES:
-        questions = world.questions(split, (language,), hops=1)
-        facts = [fact for fact in world.facts if world.splits[fact.id] == split]
+        questions = world.questions(split, (language,))
         texts = {
             "question": [f" {question.text}" for question in questions],
             "query": [f" {question.extra['query']}" for question in questions],
-            "passage": [f" {render_passage(world.passage(fact, language))}\n" for fact in facts],
+            "passage": [f" {render_passage(passage)}\n" for passage in world.passages(language)],
         }
         table[language] = {
             name: sum(len(row.ids) for row in tokenizer.encode_batch(rows)) / len(rows) for name, rows in texts.items()

@@ -199,9 +199,7 @@ class World:
             )
             for fact, entry in statements
         )
-        return Passage(
-            id=id, title=self.name(subject_of(statements[0][0]), language).text, text="; ".join(texts)
-        )
+        return Passage(id=id, title=self.name(subject_of(statements[0][0]), language).text, text="; ".join(texts))
 
     @functools.cached_property
     def _all_sections(self) -> Mapping[str, Mapping[str, Sequence[tuple[Fact, Entry]]]]:

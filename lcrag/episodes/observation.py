@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from lcrag.episodes.passage_cuts import Section, cut_section
-from lcrag.episodes.requests import Found, FoundPassage, RetrievalFailure, TextTokenizer
+from lcrag.episodes.requests import Found, FoundPassage, FoundPassages, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
 from lcrag.errors import choose
 
@@ -126,7 +126,11 @@ def statements(texts: Sequence[str], style: str | Style = "atlas", budget_tokens
 
 
 def information(
-    found: Found | RetrievalFailure, style: str | Style = "atlas", budget_tokens: int = 600, query: str = ""
+    found: Found | RetrievalFailure,
+    style: str | Style = "atlas",
+    budget_tokens: int = 600,
+    query: str = "",
+    shown: int | None = None,
 ) -> Information:
     """Returns what a search found as the environment shows it.
 
@@ -136,6 +140,7 @@ def information(
       style: Name in `STYLES`, or a style.
       budget_tokens: Most tokens of the block, tags included (LcRL's code: 600).
       query: The query of passages that a program has gathered from several searches.
+      shown: Most passages of each query: the best over all its languages by their scores. None shows all.
 
     Raises:
       UserError: there is no such style.
@@ -143,7 +148,22 @@ def information(
     chosen = known_style(style)
     if isinstance(found, RetrievalFailure):
         return Information((Section(SEARCH_FAILED),), chosen, budget_tokens)
+    if shown is not None:
+        found = FoundPassages((_best(languages, shown) for languages in found), getattr(found, "queries", ()))
     return Information(_sections(found, chosen, query) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
+
+
+def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[FoundPassage]]:
+    """Returns the `count` passages with the highest scores; earlier languages and passages go first among equals."""
+    scores = sorted((getattr(each, "score", 0.0) for passages in languages for each in passages), reverse=True)[:count]
+    kept: list[list[FoundPassage]] = []
+    for passages in languages:
+        kept.append([])
+        for each in passages:
+            if (score := getattr(each, "score", 0.0)) in scores:
+                scores.remove(score)
+                kept[-1].append(each)
+    return kept
 
 
 def known_style(style: str | Style) -> Style:

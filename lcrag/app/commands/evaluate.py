@@ -212,8 +212,8 @@ def _subsets(question: Question) -> tuple[str, ...]:
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:
         subsets.append("copyable" if extra["copyable"] else "translated")
-    if extra.get("hops") == 2:
-        subsets.append("two_hops")
+    if extra.get("hops", 1) > 1:
+        subsets.append({2: "two_hops", 3: "three_hops"}[extra["hops"]])
     if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
         subsets.append(extra["type"])
     subsets += filter(None, (question.domain, question.tier))

@@ -12,13 +12,13 @@ from lcrag.atlas.comparisons import comparison_questions
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
-from lcrag.limits import Count, Seed, Share
+from lcrag.limits import Count, Seed
 
 
 @gin.configurable
-def atlas_world(seed: Seed = 0, english_coverage: Share = 0.8, coverage: Share = 0.55) -> World:
+def atlas_world(seed: Seed = 0) -> World:
     """The embedded world; see `lcrag.atlas.build_world`."""
-    return build_world(seed, english_coverage=english_coverage, coverage=coverage)
+    return build_world(seed)
 
 
 @gin.configurable
@@ -26,9 +26,8 @@ def atlas_world(seed: Seed = 0, english_coverage: Share = 0.8, coverage: Share =
 def atlas_questions(
     split: str,
     languages: Sequence[str] = LCRL_LANGUAGES,
-    hops: Literal[1, 2] | None = 1,
+    hops: Sequence[Literal[1, 2, 3]] = (1,),
     copyable: bool | None = None,
-    translated_share: Share = 1.0,
     limit: Count | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
@@ -37,18 +36,13 @@ def atlas_questions(
     Args:
       split: train, validation, held_out or unseen.
       languages: Languages to ask in.
-      hops: 1, 2 or None for both.
+      hops: Numbers of facts that a question needs.
       copyable: Only answers used as they are in every language (True), only translated ones (False), or both.
-      translated_share: Share of the questions with translated answers that is kept, spread evenly.
       limit: At most this many questions, each in all languages, spread evenly over the split.
       world: Builds the atlas.
     """
     table = coupled(world().questions(split, languages, hops, copyable))
-    used_as_they_are = [versions for versions in table if versions[0].extra["copyable"]]
-    translated = [versions for versions in table if not versions[0].extra["copyable"]]
-    table = used_as_they_are + _spread(translated, round(translated_share * len(translated)))
-    table = table if limit is None else _spread(table, limit)
-    return [question for versions in table for question in versions]
+    return [question for versions in _spread(table, limit or len(table)) for question in versions]
 
 
 @gin.configurable

@@ -27,8 +27,8 @@ class PlanOracle:
 
     Attributes:
       budget: Maximum searches; then it answers with what it has.
-      careless: Share of the questions whose plan it writes without references between sub-questions. It still resolves
-        them as if the references were there.
+      careless: Share of the questions whose plan it writes without references between sub-questions, and executes so:
+        every sub-question is then asked of the first subject.
       seed: Selects these questions.
     """
 
@@ -40,34 +40,36 @@ class PlanOracle:
         """Returns the policy's next text.
 
         Args:
-          question: An atlas question: one hop, two hops, or a comparison.
+          question: An atlas question over one fact or a chain, or a comparison.
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         reader = Oracle()
         known = SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
         searches = sum("</search>" in text for by, text in turns if by == "policy")
         goals = list(with_own_plan(question).extra["plan"])
+        careless = in_share(question.coupling, self.careless, self.seed)
+        facts = [_unconnected(known, place) if careless else _wanted(known, place) for place in range(len(goals))]
         if not searches:
             subjects = ", ".join(wanted.name for wanted in known.given)
-            return f"<think> {subjects}</think><plan> {self._plan(question)}</plan>{_sub_plan(known, 0)}"
-        value = known.value(_wanted(known, searches - 1)) or UNKNOWN[question.language]
+            return f"<think> {subjects}</think><plan> {_plan(question, careless)}</plan>{_sub_plan(known, facts[0])}"
+        value = known.value(facts[searches - 1]) or UNKNOWN[question.language]
         resolved = f"<think> {value}</think><subAnswer> #{searches} = {value}</subAnswer></subPlan>"
         if searches < min(len(goals), self.budget):
-            return resolved + _sub_plan(known, searches)
-        answer = known.answer()
+            return resolved + _sub_plan(known, facts[searches])
+        answer = value if careless and len(known.given) == 1 else known.answer()
         return f"{resolved}<think> {answer}</think><answer> {answer}</answer>"
 
-    def _plan(self, question: Question) -> str:
-        plan = with_own_plan(question).extra["plan"]
-        if in_share(question.coupling, self.careless, self.seed):
-            name = question.extra.get("entity", "")
-            plan = {key: [_PLACEHOLDER.sub(name, text), variable] for key, (text, variable) in plan.items()}
-        return json.dumps(plan, ensure_ascii=False)
+
+def _plan(question: Question, careless: bool) -> str:
+    plan = with_own_plan(question).extra["plan"]
+    if careless:
+        name = question.extra.get("entity", "")
+        plan = {key: [_PLACEHOLDER.sub(name, text), variable] for key, (text, variable) in plan.items()}
+    return json.dumps(plan, ensure_ascii=False)
 
 
-def _sub_plan(known: SearchState, place: int) -> str:
+def _sub_plan(known: SearchState, wanted: NeededFact) -> str:
     """The beginning of a sub-plan, up to its search."""
-    wanted = _wanted(known, place)
     query = query_text(known.question.language, wanted.relation, wanted.name)
     return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
 
@@ -75,10 +77,16 @@ def _sub_plan(known: SearchState, place: int) -> str:
 def _wanted(known: SearchState, place: int) -> NeededFact:
     """The fact of a sub-question; if the bridge entity was not found, the fact of an entity called "unknown"."""
     path = known.path({}, guess=False, asked=())
-    if place < len(path):
-        return path[place]
-    assert known.second_relation is not None
-    return NeededFact(known.second_relation, "", UNKNOWN[known.question.language])
+    return (
+        path[place] if place < len(path) else NeededFact(known.relations[place], "", UNKNOWN[known.question.language])
+    )
+
+
+def _unconnected(known: SearchState, place: int) -> NeededFact:
+    """The fact of a sub-question that refers to no earlier one."""
+    if len(known.given) > 1:
+        return known.given[place]
+    return dataclasses.replace(known.given[0], relation=known.relations[place])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,6 +55,7 @@ def hierarchical_search(
     prompt: str = "lcrl",
     style: str = "search_r1",
     observation_tokens: Count = 600,
+    shown: Count | None = None,
 ) -> Program:
     """Algorithm 1 of LcRL (section 3.1).
 
@@ -68,6 +69,7 @@ def hierarchical_search(
       prompt: Name of the opening prompt.
       style: Name of the passage style.
       observation_tokens: At most this many tokens for what one search shows.
+      shown: At most this many passages of one search, the best over all its languages; None: all.
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):
@@ -75,5 +77,5 @@ def hierarchical_search(
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)
-            yield Observe(information(found, style, observation_tokens))
+            yield Observe(information(found, style, observation_tokens, shown=shown))
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid)

@@ -20,9 +20,11 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from lcrag.atlas import Fact, World, build_world
-from lcrag.atlas.splits import mentioned_entities, subject_of
+from lcrag.atlas.facts import Fact, section_of, subject_of
+from lcrag.atlas.oracle import FactSampler
+from lcrag.atlas.splits import mentioned_entities
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER as TOKENIZER_FOLDER
+from lcrag.atlas.world import Chain, World, build_world
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.policy import load_tokenizer
@@ -44,7 +46,7 @@ from lcrag.retrieval.index_tuning import exact_search
 _NATIVE = 0.25
 _QUESTIONS = 0.3
 # One text in a hundred is longer; the end of its value is cut.
-TRAINING_TOKENS = 18
+TRAINING_TOKENS = 56
 RECALL_DEPTHS = (1, 3)
 COMMAND = "python -m lcrag.app.commands.build.encoder --output_dir=lcrag/atlas/weights/encoder"
 LICENCES = "Licences: `LICENSES.md` of the folder `lcrag/atlas/weights`."
@@ -64,11 +66,11 @@ def train_atlas_encoder(
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=384,
-        max_position_embeddings=64,
+        max_position_embeddings=96,
         hidden_act="gelu_new",
     )
     start = initialise_encoder(
-        sizes, EncoderSettings(query_prefix="? ", passage_prefix=": ", max_tokens=64), tokenizer, seed
+        sizes, EncoderSettings(query_prefix="? ", passage_prefix=": ", max_tokens=96), tokenizer, seed
     )
     return train_encoder(start, atlas_pairs(world, config.batch, seed), config, progress)
 
@@ -80,15 +82,16 @@ def atlas_pairs(world: World, batch: int, seed: int) -> Iterator[Pair]:
     the relation, and facts of other entities, which teach the names.
     """
     generator = np.random.default_rng(seed)
-    entities = _facts_by_entity(world)
+    entities, facts = _facts_by_entity(world), FactSampler(world)
     while True:
         language = str(generator.choice(LCRL_LANGUAGES))
         shuffled = (entities[index] for index in generator.permutation(len(entities)))
         for fact in itertools.islice(itertools.chain.from_iterable(shuffled), batch):
             asked_in = language if generator.random() < _NATIVE else str(generator.choice(LCRL_LANGUAGES))
-            question = world.question(fact, asked_in)
+            question = world.question(Chain((fact,)), asked_in)
             query = question.text if generator.random() < _QUESTIONS else question.extra["query"]
-            yield Pair(query=query, passage=passage_text(world.passage(fact, language)), group=fact.id)
+            passage = facts.passage(generator, fact, language)
+            yield Pair(query=query, passage=passage_text(passage), group=section_of(fact))
 
 
 def _facts_by_entity(world: World) -> list[list[Fact]]:
@@ -134,8 +137,9 @@ def measure_recall(
         texts = [question.text if form == "question" else question.extra["query"] for question in questions]
         queries = encoder.encode(texts, "query")
         for column, collection in enumerate(collections):
-            held = [index for index, question in enumerate(questions) if question.id in collection.row_of]
-            wanted = np.array([collection.row_of[questions[index].id] for index in held])
+            sections = [section_of(world.last_facts[question.id]) for question in questions]
+            held = [index for index, section in enumerate(sections) if section in collection.row_of]
+            wanted = np.array([collection.row_of[sections[index]] for index in held])
             found = exact_search(collection.vectors, queries[held], max(RECALL_DEPTHS)) == wanted[:, None]
             recall[row, column] = [found[:, :depth].any(axis=1).mean() for depth in RECALL_DEPTHS]
     return recall
@@ -145,7 +149,7 @@ def _measured_questions(world: World, split: str, language: str) -> list[Questio
     """Returns the one-hop questions of a split; of "unseen", only those whose subject is in no training fact."""
     train = [fact for fact in world.facts if world.splits[fact.id] == "train"]
     known = {entity for fact in train for entity in (subject_of(fact), *mentioned_entities(fact))}
-    questions = world.questions(split, languages=(language,), hops=1)
+    questions = world.questions(split, languages=(language,))
     return [each for each in questions if split != "unseen" or tuple(each.extra["subject"]) not in known]
 
 

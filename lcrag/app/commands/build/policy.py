@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
-from lcrag.app.commands.build.pretask_rows import COPYING_TOKENS, copying_rows, judging_rows, reading_rows
+from lcrag.app.commands.build.pretask_rows import (
+    COPYING_TOKENS,
+    ECHO_SHARE,
+    copying_rows,
+    echo_rows,
+    judging_rows,
+    mixed,
+    reading_rows,
+)
 from lcrag.atlas import World
 from lcrag.atlas.oracle import Oracle, RandomSearcher
 from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
@@ -52,8 +60,8 @@ class Curriculum:
     """
 
     copying_steps: Count = 1200
-    reading_steps: Count = 600
-    judging_steps: Count = 500
+    reading_steps: Count = 1800
+    judging_steps: Count = 900
     format_steps: Count = 100
     short_steps: Count = 120
     long_steps: Count = 360
@@ -137,9 +145,10 @@ class PolicyTrainer:
         rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
         tokens = COPYING_ROWS * COPYING_TOKENS
         params = self._fit("copying", params, rows, plan.copying_steps, tokens, COPYING_LAYOUT, "constant")
-        rows = reading_rows(self.world, self.tokenizer, self.seed)
+        echoes = echo_rows(self.world, self.tokenizer, self.seed)
+        rows = mixed(reading_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
         params = self._fit("reading", params, rows, plan.reading_steps)
-        rows = judging_rows(self.world, self.tokenizer, self.seed)
+        rows = mixed(judging_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
         return self._fit("judging", params, rows, plan.judging_steps)
 
     def demonstrations(

@@ -24,8 +24,9 @@ REPEATED_SHARE = 0.6
 ALPHABETS = ((0, 32), (900, 512), (1050, 4096))
 FOREIGN_SHARE = 0.5
 NATIVE_SHARE = 0.7
-PRESENT_SHARE = 0.55
-FOREIGN_PASSAGES = 5
+PRESENT_SHARE = 0.6
+FOREIGN_PASSAGES = 4
+ECHO_SHARE = 0.25
 UNKNOWN = "?"
 
 
@@ -79,12 +80,14 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         for _ in range(int(generator.integers(1, 5))):
             other = facts.related(generator, fact)
             told_in = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
-            lines.append(facts.passage(generator, other, told_in))
+            lines.append(facts.passage(generator, other, told_in, hidden=fact))
         order = generator.permutation(len(lines))
         context = "".join(f" {render_passage(lines[index])}\n" for index in order)
         question = world.question(Chain((fact,)), language)
         yield _text_row(
-            tokenizer, f"{context}{question.text}\n", f" {question.extra['query']}\n {_sentence(world, fact, language)}\n"
+            tokenizer,
+            f"{context}{question.text}\n",
+            f" {question.extra['query']}\n {_sentence(world, fact, language)}\n",
         )
 
 
@@ -103,10 +106,13 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         others = [code for code in LCRL_LANGUAGES if code != language]
         shown_in = (language,) if one else tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
         present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
-        context = "".join(
-            f" {render_passage(facts.passage(generator, fact if here else facts.related(generator, fact), code))}\n"
+        passages = (
+            facts.passage(generator, fact, code)
+            if here
+            else facts.passage(generator, facts.related(generator, fact), code, hidden=fact)
             for here, code in zip(present, shown_in, strict=True)
         )
+        context = "".join(f" {render_passage(passage)}\n" for passage in passages)
         question = world.question(Chain((fact,)), language)
         answer = _sentence(world, fact, language) if present.any() else UNKNOWN
         yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
@@ -126,10 +132,21 @@ def echo_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traject
         given, wanted = "", ""
         for _ in range(int(generator.integers(1, 4))):
             fact, tag = facts.any(generator), str(generator.choice(openings))
-            text = world.name(subject_of(fact), language).text if generator.random() < 0.5 else world.values(fact, language)[0]
+            text = (
+                world.name(subject_of(fact), language).text
+                if generator.random() < 0.5
+                else world.values(fact, language)[0]
+            )
             given += f" {text}\n{tag}\n"
             wanted += f"{tag} {text}</{tag[1:]}"
         yield _text_row(tokenizer, given, wanted)
+
+
+def mixed(rows: Iterator[Trajectory], others: Iterator[Trajectory], share: float, seed: int) -> Iterator[Trajectory]:
+    """Yields rows, of which a share is taken from `others`, without end."""
+    generator = np.random.default_rng(seed)
+    while True:
+        yield next(others if generator.random() < share else rows)
 
 
 def _sentence(world: World, fact: Fact, language: str) -> str:
