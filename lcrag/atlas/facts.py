@@ -257,9 +257,10 @@ def _tender_facts(country: str) -> Iterator[Fact]:
     now, before = _tenders(country)
     if now is None:
         return
-    yield Fact("currency", country, now.code, before and before.code)
-    yield Fact("currency_code", country, now.code, before and before.code)
-    yield Fact("currency_since", country, now.since, before and before.since)
+    code, since = (before.code, before.since) if before else (None, None)
+    yield Fact("currency", country, now.code, code)
+    yield Fact("currency_code", country, now.code, code)
+    yield Fact("currency_since", country, now.since, since)
     if before is not None and before.until is not None:
         yield Fact("former_currency", country, before.code)
         yield Fact("former_currency_until", country, before.until)

@@ -1,8 +1,8 @@
 """Which facts each language's collection holds, and where it holds a stale value.
 
-Every entity has a home: the language, of the thirteen, that is spoken there. Its collection holds nearly all facts about
-the entity, and holds them right. One draw for each fact decides whether *all* other collections share one stale or wrong
-value, so agreement between languages does not show that a value is right; the year of an entry tells instead.
+Every entity has a home: the language, of the thirteen, that is spoken there. Its collection holds nearly all facts
+about the entity, and holds them right. One draw for each fact decides whether *all* other collections share one stale
+or wrong value, so agreement between languages does not show that a value is right; the year of an entry tells instead.
 """
 
 import collections

@@ -222,7 +222,7 @@ class SearchState:
         return path
 
     def thought(self) -> str:
-        """Returns the values read that matter for the next step: the dates to compare, or the bridges to later facts."""
+        """Returns the values read that matter for the next step: dates to compare, or bridges to later facts."""
         if len(self.given) + len(self.relations) == 2:
             return ""
         return ", ".join(value for wanted in self.path({}, guess=False, asked=()) if (value := self.value(wanted)))

@@ -1,9 +1,10 @@
 """Splits of the atlas into training and held-out facts.
 
 A split is a set of *facts* (entity x relation). A fact outside `train` is not asked in any language in training, its
-passages are not used to train the encoder or tokenizer, and no training question over several facts depends on it. The entity of a
-held-out or validation fact has at least two training facts; an entity of the split `unseen` occurs in no training fact,
-neither as subject nor as value. Literal values may occur in several facts (many countries share a currency code).
+passages are not used to train the encoder or tokenizer, and no training question over several facts depends on it. The
+entity of a held-out or validation fact has at least two training facts; an entity of the split `unseen` occurs in no
+training fact, neither as subject nor as value. Literal values may occur in several facts (many countries share a
+currency code).
 """
 
 import collections

@@ -2,8 +2,9 @@
 
 For each language, `of` puts the name of an entity into the form that a question contains ("of the country Finland"),
 `facts` has (label of passage and search query, question) for each relation, and `bridges` puts the value of a relation
-into the form of `of`, which makes questions over chains of facts. Names stand between spaces, in apposition in languages
-that would otherwise inflect them or add an article, so a name is the same string, and the same tokens, everywhere.
+into the form of `of`, which makes questions over chains of facts. Names stand between spaces, in apposition in
+languages that would otherwise inflect them or add an article: a name is the same string, and the same tokens,
+everywhere.
 """
 
 import functools

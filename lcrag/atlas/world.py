@@ -150,7 +150,7 @@ class World:
             f"Q{number}": [question_text(language, (fact.relation,), subject_of(fact)[0], subject), f"#{number}"]
             for number, fact, subject in zip(numbers, chain.facts, subjects, strict=False)
         }
-        answers = {f"#{number}": list(self.values(fact, language)) for number, fact in zip(numbers, chain.facts)}
+        answers = {f"#{number}": list(self.values(fact, language)) for number, fact in enumerate(chain.facts, 1)}
         return {"plan": plan, "sub_answers": answers}
 
     def name(self, entity: tuple[str, str], language: str) -> Name:
