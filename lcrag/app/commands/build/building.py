@@ -76,7 +76,7 @@ def build(
 
 
 def _tune(trainer: PolicyTrainer, output_dir: pathlib.Path, program, budget: int, passages: int) -> None:
-    """Trains the cold start and the reference, both from the pretrained policy after the oracle's demonstrations."""
+    """Trains the cold start and the reference, both from the pretrained policy."""
     collections = atlas_collections(encoder=str(output_dir / "encoder"))
     demonstrations = functools.partial(
         trainer.demonstrations,
@@ -88,12 +88,8 @@ def _tune(trainer: PolicyTrainer, output_dir: pathlib.Path, program, budget: int
     )
     _, pretrained = load_hugging_face(output_dir / "pretrained")
     plan = trainer.curriculum
-    knows_format = trainer.tuned(
-        pretrained, demonstrations(at_random=False), "format", plan.format_steps, plan.learning_rate
-    )
     for name, steps in (("cold_start", plan.short_steps), ("long_sft", plan.long_steps)):
-        searches = demonstrations(at_random=True)
-        params = trainer.tuned(knows_format, searches, name, steps, plan.searching_learning_rate)
+        params = trainer.tuned(pretrained, demonstrations(), name, steps)
         trainer.save(output_dir / name, params, dtype="bfloat16")
         card = _model_card(name, trainer, collections, steps)
         (output_dir / name / "README.md").write_text(card, encoding="utf-8")
@@ -109,15 +105,13 @@ def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, ste
         f" {trainer.seed}:\n\n"
         f"1. copying: {plan.copying_steps} steps on random re-appearing spans, no text at all;\n"
         f"2. reading: {plan.reading_steps} steps of about {plan.tokens_per_step} tokens: passages of *training* facts"
-        " in all thirteen languages, a question, the answering passage; most values counterfactual. It stands in for"
-        " what a pretrained multilingual model brings along;\n"
+        " in all thirteen languages, a question, the answering sentence; most values counterfactual. It stands in for"
+        " what a pretrained multilingual model brings along. A quarter of the rows shows every method's tags around"
+        " names and values, without any use;\n"
         f"3. judging: {plan.judging_steps} such steps with the question first, where the passages may lack"
         " the answer;\n"
-        f"4. format: SFT of {plan.format_steps} steps at learning rate {plan.learning_rate:g} on clean demonstrations"
-        " of the rule-based oracle, playing the program that reinforcement learning runs, in the eight training"
-        " languages;\n"
-        f"5. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
-        " that knows this format in all thirteen languages and reads passages, but searches once or twice, and trusts"
+        f"4. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
+        " that knows the format of the program in all thirteen languages and reads passages, but searches once or twice, and trusts"
         ' passages, at random; it answers "unknown" where it has read nothing. When to search, whom to trust, and'
         " when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"

@@ -18,9 +18,8 @@ from lcrag.app.commands.build.pretask_rows import (
     reading_rows,
 )
 from lcrag.atlas import World
-from lcrag.atlas.oracle import Oracle, RandomSearcher
+from lcrag.atlas.oracle import RandomSearcher
 from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
-from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
 from lcrag.episodes.host_services import Search
@@ -38,7 +37,7 @@ from lcrag.policy import (
 COPYING_ROWS = 32
 # Micro-batches of about a thousand tokens fit the cache of a CPU: 0.22 s per step, against 0.33 s with four thousand.
 COPYING_LAYOUT = Layout(rows=8, row_lengths=(COPYING_TOKENS,))
-TEXT_LAYOUT = Layout(rows=4, row_lengths=(256, 384), least_episodes=32)
+TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 384), least_episodes=32)
 
 Progress = Callable[[int, dict[str, float]], None]
 
@@ -51,20 +50,18 @@ class Curriculum:
       copying_steps: Copying of random spans, without text.
       reading_steps: Reading: passages, a question, the answering passage, in all thirteen languages.
       judging_steps: Judging: reading with the question first, where the passages may lack the answer.
-      format_steps: SFT on the rule-based oracle's demonstrations in LcRL's training languages.
       short_steps: SFT of the cold start on random searches in all languages: it learns the format, not when to search.
       long_steps: The same SFT of the reference, which is trained on demonstrations only.
       searching_learning_rate: Learning rate of the SFT on random searches.
-      learning_rate: Learning rate of every stage.
+      learning_rate: Learning rate of every stage before that.
       tokens_per_step: Tokens per step of every stage except copying.
     """
 
     copying_steps: Count = 1200
     reading_steps: Count = 1800
     judging_steps: Count = 900
-    format_steps: Count = 100
-    short_steps: Count = 120
-    long_steps: Count = 360
+    short_steps: Count = 200
+    long_steps: Count = 600
     learning_rate: Positive = 2e-3
     searching_learning_rate: Positive = 1.5e-3
     tokens_per_step: Count = 3600
@@ -159,10 +156,9 @@ class PolicyTrainer:
         *,
         budget: int,
         passages: int,
-        at_random: bool,
     ) -> Iterator[Trajectory]:
-        """Yields demonstrations: clean ones of the oracle in the training languages, or random searches in all."""
-        questions = self.world.questions("train", languages=None if at_random else LCRL_TRAINING, hops=(1,))
+        """Yields demonstrations of random searches in all languages."""
+        questions = self.world.questions("train")
         queries = [question.extra["query"] for question in questions]
         demonstrator = Demonstrator(
             world=self.world,
@@ -170,15 +166,16 @@ class PolicyTrainer:
             program=program,
             search=remembered(search, queries, languages, passages),
             tokenizer=self.tokenizer,
-            oracle=RandomSearcher(budget=budget) if at_random else Oracle(budget=budget),
-            only_correct=not at_random,
+            oracle=RandomSearcher(budget=budget),
+            only_correct=False,
         )
         for record in demonstrator.stream(self.seed):
             yield Trajectory(record.tokens, record.by_policy, record.log_probabilities)
 
-    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int, learning_rate: float):
+    def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
         """Returns parameters after SFT of a copy of `params`."""
         copy = jax.tree.map(lambda leaf: leaf + 0, params)
+        learning_rate = self.curriculum.searching_learning_rate
         return self._fit(name, copy, demonstrations, steps, learning_rate=learning_rate)
 
     def save(self, folder: pathlib.Path, params, dtype: str) -> None:
