@@ -60,7 +60,8 @@ def build(
         tokenizer = train_tokenizer(atlas_world(), [" " + RETHINK] * 500)
         save_tokenizer(tokenizer, output_dir / "tokenizer")
     if "encoder" in wanted:
-        encoder_training.main([f"--output_dir={output_dir / 'encoder'}", f"--seed={seed}"])
+        folders = [f"--output_dir={output_dir / 'encoder'}", f"--tokenizer={output_dir / 'tokenizer'}"]
+        encoder_training.main([*folders, f"--seed={seed}"])
     with _progress(console) as progress:
         trainer = PolicyTrainer(
             world=atlas_world(),

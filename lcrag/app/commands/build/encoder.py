@@ -194,10 +194,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Trains and saves the encoder with its model card, replacing an existing one at the end."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Trains the atlas's encoder from scratch.")
     parser.add_argument("--output_dir", required=True, type=pathlib.Path)
+    parser.add_argument("--tokenizer", type=pathlib.Path, default=TOKENIZER_FOLDER)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    world, tokenizer = build_world(seed=0), load_tokenizer(TOKENIZER_FOLDER).backend
+    world, tokenizer = build_world(seed=0), load_tokenizer(options.tokenizer).backend
     config = ContrastiveConfig(steps=options.steps, tokens=TRAINING_TOKENS)
     start = time.perf_counter()
     encoder = train_atlas_encoder(world, tokenizer, config, options.seed, _print_progress)
