@@ -3,12 +3,11 @@
 world = build_world(seed=0)
 world.questions("held_out", languages=["fi"], hops=(1,))
 world.passages("fi")
-world.training_pairs()
 
-Further modules: `comparisons` and `comprehension` questions, the rule-based `oracle`, the `vocabulary` of the shipped
-tokenizer, and `tasks`, which registers seqio tasks.
+Further modules: questions over `independent_facts`, `comprehension` questions, the rule-based `oracle`, the `vocabulary`
+of the shipped tokenizer, and `tasks`, which registers seqio tasks.
 """
 
 from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Relation
 from lcrag.atlas.splits import SPLITS
-from lcrag.atlas.world import Chain, TrainingPair, World, build_world, render_passage
+from lcrag.atlas.world import Chain, World, build_world, render_passage

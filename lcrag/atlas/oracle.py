@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from lcrag.atlas.comparisons import KIND
 from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of, read_facts, section_of, written
 from lcrag.atlas.holdings import DATED_SHARE, PRESENT_YEARS, STALE_YEARS, STATED_SHARE, Entry
+from lcrag.atlas.independent_facts import EARLIER, EVERY
 from lcrag.atlas.wording import UNKNOWN, label, query_text
 from lcrag.atlas.world import World
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -77,10 +77,12 @@ class Oracle:
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         readings = self.readings(text for by, text in turns if by == "environment")
+        if "subjects" in question.extra:
+            return self._next_of_several(SearchState(question, self, readings), turns)
         wanted = question.extra.get("answer_language", question.language)
         chain = question.extra["kind"].split("+")
         subject, name = question.extra["subject"][1], question.extra["entity"]
-        more = sum(by == "policy" and "</search>" in text for by, text in turns) < self.budget
+        more = _searches(turns) < self.budget
         for relation in chain:
             last = relation == chain[-1]
             value = self.value(readings, relation, subject, wanted if last else question.language, stale=not more)
@@ -90,6 +92,18 @@ class Oracle:
         if value is None and more:
             return f"<search> {query_text(question.language, relation, name)}</search>"
         return f"<answer> {value or self._guess(readings, chain[-1], wanted)}</answer>"
+
+    def _next_of_several(self, known: "SearchState", turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the next text for a question over independent facts: a search for the fact it searched for least."""
+        said = "".join(text for by, text in turns if by == "policy")
+        queries = [
+            query_text(known.question.language, wanted.relation, wanted.name)
+            for wanted in known.given
+            if self.value(known.readings, wanted.relation, wanted.subject, known.question.language, stale=False) is None
+        ]
+        if queries and _searches(turns) < self.budget:
+            return f"<search> {min(queries, key=said.count)}</search>"
+        return f"<answer> {known.answer()}</answer>"
 
     def readings(self, texts: Iterable[str]) -> list[Reading]:
         """Returns the readings of all sentences of the information blocks in `texts`, in order."""
@@ -133,6 +147,10 @@ class Oracle:
         return written(kind, code, language)[0] if code else reading.value
 
 
+def _searches(turns: Sequence[tuple[str, str]]) -> int:
+    return sum(by == "policy" and "</search>" in text for by, text in turns)
+
+
 @dataclasses.dataclass(frozen=True)
 class RandomSearcher:
     """Knows the format and reads passages, but searches at random and trusts passages at random.
@@ -152,7 +170,7 @@ class RandomSearcher:
         """Returns the policy's next text; see `Oracle.next_text`."""
         generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
         relation, subject = question.extra["kind"], question.extra["subject"][1]
-        searches = sum(by == "policy" and "</search>" in text for by, text in turns)
+        searches = _searches(turns)
         left = self.budget - searches
         if searches == 0 or generator.random() < left / (left + 1):
             return f"<search> {query_text(question.language, relation, question.extra['entity'])}</search>"
@@ -187,13 +205,13 @@ class SearchState:
 
     @property
     def relations(self) -> list[str]:
-        """The relations of the facts that the answer needs, in the order of the chain; one relation if two compare."""
+        """The relations of the facts that the answer needs, in the order of the chain; one if they are independent."""
         first, *rest = self.question.extra["kind"].split("+")
-        return rest if first == KIND else [first, *rest]
+        return rest if first in (EARLIER, EVERY) else [first, *rest]
 
     @property
     def given(self) -> list[NeededFact]:
-        """The facts whose subjects the question names: one, or the two that it compares."""
+        """The facts whose subjects the question names: one, or several independent ones."""
         extra, relation = self.question.extra, self.relations[0]
         if "subjects" in extra:
             named = zip(extra["subjects"], extra["entities"], strict=True)
@@ -228,10 +246,13 @@ class SearchState:
         return ", ".join(value for wanted in self.path({}, guess=False, asked=()) if (value := self.value(wanted)))
 
     def answer(self) -> str:
-        """Returns the answer from the passages: one of the two for a comparison, else "unknown" if it is missing."""
-        if len(self.given) > 1:
+        """Returns the answer from the passages; what they lack is "unknown", or the first of two that are compared."""
+        unknown = UNKNOWN[self.question.language]
+        if self.question.extra["kind"].startswith(f"{EARLIER}+"):
             return min(self.given, key=self._date).name
-        return self._final_value() or UNKNOWN[self.question.language]
+        if len(self.given) > 1:
+            return ", ".join(self.value(wanted) or unknown for wanted in self.given)
+        return self._final_value() or unknown
 
     def _final_value(self) -> str | None:
         path, last = self.path({}, guess=False, asked=()), self.relations[-1]

@@ -76,13 +76,16 @@ def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> s
     return chosen
 
 
-def split_chains(chains: Sequence[tuple[str, Sequence[Fact]]], splits: Mapping[str, str], seed: int) -> dict[str, str]:
+def split_chains(
+    chains: Sequence[tuple[str, Sequence[Fact]]], splits: Mapping[str, str], seed: int, stream: int = 2
+) -> dict[str, str]:
     """Returns id -> split for (id, facts) of questions over several facts.
 
     A question is in the most guarded split of its facts (unseen, held_out, validation, train). A seeded share of those
-    with training facts only is held out, so `held_out` has new compositions of known facts as well as new facts.
+    with training facts only is held out: `held_out` has new compositions of known facts as well as new facts. `stream`
+    numbers the stream of draws.
     """
-    draws = np.random.default_rng([seed, 2]).random(len(chains))
+    draws = np.random.default_rng([seed, stream]).random(len(chains))
     chosen = {}
     for (id, facts), draw in zip(chains, draws, strict=True):
         split = max((splits[fact.id] for fact in facts), key=SPLITS.index)

@@ -10,8 +10,11 @@ everywhere.
 import functools
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from babel.lists import format_list
 
 
 @functools.cache
@@ -29,6 +32,20 @@ def question_text(language: str, chain: Sequence[str], kind: str, name: str) -> 
     for relation in chain[:-1]:
         of = texts["bridges"][relation].format(of=of)
     return " ".join(texts["facts"][chain[-1]][1].format(of=of).split())
+
+
+def conjunction_text(language: str, relation: str, kind: str, names: Sequence[str]) -> str:
+    """Returns the question for a relation of each of several entities of a kind."""
+    texts = wording()["relations"][language]
+    before, after = texts["of"][kind].split("{name}")
+    of = listed([before + name for name in names], language) + after
+    return " ".join(texts["facts"][relation][1].format(of=of).split())
+
+
+def listed(items: Sequence[str], language: str) -> str:
+    """Returns the items as the language writes lists (CLDR); a space keeps an item apart from a letter after it."""
+    text = format_list([f"{item}\0" for item in items], locale=language)
+    return re.sub(r"\0(?=\w)", " ", text).replace("\0", "")
 
 
 def label(language: str, relation: str) -> str:

@@ -10,31 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Name, names_of, read_facts, section_of, subject_of, written
 from lcrag.atlas.holdings import Entry, Holdings, draw_holdings, entity_homes
 from lcrag.atlas.splits import known_split, split_chains, split_facts
-from lcrag.atlas.wording import label, query_text, question_text, sentence_text
+from lcrag.atlas.wording import query_text, question_text, sentence_text
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question
 from lcrag.retrieval.passages import Passage
 
 DATASET = "atlas"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingPair:
-    """A training example of the encoder: a query and its passage, or one entity's names in two languages.
-
-    Attributes:
-      query: Search query, or a name.
-      query_language: Its language.
-      passage: Title and text of the passage, as collections encode them, or the name in the other language.
-      passage_language: Its language.
-      fact: Id of the fact, or of the entity ("name/country/FR"); pairs with equal ids are not negatives of each other.
-    """
-
-    query: str
-    query_language: str
-    passage: str
-    passage_language: str
-    fact: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,53 +197,6 @@ class World:
                 sections[section_of(fact)].append((fact, entry))
         return sections
 
-    def known_values(self, relation: str, language: str) -> list[str]:
-        """Returns the sorted values of a relation in the training facts, for counterfactual demonstrations."""
-        facts = (fact for fact in self.facts if fact.relation == relation and self.splits[fact.id] == "train")
-        return sorted({self.values(fact, language)[0] for fact in facts})
-
-    def training_pairs(self, languages: Iterable[str] | None = None) -> list[TrainingPair]:
-        """Returns the encoder's training pairs, from training facts and names of their subjects only.
-
-        Every fact pairs its query in each language with its passage in the same language and in one other, which
-        rotates with the fact; every entity pairs its name in each language with its name in one other.
-        """
-        codes = known_languages(languages)
-        train = [fact for fact in self.facts if self.splits[fact.id] == "train"]
-        pairs = [pair for number, fact in enumerate(train) for pair in self._fact_pairs(fact, number, codes)]
-        for number, entity in enumerate(sorted({subject_of(fact) for fact in train})):
-            pairs += self._name_pairs(entity, number, codes)
-        return pairs
-
-    def _fact_pairs(self, fact: Fact, number: int, codes: tuple[str, ...]) -> Iterator[TrainingPair]:
-        section = section_of(fact)
-        for position, language in enumerate(codes):
-            query = query_text(language, fact.relation, self.name(subject_of(fact), language).text)
-            for other in dict.fromkeys((language, _other(codes, position, number))):
-                if fact.id in self.holdings[other]:
-                    yield TrainingPair(
-                        query=query,
-                        query_language=language,
-                        passage=_encoded_text(self.passage(section, other)),
-                        passage_language=other,
-                        fact=section,
-                    )
-
-    def _name_pairs(self, entity: tuple[str, str], number: int, codes: tuple[str, ...]) -> Iterator[TrainingPair]:
-        for position, language in enumerate(codes):
-            other = _other(codes, position, number)
-            yield TrainingPair(
-                query=self.name(entity, language).text,
-                query_language=language,
-                passage=self.name(entity, other).text,
-                passage_language=other,
-                fact="name/" + "/".join(entity),
-            )
-
-    def label(self, relation: str, language: str) -> str:
-        """Returns the label of a relation in the language's passages."""
-        return label(language, relation)
-
     def fingerprint(self) -> str:
         """Returns a short hash of all questions and passages."""
         digest = hashlib.sha256()
@@ -304,12 +238,3 @@ def compose(facts: Sequence[Fact]) -> Iterator[tuple[Fact, ...]]:
 def render_passage(passage: Passage) -> str:
     """Returns title and text in one line, as in the atlas's observations (which add a leading space)."""
     return f"{passage.title}: {passage.text}"
-
-
-def _encoded_text(passage: Passage) -> str:
-    return f"{passage.title} {passage.text}"
-
-
-def _other(codes: tuple[str, ...], position: int, number: int) -> str:
-    """Returns another language than the one at `position`, rotating with `number`."""
-    return codes[(position + 1 + number % max(1, len(codes) - 1)) % len(codes)]

@@ -1,8 +1,8 @@
 """Demonstrations on the atlas: its oracle plays the same program that reinforcement learning runs.
 
-Most are counterfactual: the passages about the fact in question (the last one of two hops) give another value of the
-same kind in every language, which rewards reading over remembering. Only demonstrations whose answer is the value in
-the passages are kept.
+Most are counterfactual: the passages about the fact in question (the last one of a chain) give another value of the
+same kind in every language, which rewards reading over remembering. Questions over independent facts keep their values.
+Demonstrations whose answer is not the value in the passages can be left out.
 """
 
 import dataclasses
@@ -81,11 +81,11 @@ class Demonstrator:
         tokenizer = ContextTokenizer(self.tokenizer, self.chat)
         fruitless = 0
         while fruitless < MOST_FRUITLESS:
-            drawn: list[tuple[Question, Fact, Fact]] = []
+            drawn: list[tuple[Question, Fact | None, Fact | None]] = []
             for _ in range(TOGETHER):
                 question = self.questions[int(generator.integers(len(self.questions)))]
-                fact = last_facts[question.id]
-                drawn.append((question, fact, facts.often_counterfactual(generator, fact)))
+                fact = last_facts.get(question.id)
+                drawn.append((question, fact, fact and facts.often_counterfactual(generator, fact)))
             clean = list(self._clean(drawn, tokenizer))
             fruitless = 0 if clean else fruitless + TOGETHER
             yield from clean
@@ -95,7 +95,7 @@ class Demonstrator:
         )
 
     def _clean(
-        self, drawn: Sequence[tuple[Question, Fact, Fact]], tokenizer: ContextTokenizer
+        self, drawn: Sequence[tuple[Question, Fact | None, Fact | None]], tokenizer: ContextTokenizer
     ) -> Iterator[EpisodeRecord]:
         """Plays questions, each in a world with its drawn fact, and yields those answered correctly."""
         records = play(
@@ -108,12 +108,13 @@ class Demonstrator:
             translator=self.translator,
         )
         for (question, _, told), record in zip(drawn, records, strict=True):
-            correct = record.outcome.answer in self.world.values(told, question.language)
+            golden = self.world.values(told, question.language) if told else question.answers
+            correct = record.outcome.answer in golden
             if correct or not self.only_correct:
                 yield record
 
-    def _retold(self, found: Found, fact: Fact, told: Fact) -> Found:
-        if told is fact:
+    def _retold(self, found: Found, fact: Fact | None, told: Fact | None) -> Found:
+        if told is None or told is fact:
             return found
         return [[[self._rewritten(hit, told) for hit in hits] for hits in languages] for languages in found]
 

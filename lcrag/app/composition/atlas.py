@@ -8,7 +8,7 @@ import gin
 from lcrag.app.composition.stand_ins import replaceable
 from lcrag.atlas import World, build_world
 from lcrag.atlas import comprehension as atlas
-from lcrag.atlas.comparisons import comparison_questions
+from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
@@ -41,8 +41,7 @@ def atlas_questions(
       limit: At most this many questions, each in all languages, spread evenly over the split.
       world: Builds the atlas.
     """
-    table = coupled(world().questions(split, languages, hops, copyable))
-    return [question for versions in _spread(table, limit or len(table)) for question in versions]
+    return _limited(world().questions(split, languages, hops, copyable), limit)
 
 
 @gin.configurable
@@ -53,7 +52,7 @@ def atlas_comparisons(
     limit: Count | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
-    """The atlas's comparison questions of a split; see `lcrag.atlas.comparisons`.
+    """The atlas's comparison questions of a split; see `lcrag.atlas.independent_facts`.
 
     Args:
       split: train, validation, held_out or unseen.
@@ -61,7 +60,31 @@ def atlas_comparisons(
       limit: At most this many questions, each in all languages, spread evenly over the split.
       world: Builds the atlas.
     """
-    table = coupled(comparison_questions(world(), split, languages))
+    return _limited(comparison_questions(world(), split, languages), limit)
+
+
+@gin.configurable
+@replaceable("questions")
+def atlas_conjunctions(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: Count | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's questions over three independent facts; see `lcrag.atlas.independent_facts`.
+
+    Args:
+      split: train, validation, held_out or unseen.
+      languages: Languages to ask in.
+      limit: At most this many questions, each in all languages, spread evenly over the split.
+      world: Builds the atlas.
+    """
+    return _limited(conjunction_questions(world(), split, languages), limit)
+
+
+def _limited(questions: Sequence[Question], limit: int | None) -> list[Question]:
+    """At most `limit` questions, each in all its languages."""
+    table = coupled(questions)
     return [question for versions in _spread(table, limit or len(table)) for question in versions]
 
 

@@ -20,6 +20,7 @@ from lcrag.app.composition.method import Method
 from lcrag.atlas import World
 from lcrag.atlas import comprehension as atlas
 from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.world import DATASET
 from lcrag.curation.encoding import EncodedRow, RowEncoder, UnusableRow
 from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.curation.playing import TextWriter, play
@@ -166,27 +167,28 @@ def oracle_demonstrations(
     end_of_sequence: bool = True,
     oracle: Callable[..., AtlasOracle] = Oracle,
     translator: Translator | None = None,
+    only_correct: bool = True,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
     """Demonstrations of the method's program by an oracle of the atlas, most of them counterfactual.
 
     Args:
       row_context: The policy that learns from them.
-      questions: Questions of the atlas, of one hop or two; they are drawn with replacement.
+      questions: Questions of the atlas; they are drawn with replacement.
       count: How many demonstrations.
       searches: Searches that the oracle makes at most: the program's budget.
       seed: Of the draws.
       end_of_sequence: Teach the end of sequence after the answer.
       oracle: Makes the one that plays the program, from its `budget`.
       translator: Makes the translations that the program asks for; None: it asks for none.
+      only_correct: Leave out those with another answer than the passages' value.
       world: Builds the atlas.
     """
     method, collections = row_context.played()
-    atlas = world()
-    if unknown := {question.id for question in questions} - set(atlas.last_facts):
-        raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas, no comparisons")
+    if unknown := {question.id for question in questions if question.dataset != DATASET}:
+        raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas")
     demonstrator = Demonstrator(
-        world=atlas,
+        world=world(),
         questions=questions,
         program=method.on(collections.languages),
         search=collections.search,
@@ -195,6 +197,7 @@ def oracle_demonstrations(
         context=row_context.longest_tokens - 1,
         chat=row_context.chat,
         translator=translator,
+        only_correct=only_correct,
     )
     records = itertools.islice(demonstrator.stream(seed), count)
     with counted_bad_rows() as bad_rows:

@@ -19,7 +19,7 @@ from lcrag.retrieval import Hit
 from lcrag.retrieval.collection import META, read_meta
 
 # Sets of questions that are the same in every language.
-PARALLEL = ("atlas_questions", "atlas_comparisons", "mkqa_questions", "xquad_questions")
+PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
