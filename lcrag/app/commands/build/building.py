@@ -112,9 +112,9 @@ def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, ste
         f"3. judging: {plan.judging_steps} such steps with the question first, where the passages may lack"
         " the answer;\n"
         f"4. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
-        " that knows the format of the program in all thirteen languages and reads passages, but searches once or twice,"
-        ' and trusts passages, at random; it answers "unknown" where it has read nothing. When to search, whom to trust, and'
-        " when to stop is left to reinforcement learning.\n\n"
+        " that knows the format of the program in all thirteen languages and reads passages, but searches once or"
+        ' twice, and trusts passages, at random; it answers "unknown" where it has read nothing. When to search, whom to'
+        " trust, and when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n\n"
         f"{encoder_training.LICENCES}\n"
