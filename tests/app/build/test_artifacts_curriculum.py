@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from lcrag.app.commands.build import policy
 from lcrag.app.commands.build.policy import atlas_decoder, fit
 from lcrag.app.commands.build.pretask_rows import COPYING_TOKENS, copying_rows, reading_rows
 from lcrag.atlas import build_world
@@ -115,21 +116,41 @@ def test_random_searches_are_kept_with_wrong_answers(world, tokenizer):
     assert not any(text.endswith(tuple(unknown)) for text in texts[1])
 
 
-def test_fitting_lowers_the_loss():
-    config, losses = tiny_config(), []
-    rows = itertools.cycle(itertools.islice(copying_rows(config.vocabulary_size, 4, seed=0), 2))
-    fit(
+def fitted(folder, progress):
+    config = tiny_config()
+    return fit(
         config,
         initialise(config, jax.random.key(0)),
-        rows,
+        itertools.cycle(itertools.islice(copying_rows(config.vocabulary_size, 4, seed=0), 3)),
         steps=12,
         tokens_per_step=256,
         learning_rate=1e-2,
         layout=Layout(rows=2, row_lengths=(128,)),
-        progress=lambda step, metrics: losses.append(metrics["loss/supervised"]),
+        progress=progress,
+        folder=folder,
     )
+
+
+def test_fitting_lowers_the_loss(tmp_path):
+    losses = []
+    fitted(tmp_path, lambda step, metrics: losses.append(metrics["loss/supervised"]))
     assert len(losses) == 12
     assert losses[-1] < losses[0] - 0.5
+
+
+def test_an_interrupted_stage_continues(tmp_path, monkeypatch):
+    def interrupted(step, metrics):
+        if step == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(policy, "CHECKPOINT_EVERY", 5)
+    whole = fitted(tmp_path / "whole", lambda step, metrics: None)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tmp_path / "parts", interrupted)
+    steps = []
+    again = fitted(tmp_path / "parts", lambda step, metrics: steps.append(step))
+    assert steps == list(range(6, 13))
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
 
 
 def test_the_tiny_policy_is_plain_qwen3_of_a_million_parameters():

@@ -39,7 +39,7 @@ def build(
 
     Args:
       output_dir: Receives the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and `long_sft`; parts that are
-        not built must exist there.
+        not built must exist there. `stages` has checkpoints, from which an interrupted stage of a policy continues.
       words: Parts to build, of PARTS; empty: all.
       program: Episode program that the oracle demonstrates.
       curriculum: Training stages of the policies.
@@ -68,6 +68,7 @@ def build(
             tokenizer=load_tokenizer(output_dir / "tokenizer"),
             curriculum=curriculum,
             progress=progress,
+            folder=output_dir / "stages",
             seed=seed,
         )
         if "pretrained" in wanted:
@@ -113,8 +114,8 @@ def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, ste
         " the answer;\n"
         f"4. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
         " that knows the format of the program in all thirteen languages and reads passages, but searches once or"
-        ' twice, and trusts passages, at random; it answers "unknown" where it has read nothing. When to search, whom to'
-        " trust, and when to stop is left to reinforcement learning.\n\n"
+        ' twice, and trusts passages, at random; it answers "unknown" where it has read nothing. When to search, whom'
+        " to trust, and when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n\n"
         f"{encoder_training.LICENCES}\n"

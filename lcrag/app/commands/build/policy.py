@@ -1,5 +1,6 @@
 """Trains the two policies of the atlas from scratch: copying, reading, judging, then a short SFT or a long one."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -24,6 +25,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Program
 from lcrag.episodes.host_services import Search
 from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state, make_update, pack
+from lcrag.learning.checkpoints import Checkpoints
 from lcrag.limits import Count, Positive
 from lcrag.policy import (
     DecoderConfig,
@@ -39,6 +41,7 @@ COPYING_ROWS = 32
 COPYING_LAYOUT = Layout(rows=8, row_lengths=(COPYING_TOKENS,))
 TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 384), least_episodes=32)
 
+CHECKPOINT_EVERY = 100
 Progress = Callable[[int, dict[str, float]], None]
 
 
@@ -93,23 +96,33 @@ def fit(
     learning_rate: float,
     layout: Layout,
     progress: Progress,
+    folder: pathlib.Path,
     decay: str = "cosine",
 ):
     """Trains on the policy tokens of `rows` and returns the parameters; `params` are donated.
+
+    A checkpoint is kept in `folder`, from which an interrupted stage continues: with the same rows it learns the same.
 
     Args:
       tokens_per_step: A batch takes rows until they have this many tokens.
       learning_rate: Peak, after a linear warm-up over 5 % of the steps.
       progress: Called with (steps done, metrics) after every step.
+      folder: Of the stage's checkpoint.
       decay: "cosine" or "constant".
     """
     optimizer = adamw(learning_rate=learning_rate, steps=steps, warmup_share=0.05, decay=decay, beta2=0.98)
     hidden = functools.partial(hidden_states, config)
     update = make_update(hidden, functools.partial(unembed_log_probabilities, config), Supervised(), optimizer)
-    state = initial_state(params, optimizer)
-    for step in range(steps):
-        state, metrics = update(state, pack(_next_rows(rows, tokens_per_step), layout))
-        progress(step + 1, {name: float(value) for name, value in jax.device_get(metrics).items()})
+    with contextlib.closing(Checkpoints(folder, keep=1)) as checkpoints:
+        first, state = checkpoints.continue_from(initial_state(params, optimizer))
+        for step in range(steps):
+            batch = _next_rows(rows, tokens_per_step)
+            if step < first:
+                continue
+            state, metrics = update(state, pack(batch, layout))
+            progress(step + 1, {name: float(value) for name, value in jax.device_get(metrics).items()})
+            if (step + 1) % CHECKPOINT_EVERY == 0 or step + 1 == steps:
+                checkpoints.save(step + 1, state)
     return state.params
 
 
@@ -123,12 +136,13 @@ def _next_rows(rows: Iterator[Trajectory], tokens: int) -> list[Trajectory]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyTrainer:
-    """Trains policies on one world, stage by stage."""
+    """Trains policies on one world, stage by stage, each of which continues where it was interrupted."""
 
     world: World
     tokenizer: HuggingFaceTokenizer
     curriculum: Curriculum
     progress: Callable[[str, int], Progress]
+    folder: pathlib.Path
     seed: int = 0
 
     @property
@@ -194,5 +208,6 @@ class PolicyTrainer:
             learning_rate=learning_rate or self.curriculum.learning_rate,
             layout=layout,
             progress=self.progress(name, steps),
+            folder=self.folder / name,
             decay=decay,
         )
