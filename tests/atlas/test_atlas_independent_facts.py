@@ -64,7 +64,6 @@ def test_the_earlier_one_is_the_answer_in_every_language():
 
 
 def test_known_dates_decide():
-    """Finland has had the euro since 1999, the Swiss franc is from 1848."""
     assert FACTS["currency_since", "FI"].value.startswith("1999")
     of_fi = [
         each for split in SPLITS for each in asked("comparison", split) if ["country", "FI"] in each.extra["subjects"]

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
-from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.oracle import Oracle, SearchState
 from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
 from lcrag.limits import Amount, Seed, Share
@@ -44,7 +44,8 @@ class EvidenceOracle:
 def relied_on(question: Question, lines: Sequence[str], answer: str) -> list[str]:
     """Returns the passages that an answer relies on.
 
-    For one hop, that is the first passage from which alone the oracle gives this answer; for two, all that bear on it.
+    For one fact, that is the first passage from which alone the oracle gives this answer; for several, all that bear on
+    it.
     """
     alone = Oracle(budget=0)
     bearing = [line for line in dict.fromkeys(lines) if _bears_on(alone, question, line)]
@@ -69,11 +70,12 @@ def _lines(text: str) -> Iterator[str]:
 
 def _bears_on(oracle: Oracle, question: Question, line: str) -> bool:
     """Returns whether a passage states a fact on the way to the answer; after the first hop, about any subject."""
-    first, *later = question.extra["kind"].split("+")
-    subject = question.extra["subject"][1]
+    known = SearchState(question, oracle, oracle.readings([_block(line)]))
+    first, *later = known.relations
+    named = {wanted.subject for wanted in known.given}
     return any(
-        reading.relation in later or (reading.relation == first and reading.subject == subject)
-        for reading in oracle.readings([_block(line)])
+        reading.relation in later or (reading.relation == first and reading.subject in named)
+        for reading in known.readings
     )
 
 

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
-from lcrag.atlas import build_world
-from lcrag.atlas.comparisons import comparison_questions
+from lcrag.atlas import Chain, build_world
+from lcrag.atlas.facts import section_of, subject_of
+from lcrag.atlas.holdings import Entry
+from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
+from lcrag.atlas.wording import query_text
 from lcrag.curation.playing import play
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
@@ -17,15 +20,28 @@ from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer
 
 WORLD = build_world(seed=0)
-ONE_HOP = WORLD.question(next(fact for fact in WORLD.facts if fact.id == "currency_code/FR"), "en")
-TWO_HOPS = WORLD.question(next(item for item in WORLD.two_hops if item.id == "country_of_language+alpha_3/fi"), "en")
+ONE_FACT = WORLD.question(Chain((next(fact for fact in WORLD.facts if fact.id == "currency_code/FR"),)), "en")
+TWO_FACTS, THREE_FACTS = (
+    WORLD.question(next(chain for chain in WORLD.chains if chain.id == id), "en")
+    for id in ("country_of_language+currency/fi", "country_of_language+currency+code_of_currency/fi")
+)
 COMPARED = comparison_questions(WORLD, "train", ("en",))[0]
+CONJOINED = conjunction_questions(WORLD, "train", ("en",))[0]
+ALL = {"one": ONE_FACT, "two": TWO_FACTS, "three": THREE_FACTS, "comparison": COMPARED, "conjunction": CONJOINED}
+every_question = pytest.mark.parametrize("question", ALL.values(), ids=ALL)
+
+
+def query_of(fact):
+    return query_text("en", fact.relation, WORLD.name(subject_of(fact), "en").text)
 
 
 def knowing(lacking=()):
-    """A search that finds the passage whose query it is."""
-    facts = {fact.id: WORLD.passage(fact, "en") for fact in WORLD.facts if fact.id not in lacking}
-    by_query = {f"{passage.title} {passage.text.split(': ')[0]}": passage for passage in facts.values()}
+    """A search that finds a right passage about the fact whose query it is."""
+    by_query = {
+        query_of(fact): WORLD.written_passage("x", "en", [(fact, Entry(fact.value, None))])
+        for fact in WORLD.facts
+        if fact.id not in lacking
+    }
 
     def search(queries, languages, passages):
         found = [by_query.get(query) for query in queries]
@@ -45,7 +61,7 @@ def played(question, search, **options):
     return record
 
 
-@pytest.mark.parametrize("question", [ONE_HOP, TWO_HOPS, COMPARED], ids=["one hop", "two hops", "comparison"])
+@every_question
 def test_it_plays_the_program_to_the_letter(question):
     record = played(question, knowing())
     extra, [golden] = record.outcome.extra, golden_plans(with_own_plan(question).extra)
@@ -58,47 +74,56 @@ def test_it_plays_the_program_to_the_letter(question):
 
 
 def test_its_texts():
-    record = played(TWO_HOPS, knowing())
+    record = played(TWO_FACTS, knowing())
     first, second, last = (turn.text for turn in record.turns if turn.by == "policy")
     assert first == (
-        f"<think> Finnish</think><plan> {json.dumps(TWO_HOPS.extra['plan'])}</plan>"
+        f"<think> Finnish</think><plan> {json.dumps(TWO_FACTS.extra['plan'])}</plan>"
         "<subPlan><think> Finnish</think><search> Finnish main country</search>"
     )
     assert second == (
         "<think> Finland</think><subAnswer> #1 = Finland</subAnswer></subPlan>"
-        "<subPlan><think> Finland</think><search> Finland three-letter code</search>"
+        "<subPlan><think> Finland</think><search> Finland currency</search>"
     )
-    assert (
-        last == "<think> FIN</think><subAnswer> #2 = FIN</subAnswer></subPlan><think> FIN</think><answer> FIN</answer>"
+    assert last == (
+        "<think> Euro</think><subAnswer> #2 = Euro</subAnswer></subPlan><think> Euro</think><answer> Euro</answer>"
     )
 
 
 def test_where_a_collection_lacks_a_fact_it_says_so():
-    record = played(TWO_HOPS, knowing(lacking=("alpha_3/FI",)))
+    record = played(TWO_FACTS, knowing(lacking=("currency/FI",)))
     assert record.outcome.answer == "unknown"
     assert record.outcome.extra["sub_answers"]["Q2"] == "unknown"
-    lost = played(TWO_HOPS, knowing(lacking=("country_of_language/fi",)))
+    lost = played(TWO_FACTS, knowing(lacking=("country_of_language/fi",)))
     assert lost.outcome.answer == "unknown"
     assert lost.outcome.extra["well_formed"]
     assert lost.outcome.extra["sub_answers"] == {"Q1": "unknown", "Q2": "unknown"}
 
 
-def test_a_careless_plan_names_no_earlier_answer():
-    record = played(TWO_HOPS, knowing(), careless=1.0)
-    assert record.outcome.extra["plan"]["Q2"] == ["What is the three-letter code of Finnish?", "#2"]
-    assert record.outcome.answer == "FIN"
-    questions = WORLD.questions("train", ("en",), hops=2)
-    share = sum("#1?" not in PlanOracle(careless=0.3).next_text(each, ()) for each in questions) / len(questions)
-    assert 0.2 < share < 0.4
+@pytest.mark.parametrize("question", [TWO_FACTS, THREE_FACTS])
+def test_a_careless_plan_names_no_earlier_answer_and_is_executed_as_written(question):
+    record = played(question, knowing(), careless=1.0)
+    plan = record.outcome.extra["plan"]
+    assert plan["Q2"] == ["What is the currency of the country Finnish?", "#2"]
+    searches = [turn.text.partition("<search> ")[2].partition("</search>")[0] for turn in record.turns]
+    labels = ("main country", "currency", "code")[: len(plan)]
+    assert list(filter(None, searches)) == [f"Finnish {label}" for label in labels]
+    assert record.outcome.extra["sub_answers"]["Q2"] == "unknown"
+    assert record.outcome.answer == "unknown"
+
+
+def test_a_share_of_the_plans_is_careless():
+    questions = WORLD.questions("train", ("en",), hops=(2, 3))
+    plans = [written_plan(PlanOracle(careless=0.3).next_text(each, ())) for each in questions]
+    assert 0.2 < sum("#1?" not in plan for plan in plans) / len(questions) < 0.4
 
 
 def test_its_budget_ends_the_plan():
-    record = played(TWO_HOPS, knowing(), budget=1)
+    record = played(TWO_FACTS, knowing(), budget=1)
     assert record.outcome.counts["valid_searches"] == 1
     assert record.outcome.counts["missing_sub_answers"] == 1
 
 
-FOUND = {f"{each.title} {each.text.partition(':')[0]}": each for each in WORLD.passages("en")}
+FOUND = {query_of(fact): WORLD.passage(section_of(fact), "en") for fact in WORLD.facts if WORLD.holds(fact, "en")}
 
 
 def written_plan(text):
@@ -111,16 +136,17 @@ def information(query):
     return f"<information>\n{shown}\n</information>"
 
 
-@pytest.mark.parametrize(("question", "count"), [(ONE_HOP, 1), (TWO_HOPS, 2), (COMPARED, 2)])
-def test_it_plans_first(question, count):
+@pytest.mark.parametrize(("form", "count"), zip(ALL, (1, 2, 3, 2, 3), strict=True))
+def test_it_plans_first(form, count):
+    question = ALL[form]
     text = PlanTeacher().next_text(question, [("environment", question.text)])
     plan = parse_plan(written_plan(text))
     assert plan == plan_of_question(question)
     assert len(plan.questions) == count
-    assert bool(plan.edges) == (question is TWO_HOPS)
+    assert len(plan.edges) == {"two": 1, "three": 2}.get(form, 0)
 
 
-@pytest.mark.parametrize("question", [ONE_HOP, TWO_HOPS, COMPARED])
+@every_question
 def test_it_searches_and_gives_up(question):
     teacher = PlanTeacher(budget=2)
     turns = [("environment", question.text), ("policy", "<plan> ... </plan>"), ("environment", "\nQ1: ...\n")]
@@ -141,7 +167,7 @@ def test_it_answers_a_comparison_that_it_has_read():
         assert (text := teacher.next_text(question, turns)) == f"<search> {query}</search>"
         turns += [("policy", text), ("environment", information(query))]
         text = teacher.next_text(question, turns)
-        assert text == f"<subAnswer> #{number} = {FOUND[query].text.partition(': ')[2]}</subAnswer>"
+        assert text == f"<subAnswer> #{number} = {question.extra['sub_answers'][f'#{number}'][0]}</subAnswer>"
         turns += [("policy", text), ("environment", "\nnext\n")]
     assert teacher.next_text(question, turns).startswith("<answer> ")
 
