@@ -38,13 +38,16 @@ class Entry:
 Holdings = Mapping[str, Mapping[str, Entry]]  # language -> id of a fact -> what its collection says
 
 
-def draw_holdings(facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], seed: int) -> Holdings:
+def draw_holdings(
+    facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], seed: int, complete: Sequence[str] = ()
+) -> Holdings:
     """Draws what every collection says of every fact.
 
     Args:
       facts: All facts.
       homes: Entity (kind, code) -> its home language.
       seed: Seed of the draws.
+      complete: Languages whose collections hold every fact right.
 
     Returns:
       The entries; a fact that no collection would hold is added to its home.
@@ -63,9 +66,9 @@ def draw_holdings(facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], s
         held = sections[section] & (generator.random(len(LCRL_LANGUAGES)) < STATED_SHARE)
         stale = _stale_value(fact, values[fact.relation], generator) if generator.random() < STALE_SHARE else None
         for language, holds in zip(LCRL_LANGUAGES, held, strict=True):
-            old = stale is not None and language != home
+            old = stale is not None and language != home and language not in complete
             entry = Entry(stale if old and stale is not None else fact.value, _year(generator, old=old))
-            if holds or (language == home and not held.any()):
+            if holds or language in complete or (language == home and not held.any()):
                 holdings[language][fact.id] = entry
     return holdings
 

@@ -211,16 +211,24 @@ class World:
 
 
 @functools.lru_cache(maxsize=4)
-def build_world(seed: int = 0) -> World:
-    """Builds the atlas; the same seed and Babel version give the same world."""
+def build_world(seed: int = 0, complete: tuple[str, ...] = ()) -> World:
+    """Builds the atlas; the same arguments and Babel version give the same world.
+
+    Args:
+      seed: Seed of the splits and of what the collections hold.
+      complete: Languages whose collections hold every fact right, for methods that search one collection only.
+
+    Raises:
+      UserError: unknown language.
+    """
+    known_languages(complete)
     facts = tuple(read_facts())
     splits = split_facts(facts, seed)
     chains = tuple(map(Chain, compose(facts)))
     splits |= split_chains([(chain.id, chain.facts) for chain in chains], splits, seed)
     homes = entity_homes(facts)
-    return World(
-        seed=seed, facts=facts, chains=chains, splits=splits, homes=homes, holdings=draw_holdings(facts, homes, seed)
-    )
+    holdings = draw_holdings(facts, homes, seed, complete)
+    return World(seed=seed, facts=facts, chains=chains, splits=splits, homes=homes, holdings=holdings)
 
 
 def compose(facts: Sequence[Fact]) -> Iterator[tuple[Fact, ...]]:

@@ -37,7 +37,7 @@ def used(*typed):
         "hierarchical_search.budget = 1",
         "every_program.passages = 2",
         "TRAINING_LANGUAGES = ('en',)",
-        "held_out/atlas_questions.hops = 1",
+        "held_out/atlas_questions.hops = (1,)",
         "atlas_questions.copyable = None",
     ],
 )
@@ -50,8 +50,8 @@ def test_a_typed_binding_that_a_part_uses_is_accepted(typed):
     [
         ("rag.passages = 9", r"--gin\.rag\.passages has no effect: .*used are every_program\.passages"),
         ("adamw.weight_decay = 0.1", "adamw.weight_decay has no effect"),
-        ("train/atlas_questions.hops = 1", r"used are held_out/atlas_questions\.hops"),
-        ("atlas_questions.hops = 1", "atlas_questions.hops has no effect"),  # held_out/ has its own
+        ("train/atlas_questions.hops = (1,)", r"used are held_out/atlas_questions\.hops"),
+        ("atlas_questions.split = 'train'", "atlas_questions.split has no effect"),  # held_out/ has its own
         ("SFT_STEPS = 3", "SFT_STEPS has no effect"),
     ],
 )

@@ -19,6 +19,7 @@ from lcrag.atlas.holdings import (
 )
 from lcrag.atlas.oracle import LAST_STALE_YEAR, Oracle
 from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.errors import UserError
 
 WORLD = build_world(seed=0)
 
@@ -111,6 +112,16 @@ def test_passages_say_what_the_collection_holds(language):
     }
     assert said == held
     assert {f"{language}/{section_of(facts[id])}" for id in WORLD.holdings[language]} == set(lines)
+
+
+def test_a_complete_collection_holds_every_fact_right_and_the_others_what_they_held():
+    complete = build_world(seed=0, complete=("en",))
+    assert all(complete.holds(fact, "en") for fact in complete.facts)
+    others = [code for code in LCRL_LANGUAGES if code != "en"]
+    assert all(complete.holdings[code] == WORLD.holdings[code] for code in others)
+    assert complete.splits == WORLD.splits
+    with pytest.raises(UserError, match="use one of en "):
+        build_world(seed=0, complete=("xx",))
 
 
 def test_passages_have_several_sentences():

@@ -16,9 +16,14 @@ from lcrag.limits import Count, Seed
 
 
 @gin.configurable
-def atlas_world(seed: Seed = 0) -> World:
-    """The embedded world; see `lcrag.atlas.build_world`."""
-    return build_world(seed)
+def atlas_world(seed: Seed = 0, complete: Sequence[str] = ()) -> World:
+    """The embedded world; see `lcrag.atlas.build_world`.
+
+    Args:
+      seed: Of the splits and of what the collections hold.
+      complete: Languages whose collections hold every fact right.
+    """
+    return build_world(seed, tuple(complete))
 
 
 @gin.configurable

@@ -39,6 +39,7 @@ def translate_and_search(
     text_characters: Count = 8000,
     response_tokens: Count = 2048,
     observation_tokens: Count = 600,
+    shown: Count | None = None,
 ) -> Program:
     """Runs LcRL's episode with Translate-R1's tool: every turn is a call, a search or the answer.
 
@@ -58,6 +59,7 @@ def translate_and_search(
       text_characters: Maximum length of a text to translate.
       response_tokens: Maximum tokens of a translation, tags included.
       observation_tokens: Maximum tokens shown per search.
+      shown: At most this many passages of one search, the best over all its languages; None: all.
 
     Raises:
       UserError: the wording is unknown, or the number of calls negative.
@@ -72,7 +74,7 @@ def translate_and_search(
             if isinstance(action, SearchAction):
                 languages = route(turns.searches, question.language, collections)
                 found = yield Retrieve((action.query,), languages, passages)
-                yield Observe(information(found, _STYLES[wording], observation_tokens))
+                yield Observe(information(found, _STYLES[wording], observation_tokens, shown=shown))
             else:
                 yield Observe((yield from use.respond(action)))
                 turns.over = use.over

@@ -12,6 +12,8 @@ import orbax.checkpoint as ocp
 from lcrag import main
 from lcrag.app.composition.components import WEIGHTS
 from lcrag.atlas import build_world
+from lcrag.atlas.facts import section_of, subject_of
+from lcrag.atlas.wording import query_text
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.policy import initialise, load_tokenizer, make_mesh, save_hugging_face
 from lcrag.retrieval import BertConfig, EncoderSettings, Hit, build_collection, initialise_encoder
@@ -62,7 +64,14 @@ class ExactCollections(PretendedCollections):
 
 @functools.cache
 def _passages_by_query(language):
-    return {f"{each.title} {each.text.partition(':')[0]}": each for each in build_world(0).passages(language)}
+    world = build_world(0)
+    return {
+        query_text(language, fact.relation, world.name(subject_of(fact), language).text): world.passage(
+            section_of(fact), language
+        )
+        for fact in world.facts
+        if fact.id in world.holdings[language]
+    }
 
 
 gin.external_configurable(ExactCollections, "exact_collections")

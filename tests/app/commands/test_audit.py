@@ -45,7 +45,7 @@ def audited(tiny, tmp_path_factory):
 def test_collections_hold_what_reading_every_passage_finds(tiny, audited):
     rows = {row["language"]: row for row in json_lines(audited / ROWS) if row["split"] == "held_out"}
     gin.clear_config()
-    questions = atlas_questions("held_out", translated_share=0.25, limit=1)
+    questions = atlas_questions("held_out", limit=1)
     collections, golds = load_collections(tiny / "collections"), Golds(questions)
     assert rows.keys() == {question.language for question in questions}
     for language in ("en", "ja"):

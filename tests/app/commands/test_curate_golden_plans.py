@@ -10,7 +10,7 @@ from experiment_parts import ExactCollections, json_lines, run
 
 from lcrag.app.commands.curate.golden_plans import golden_plans
 from lcrag.app.composition.teachers import WritingTeacher, endpoint_teacher, plan_teacher
-from lcrag.atlas.comparisons import comparison_questions
+from lcrag.atlas.independent_facts import comparison_questions
 from lcrag.curation.playing import play
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
@@ -21,9 +21,9 @@ from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
 from lcrag.testing.local_server import served, stand_in_chat
 from lcrag.testing.pretended_collections import PretendedCollections
 
-TWO_HOPS, COMPARED = WORLD.questions("train", ["en"], hops=2)[:15], comparison_questions(WORLD, "train", ["en"])[:15]
-QUESTIONS = [*WORLD.questions("train", ["en"], hops=1)[:15], *TWO_HOPS, *COMPARED]
-SMALL = dataclasses.replace(WORLD, facts=WORLD.facts[:5], two_hops=())  # its fingerprint takes no time
+CHAINS, COMPARED = WORLD.questions("train", ["en"], hops=(2,))[:15], comparison_questions(WORLD, "train", ["en"])[:15]
+QUESTIONS = [*WORLD.questions("train", ["en"])[:15], *CHAINS, *COMPARED]
+SMALL = dataclasses.replace(WORLD, facts=WORLD.facts[:5], chains=())  # its fingerprint takes no time
 CONTEXT = 3000
 
 
@@ -58,7 +58,7 @@ def curate(output, asked=QUESTIONS, **options):
         "collections": ExactCollections(("en",)),
         "teacher": teacher(),
         "batch": 16,
-        "held_out": TWO_HOPS[:2],
+        "held_out": CHAINS[:2],
     }
     golden_plans(output, questions=asked, **(parts | options))
 
@@ -191,7 +191,7 @@ def test_another_curation_is_not_mixed_in(curated, tmp_path):
 @pytest.mark.parametrize("teacher", ["plan_teacher", "policy_teacher"])
 def test_the_command(teacher, tiny, tmp_path):
     """With the rule-based teacher, and with a policy that knows nothing."""
-    sizes = ("golden/one_hop/atlas_questions.limit=4", "golden/two_hops/atlas_questions.limit=4")
+    sizes = ("golden/one_fact/atlas_questions.limit=4", "golden/chains/atlas_questions.limit=4")
     parts = ("golden_plans.collections=@load_collections()", "golden/atlas_comparisons.limit=4")
     parts += (f"golden_plans.teacher=@{teacher}()", "policy_teacher.policy=@policy()")
     options = {"gin_files": ("globalrag/atlas.gin",), "words": ("golden_plans",), "output": tmp_path / "made"}

@@ -26,7 +26,7 @@ SIZES = (
     "Runner.max_tokens=10",
     "Runner.answer_room=16",
     "globalrag.observation_tokens=48",
-    "train/one_hop/atlas_questions.copyable=None",
+    "train/one_fact/atlas_questions.copyable=None",
     "Sampler.context=160",
     "Sampler.windows=()",
     "Layout.row_lengths=(160,)",
@@ -77,7 +77,7 @@ def test_an_encoder_that_is_not_there_is_said_before_anything_is_sampled(tiny, t
 
 
 def test_who_only_asks_needs_no_encoder(tiny, tmp_path):
-    bindings = (*SIZES[1:], "question_encoder.folder='nowhere'", "held_out/two_hops/atlas_questions.limit=2")
+    bindings = (*SIZES[1:], "question_encoder.folder='nowhere'", "held_out/chains/atlas_questions.limit=2")
     assert run("evaluate", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "asked") == 0
 
 
@@ -117,9 +117,11 @@ def taught(tiny, tmp_path, *bindings):
     sizes = (
         "SFT_STEPS=1",
         "sft.rows_per_step=4",
-        "train/one_hop/atlas_questions.limit=1",
-        "train/two_hops/atlas_questions.limit=8",
-        "train/two_hops/atlas_questions.copyable=None",
+        "train/one_fact/atlas_questions.limit=1",
+        "train/several_questions.parts=(@train/one_fact/atlas_questions(), @train/chains/atlas_questions())",
+        "train/chains/atlas_questions.hops=(2,)",
+        "train/chains/atlas_questions.limit=8",
+        "every_program.observation_tokens=40",
         "train/oracle_demonstrations.count=12",
         "validation/oracle_demonstrations.questions=@train/several_questions()",
         "validation/oracle_demonstrations.count=4",
@@ -142,7 +144,8 @@ def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path):
 
 def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("lcrag.curation.oracle_demonstrations.MOST_FRUITLESS", 1)
-    assert taught(tiny, tmp_path, "sft.collections=@load_collections()") == 2
+    correct = "oracle_demonstrations.only_correct=True"
+    assert taught(tiny, tmp_path, correct, "sft.collections=@load_collections()") == 2
     assert "the oracle answered none of 24 questions correctly: demonstrate with" in capfd.readouterr().err
 
 

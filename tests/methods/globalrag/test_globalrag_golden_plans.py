@@ -43,8 +43,8 @@ def test_both_forms():
     assert golden.answers == {"Q1": ("He",), "Q2": ("Here",)}
 
 
-def test_two_hop_questions_of_the_atlas_carry_one():
-    for question in build_world(0).questions("held_out", ("en", "ja"), hops=2):
+def test_chains_of_the_atlas_carry_one():
+    for question in build_world(0).questions("held_out", ("en", "ja"), hops=(2,)):
         [golden] = golden_plans(question.extra)
         assert golden.plan.edges == (("Q1", "Q2"),)
         assert golden.answers["Q2"] == question.answers
