@@ -128,7 +128,8 @@ RELATIONS: dict[str, Relation] = {
     )
 }
 
-# Chains of relations: the value of each is the subject of the next. No fact about the first subject answers a chain.
+# Chains of relations: the value of each is the subject of the next. No fact about the first subject answers a chain, or
+# sounds as if it did ("when was the currency of X introduced" asks for the introduction in X).
 COMPOSITIONS: tuple[tuple[str, ...], ...] = (
     ("main_language", "script_of_language"),
     ("second_language", "country_of_language"),
@@ -136,7 +137,7 @@ COMPOSITIONS: tuple[tuple[str, ...], ...] = (
     ("country_of_language", "time_zone"),
     ("country_of_currency", "main_language"),
     ("country_of_currency", "alpha_3"),
-    ("currency", "since_of_currency"),
+    ("main_language", "country_of_language"),
     ("former_currency", "since_of_currency"),
     ("former_currency", "years_of_currency"),
     ("country_of_currency", "main_language", "script_of_language"),

@@ -188,6 +188,13 @@ def test_wording_is_complete(language):
 
 
 @pytest.mark.parametrize("language", LCRL_LANGUAGES)
+def test_no_two_questions_have_one_text(language):
+    asked = [question for split in SPLITS for question in WORLD.questions(split, [language], HOPS)]
+    twice = [text for text, count in collections.Counter(each.text for each in asked).items() if count > 1]
+    assert not twice
+
+
+@pytest.mark.parametrize("language", LCRL_LANGUAGES)
 def test_labels_tell_relations_apart_and_names_stand_alone(language):
     for kind in ("country", "currency", "language"):
         labels = [label(language, key) for key, relation in RELATIONS.items() if relation.subject == kind]

@@ -1,6 +1,7 @@
 """What the tiny policy is taught: copying, reading, clean demonstrations and random searches, none of it held out."""
 
 import itertools
+import re
 
 import jax
 import numpy as np
@@ -8,11 +9,18 @@ import pytest
 
 from lcrag.app.commands.build import policy
 from lcrag.app.commands.build.policy import atlas_decoder, fit
-from lcrag.app.commands.build.pretask_rows import COPYING_TOKENS, copying_rows, reading_rows
-from lcrag.atlas import build_world
+from lcrag.app.commands.build.pretask_rows import (
+    COPYING_TOKENS,
+    copying_rows,
+    echo_rows,
+    judging_rows,
+    reading_rows,
+)
+from lcrag.atlas import SPLITS, build_world
+from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.oracle import FactSampler, Oracle, RandomSearcher
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER
-from lcrag.atlas.wording import UNKNOWN
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER, TAG_NAMES
+from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.learning import Layout
@@ -33,19 +41,17 @@ def tokenizer():
 
 
 def perfect_search(world):
-    """The passage of the asked fact where a collection holds one, else one about something else."""
-    facts = {fact.id: fact for fact in world.facts}
-    asked = {q.extra["query"]: q.id for q in world.questions("train", hops=1)}
+    """The passage of the asked fact where a collection has its section, else one about something else."""
+    sections = {
+        query_text(code, fact.relation, world.name(subject_of(fact), code).text): section_of(fact)
+        for fact in world.facts
+        for code in LCRL_LANGUAGES
+    }
+    passages = {code: {passage.id: passage for passage in world.passages(code)} for code in LCRL_LANGUAGES}
 
     def hit(query: str, language: str) -> Hit:
-        fact = facts[asked[query]]
-        outdated = fact.id in world.holdings.outdated[language]
-        if not outdated and fact.id not in world.holdings.current[language]:
-            fact = next(
-                f for f in world.facts if f.id in world.holdings.current[language] and f.relation == fact.relation
-            )
-            outdated = False
-        passage = world.passage(fact, language, fact.outdated if outdated else None)
+        some = next(iter(passages[language].values()))
+        passage = passages[language].get(f"{language}/{sections[query]}", some)
         return Hit(id=passage.id, title=passage.title, text=passage.text, score=1.0, language=language)
 
     return lambda queries, languages, k: [[hit(q, language)] for q, language in zip(queries, languages, strict=True)]
@@ -53,7 +59,7 @@ def perfect_search(world):
 
 def program(question):
     return hierarchical_search(
-        question, LCRL_LANGUAGES, budget=2, passages=1, prompt="atlas", style="atlas", observation_tokens=190
+        question, LCRL_LANGUAGES, budget=2, passages=1, prompt="atlas", style="atlas", observation_tokens=600
     )
 
 
@@ -76,18 +82,56 @@ def test_told_facts_keep_their_kind_and_are_mostly_counterfactual(world):
     assert 0.4 < np.mean([a.value != b.value for a, b in zip(drawn, told, strict=True)]) < 0.8
 
 
-def test_reading_never_shows_a_held_out_fact(world, tokenizer):
-    held_out = {q.text for split in ("held_out", "unseen") for q in world.questions(split, hops=1)}
-    for row in itertools.islice(reading_rows(world, tokenizer, seed=1), 300):
-        lines = tokenizer.decode(row.tokens).split("\n")
-        assert not held_out & set(lines)
+def told_in(tokenizer, row):
+    """The facts that a row's passages state, in the languages of the passages."""
+    lines = tokenizer.decode(row.tokens).split("\n")
+    readings = Oracle().readings(f"<information>\n{line}\n</information>" for line in lines)
+    return lines, {f"{each.relation}/{each.subject}" for each in readings}
+
+
+@pytest.mark.parametrize("rows", [reading_rows, judging_rows])
+def test_pre_tasks_never_show_a_held_out_fact(world, tokenizer, rows):
+    kept_back = [split for split in SPLITS if split != "train"]
+    asked = {question.text for split in kept_back for question in world.questions(split, hops=(1, 2, 3))}
+    held_out = {fact.id for fact in world.facts if world.splits[fact.id] in kept_back}
+    for row in itertools.islice(rows(world, tokenizer, seed=1), 200):
+        lines, told = told_in(tokenizer, row)
+        assert not asked & set(lines)
+        assert not told & held_out
+
+
+def test_reading_asks_for_keywords_and_the_answering_sentence(world, tokenizer):
+    for row in itertools.islice(reading_rows(world, tokenizer, seed=1), 100):
         wanted = tokenizer.decode(row.tokens[row.by_policy])
         assert wanted.endswith("\n")
         assert wanted.count("\n") == 2
 
 
+def test_judging_answers_only_what_it_is_shown(world, tokenizer):
+    answered = []
+    for row in itertools.islice(judging_rows(world, tokenizer, seed=0), 200):
+        wanted = tokenizer.decode(row.tokens[row.by_policy])
+        answered.append(wanted.strip() != "?")
+        if answered[-1]:
+            _, shown = told_in(tokenizer, row)
+            said = Oracle().readings([f"<information>\n{wanted}</information>"])
+            assert shown & {f"{each.relation}/{each.subject}" for each in said}
+    assert 0.4 < np.mean(answered) < 0.9
+
+
+def test_echoes_show_every_tag_in_every_language_and_close_it(world, tokenizer):
+    seen = set()
+    for row in itertools.islice(echo_rows(world, tokenizer, seed=0), 300):
+        given, wanted = (tokenizer.decode(row.tokens[row.by_policy == side]) for side in (False, True))
+        for tag, text in re.findall(r"<(\w+)> (.*?)</\1>", wanted):
+            seen.add(tag)
+            assert f" {text}\n<{tag}>\n" in given
+        assert re.sub(r"<(\w+)> .*?</\1>", "", wanted) == ""
+    assert seen == set(TAG_NAMES)
+
+
 def test_demonstrations_are_clean_and_tell_policy_from_environment(world, tokenizer):
-    questions = world.questions("train", languages=LCRL_TRAINING, hops=1)
+    questions = world.questions("train", languages=LCRL_TRAINING)
     demonstrator = Demonstrator(world, questions, program, perfect_search(world), tokenizer, Oracle(budget=2))
     searches = []
     for row in itertools.islice(demonstrator.stream(0), 60):
@@ -103,7 +147,7 @@ def test_demonstrations_are_clean_and_tell_policy_from_environment(world, tokeni
 
 
 def test_random_searches_are_kept_with_wrong_answers(world, tokenizer):
-    questions = world.questions("train", hops=1)
+    questions = world.questions("train")
     texts = []
     for only_correct in (False, True):
         player = RandomSearcher(budget=2)

@@ -60,7 +60,7 @@ def test_an_audit_counts_searches_and_observations(audited):
     for part in (
         "**Golds that searches find: train**",
         "native@4",
-        "1 passages of each searched language in 48",
+        "3 passages of each searched language in 48",
     ):
         assert part in text
 
