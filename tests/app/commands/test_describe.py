@@ -80,7 +80,7 @@ def test_a_baseline_is_described_by_its_own_program():
 
 def test_an_episode_longer_than_the_context_is_said():
     budgets = described("train", "lcrl/atlas.gin")["budgets"]
-    assert budgets["longest_tokens"] == budgets["prompt_tokens"] + 2 * (24 + 190) + 24
+    assert budgets["longest_tokens"] == budgets["prompt_tokens"] + 2 * (24 + 160) + 24
     assert not budgets["fits_context"]
     assert described("train", "lcrl/atlas.gin", bindings=["Sampler.context = 800", "Layout.row_lengths = (800,)"])[
         "budgets"
@@ -143,7 +143,7 @@ def test_what_differs_from_the_paper_is_listed():
 @pytest.mark.parametrize(
     ("binding", "sentence"),
     [
-        ("train.couplings = 5000", "a step of 5000 questions cannot be drawn from 1626"),
+        ("train.couplings = 5000", "a step of 5000 questions cannot be drawn from 2236"),
         ("mesh.fsdp = 0", "mesh.fsdp is 0"),
         ("Runner.temperature = 0", "Runner.temperature is 0"),
         ("Layout.row_lengths = (8,)", "row"),
