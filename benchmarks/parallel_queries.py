@@ -2,7 +2,7 @@
 
     python benchmarks/parallel_queries.py runs/rag_r1/study/several-0/policy runs/rag_r1/study/single-0/policy
 
-Both answer the same held-out questions of the atlas (comparisons and two hops, separately) greedily, with at most five
+Both answer the same held-out questions of the atlas (comparisons, conjunctions, two hops) greedily, with at most five
 searches. The sides alternate; times are medians over repeats, per question. Each side runs the program of its training,
 so the ratio compares systems, not one policy with and without parallel queries.
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
-from lcrag.app.composition.atlas import atlas_comparisons, atlas_questions
+from lcrag.app.composition.atlas import atlas_comparisons, atlas_conjunctions, atlas_questions
 from lcrag.app.composition.collections import atlas_collections
 from lcrag.app.composition.components import make_runner, make_sampler
 from lcrag.app.composition.components import policy as load_policy
@@ -123,7 +123,8 @@ def main() -> None:
     ]
     kinds = {
         "comparisons": atlas_comparisons("held_out", ("en",), limit=options.questions),
-        "two hops": atlas_questions("held_out", ("en",), hops=2, limit=options.questions),
+        "conjunctions": atlas_conjunctions("held_out", ("en",), limit=options.questions),
+        "two hops": atlas_questions("held_out", ("en",), hops=(2,), limit=options.questions),
     }
     print(f"{'':13}{'':17}{'EM':>7}{'rounds':>8}{'queries':>9}{'tokens':>8}{'ms a question':>15}")
     for kind, questions in kinds.items():

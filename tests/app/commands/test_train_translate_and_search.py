@@ -23,7 +23,7 @@ SIZES = (
 
 
 def english_and_kivari():
-    english = build_world(0).questions("train", ("en",), 1, True)[0]
+    english = build_world(0).questions("train", ("en",), (1,), True)[0]
     table = KIVARI.over(vocabulary_of([english.text]))
     return english, table
 
