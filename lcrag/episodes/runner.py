@@ -185,6 +185,10 @@ class Runner:
             length = episode.transcript.length if episode.slot is None else self.sampler.length(episode.slot)
             episode.versions.append((length, version))
 
+    def contexts(self) -> dict[int, list[int]]:
+        """Returns, between passes, slot -> the tokens in it without those of an unfinished generation."""
+        return {slot: owner.sent for slot, owner in self._scheduler.owners.items()}
+
     def written_tokens(self) -> int:
         """Returns how many tokens the policy has written in the latest run, for displays while it runs."""
         return self.statistics.written_tokens

@@ -23,6 +23,11 @@ class CompletionContext:
         self.room_tokens = context - len(self.unsent)
         self.stream = pending.stream
 
+    @property
+    def sent(self) -> list[int]:
+        """The tokens in its slot, without those of the generation."""
+        return [] if self.unsent else list(self.pending.opening.tokens)
+
     def take_unsent(self) -> list[int]:
         """Returns the tokens that are not in the slot yet, once."""
         taken, self.unsent = self.unsent, []

@@ -116,6 +116,11 @@ def test_staleness_without_a_correction_is_refused(tiny, tmp_path, capsys):
     assert_mistake(capsys, "train.staleness is 1", "objective/importance_correction.gin")
 
 
+def test_contexts_are_computed_again_only_where_weights_change_in_flight(tiny, tmp_path, capsys):
+    assert train(tiny, tmp_path / "run", "train.recompute_contexts=True") == 2
+    assert_mistake(capsys, "train.recompute_contexts is True", "train.staleness to 2")
+
+
 def test_with_more_staleness_no_group_is_lost_or_learned_from_twice(tiny, tmp_path, monkeypatch):
     """Stopped by SIGTERM in the second update, while groups of later steps are under way, and continued."""
     learn, updated, output = Learner.learn, [], tmp_path / "run"
@@ -128,9 +133,9 @@ def test_with_more_staleness_no_group_is_lost_or_learned_from_twice(tiny, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "learn", signalled)
-        assert train(tiny, output, "train.staleness=2") == 128 + signal.SIGTERM
+        assert train(tiny, output, "train.staleness=2", "train.recompute_contexts=True") == 128 + signal.SIGTERM
     assert saved_state(output, 2)["['under_way']"].tolist()[-1] == -1
-    assert train(tiny, output, "train.staleness=2") == 0
+    assert train(tiny, output, "train.staleness=2", "train.recompute_contexts=True") == 0
     learned = [row["episode"] for step in range(STEPS) for row in written_episodes(output, f"step_{step}")]
     assert sorted(learned) == list(range(len(learned)))
     records = json_lines(output / "metrics.jsonl")

@@ -37,7 +37,9 @@ Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
 BEHAVIOUR = "behaviour"  # of a checkpoint: parameters that sample the step after it
 
 
-def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: int) -> None:
+def check_staleness(
+    staleness: int, objective: PolicyGradient, most_rollouts: int, recompute_contexts: bool = False
+) -> None:
     """Checks that a run can learn from episodes of an older policy.
 
     Raises:
@@ -53,6 +55,11 @@ def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: in
             f"train.most_rollouts is {most_rollouts}, so a step's groups are replaced by others, but with a"
             f" train.staleness of {staleness} groups belong to no step while they are sampled: set train.staleness to"
             " 1, or train.most_rollouts to 1"
+        )
+    if recompute_contexts and staleness <= 1:
+        raise UserError(
+            f"train.recompute_contexts is True, but with a train.staleness of {staleness} no weights change while"
+            " episodes run: set train.staleness to 2 or more, or train.recompute_contexts to False"
         )
 
 

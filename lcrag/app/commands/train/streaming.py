@@ -42,13 +42,14 @@ UNDER_WAY = "under_way"  # of a checkpoint: groups that had begun; -1 after them
 class Streaming(InTurn):
     """Samples groups as `Admission` lets them begin; new parameters reach episodes that have begun, too.
 
-    A context keeps the keys and values that older parameters computed; the log-probabilities that are recorded are
-    those that its tokens were sampled with. What is learned from, and in which order, depends on time. A checkpoint
+    A context keeps the keys and values that older parameters computed, or all are computed again; the log-probabilities
+    that are recorded are those that its tokens were sampled with. What is learned from, and in which order, depends on time. A checkpoint
     holds the numbers of the groups that had begun; a continued run samples these again, first.
 
     Args:
       staleness: Updates by which the policy may be newer that learns from an episode than the one that began it.
       program: Builds a question's program; the other arguments are those of `OneAhead`.
+      recompute_contexts: Whether new parameters compute the contexts again of episodes that have begun.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Streaming(InTurn):
         learner: Learner,
         draw: TrainingDraw,
         program: ProgramOf,
+        recompute_contexts: bool = False,
     ):
         super().__init__(lanes, learner, draw)
-        self._staleness, self._program = staleness, program
+        self._staleness, self._program, self._recompute = staleness, program, recompute_contexts
         self._sampler, self._runner = lanes.sampler, lanes.runner
         self._copies = OwnParameters(policy, learner)
         self._admission = Admission(draw.couplings, staleness, last=0)
@@ -127,6 +129,8 @@ class Streaming(InTurn):
         if self._new is not None:
             (params, version), self._new = self._new, None
             self._sampler.set_params(params, keep_contexts=True)
+            if self._recompute:
+                self._sampler.recompute(self._runner.contexts())
             self._runner.change_policy(version)
 
     def _programs(self, group: int) -> list[tuple[Question, Program, int]]:
@@ -204,9 +208,15 @@ class Streaming(InTurn):
 
 
 def scheduled(
-    staleness: int, policy: Policy, lanes: Lanes, learner: Learner, draw: TrainingDraw, program: ProgramOf
+    staleness: int,
+    policy: Policy,
+    lanes: Lanes,
+    learner: Learner,
+    draw: TrainingDraw,
+    program: ProgramOf,
+    recompute_contexts: bool,
 ) -> InTurn:
-    """Returns the schedule of a run.
+    """Returns the schedule of a run; the arguments are those of `Streaming`.
 
     Raises:
       UserError: the lanes or the processes cannot sample while the trainer learns.
@@ -227,4 +237,4 @@ def scheduled(
             f"train.staleness is {staleness}, which takes one lane, but Lanes.count is {lanes.count}: set one of them"
             " to 1"
         )
-    return Streaming(staleness, policy, lanes, learner, draw, program)
+    return Streaming(staleness, policy, lanes, learner, draw, program, recompute_contexts)
