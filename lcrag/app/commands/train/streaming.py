@@ -43,8 +43,8 @@ class Streaming(InTurn):
     """Samples groups as `Admission` lets them begin; new parameters reach episodes that have begun, too.
 
     A context keeps the keys and values that older parameters computed, or all are computed again; the log-probabilities
-    that are recorded are those that its tokens were sampled with. What is learned from, and in which order, depends on time. A checkpoint
-    holds the numbers of the groups that had begun; a continued run samples these again, first.
+    that are recorded are those that its tokens were sampled with. What is learned from, and in which order, depends on
+    time. A checkpoint holds the numbers of the groups that had begun; a continued run samples these again, first.
 
     Args:
       staleness: Updates by which the policy may be newer that learns from an episode than the one that began it.
