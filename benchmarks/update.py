@@ -152,17 +152,16 @@ def needed_flops(config: DecoderConfig, episodes: Sequence[Trajectory]) -> float
     )
 
 
-def used_micro_batches(batch: Batch) -> int:
-    """Counts the micro-batches that hold anything; the others are skipped."""
-    return int((batch.segments > 0).any(axis=(1, 2)).sum())
-
-
 def executed_flops(config: DecoderConfig, batch: Batch) -> float:
     """Counts the operations of the compiled update."""
-    used, (_, rows, time), (_, shares, policy) = used_micro_batches(batch), batch.tokens.shape, batch.sources.shape
-    sizes = {"tokens": used * rows * time, "attended": attended_positions(time), "unembedded": used * shares * policy}
-    again = 0.0 if keeps_logits(config.vocabulary_size, policy) else sizes["unembedded"]
-    return update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
+    total, (_, shares, policy) = 0.0, batch.sources.shape
+    for part, used in zip(batch.by_row_length(), batch.used, strict=True):
+        _, rows, time = part.tokens.shape
+        tokens, unembedded = used * rows * time, used * shares * policy
+        sizes = {"tokens": tokens, "attended": attended_positions(time), "unembedded": unembedded}
+        again = 0.0 if keeps_logits(config.vocabulary_size, policy) else unembedded
+        total += update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
+    return total
 
 
 def sides_of(config: DecoderConfig, episodes: Sequence[Trajectory], row_length: int) -> dict[str, Ours | PyTorch]:
@@ -202,8 +201,7 @@ def compare(work: str, config: DecoderConfig, episodes: Sequence[Trajectory], ro
     floor = machine.floor_seconds(needed, 0)
     print(f"\n{work}: {len(episodes)} episodes, {tokens:,} tokens, {written:,} of them sampled")
     print(f"floor: {needed / 1e9:.0f} GFLOP needed, {machine.flops_per_second / 1e9:.0f} GFLOP/s of a matrix product")
-    filled = tokens / (used_micro_batches(batch) * batch.tokens[0].size)
-    print(f"lcrag: executed / needed operations {executed / needed:.2f}, rows {filled:.0%} filled")
+    print(f"lcrag: executed / needed operations {executed / needed:.2f}, rows {batch.filled:.0%} filled")
     for name in sorted(fastest.values(), key=list(medians).index):
         taken, ratio = medians[name], medians[name] / medians[fastest["lcrag"]]
         share = f"{floor / taken:5.0%} of the floor"

@@ -289,9 +289,7 @@ class SupervisedLearner:
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
         """Make one update and return what was measured."""
         batch = self._pack(rows)
-        used = batch.segments > 0
-        filled = used[used.any(axis=(1, 2))].mean()  # of the micro-batches that hold anything
-        return self._policy.learn(batch) | {"packing/filled": float(filled)}
+        return self._policy.learn(batch) | {"packing/filled": batch.filled}
 
     def loss(self, rows: Sequence[Trajectory], rows_per_batch: int) -> float:
         """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""

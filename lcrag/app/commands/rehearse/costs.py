@@ -111,7 +111,7 @@ def phases_of(
     decode = Cost(
         unit="token of every slot",
         flops=forward_flops(config, slots, attended=attended) / devices,
-        bytes=read / plan.mesh.shape["tensor"] + cached / devices,
+        bytes=read / plan.sampler_form.mesh.shape["tensor"] + cached / devices,
     )
     prefill = forward_flops(config, work.appended_tokens, attended=attended, unembedded=0) / devices
     longest = float(work.policy_tokens.max())
@@ -149,8 +149,9 @@ def packed(plan: CompilePlan, work: Workload, parts: int) -> tuple[float, float]
     layout, shares, positions, unembedded = plan.layout, batch_shares(plan.mesh), 0, 0
     for part in range(min(parts, len(work.tokens))):
         arranged = arrange(work.tokens[part::parts], work.policy_tokens[part::parts], layout, shares)
-        positions += len(arranged.micro_batches) * layout.rows * arranged.row_length
-        unembedded += len(arranged.micro_batches) * shares * arranged.policy_length
+        for row_length, micro_batches in zip(arranged.row_lengths, arranged.micro_batches, strict=True):
+            positions += len(micro_batches) * layout.rows * row_length
+            unembedded += len(micro_batches) * shares * arranged.policy_length
     return positions, unembedded
 
 
