@@ -4,6 +4,7 @@ Layers are stacked and scanned. The cache is part of the scan's carry, so that X
 """
 
 import functools
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -203,6 +204,7 @@ class Decoder(nn.Module):
 
 
 OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
+TRACING = threading.RLock()  # Flax changes a class for a moment while it derives another; lanes and updates trace at once
 
 
 def forward(
@@ -214,7 +216,8 @@ def forward(
     mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "batch time width"], OfAllLayers]:
     """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
-    return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
+    with TRACING:
+        return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
 
 
 OneLayer = TypeVar("OneLayer", LayerCache, BlockCache)
@@ -239,10 +242,11 @@ def forward_layers(
     """
     places = Places(positions, None, *rotation(config, positions))
     hidden, extended = params["embedding"][tokens].astype(config.dtype), []
-    for layer, cache in zip(layers, caches, strict=True):
-        (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, places)
-        extended.append(cache)
-    return Norm(config.norm_epsilon).apply({"params": params["final_norm"]}, hidden), tuple(extended)
+    with TRACING:
+        for layer, cache in zip(layers, caches, strict=True):
+            (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, places)
+            extended.append(cache)
+        return Norm(config.norm_epsilon).apply({"params": params["final_norm"]}, hidden), tuple(extended)
 
 
 def hidden_states(
@@ -265,7 +269,8 @@ def hidden_states(
     """
     if positions is None:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    return Decoder(config, mesh).apply({"params": params}, tokens, positions, segments)[0]
+    with TRACING:
+        return Decoder(config, mesh).apply({"params": params}, tokens, positions, segments)[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
