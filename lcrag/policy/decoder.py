@@ -204,7 +204,7 @@ class Decoder(nn.Module):
 
 
 OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
-TRACING = threading.RLock()  # Flax changes a class for a moment while it derives another; lanes and updates trace at once
+TRACING = threading.RLock()  # Flax changes a class for a moment while it derives another; lanes trace at once
 
 
 def forward(
