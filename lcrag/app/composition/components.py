@@ -169,21 +169,38 @@ def check_models(models: Iterable[object]) -> None:
         getattr(model, "check", lambda: None)()
 
 
-def make_runner(sampler: SlotSampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
+def make_runner(
+    sampler: SlotSampler,
+    policy: Policy,
+    collections: SearchableCollections,
+    seed: int,
+    *,
+    may_wait: bool = False,
+) -> Runner:
     """Returns the configured runner over a sampler and collections.
 
     Where several processes run the same programs, all must take the same decisions.
+
+    Args:
+      sampler: The slots.
+      policy: The policy in them.
+      collections: What is searched.
+      seed: Seed of sampling.
+      may_wait: Whether several processes wait for searches although `Runner.wait_for_searches` is False.
 
     Raises:
       UserError: decisions would depend on how long searches take in one of the processes, or a model of the runner
         cannot be loaded.
     """
     parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
+    if may_wait and together():
+        parts |= {"wait_for_searches": True}
     runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
     if together() and not runner.wait_for_searches:
         raise UserError(
-            f"Runner.wait_for_searches is False, but {jax.process_count()} processes sample together and must not go"
-            " on at different times: set it to True"
+            f"Runner.wait_for_searches is False, but {jax.process_count()} processes share one lane and must not go on"
+            f" at different times: set Lanes.count to {jax.process_count()} or a multiple of it, or"
+            " Runner.wait_for_searches to True"
         )
     check_models(runner.completers.values())
     return runner

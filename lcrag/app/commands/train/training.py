@@ -45,7 +45,8 @@ from lcrag.retrieval import SearchableCollections
 # What fits a run to its devices; continued on others, sums of floats are rounded otherwise.
 HARDWARE = (
     *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
-    *("policy.mesh", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
+    *("policy.mesh", "Computation.remat"),
+    *(f"{scope}Layout.{part}" for scope in ("", "sft/") for part in ("rows", "short_row_length")),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
     *(f"Sampler.{part}" for part in ("decode_rows", "drafts", "least_tokens_per_pass", "layers", "merge_adapters")),
     *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh", "Lanes.stealing"),
