@@ -192,15 +192,15 @@ def make_runner(
       UserError: decisions would depend on how long searches take in one of the processes, or a model of the runner
         cannot be loaded.
     """
-    parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
+    parts: dict[str, Any] = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
     if may_wait and together():
         parts |= {"wait_for_searches": True}
     runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
     if together() and not runner.wait_for_searches:
         raise UserError(
             f"Runner.wait_for_searches is False, but {jax.process_count()} processes share one lane and must not go on"
-            f" at different times: set Lanes.count to {jax.process_count()} or a multiple of it, or"
-            " Runner.wait_for_searches to True"
+            f" at different times: set Runner.wait_for_searches to True, or for train and evaluate Lanes.count to"
+            f" {jax.process_count()} or a multiple of it"
         )
     check_models(runner.completers.values())
     return runner
