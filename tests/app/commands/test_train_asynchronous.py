@@ -191,19 +191,17 @@ def trained(tiny, output, *words, processes, signal_in=0):
 
 
 @pytest.mark.slow
-def test_two_processes_that_sample_ahead_learn_what_one_learns_also_after_a_stop(tiny, tmp_path):
-    one, two, stopped = (tmp_path / name for name in ("one", "two", "stopped"))
-    words = ("PolicyGradient.kl_coefficient=0.01",)
+def test_two_processes_that_sample_ahead_and_are_stopped_learn_what_one_learns(tiny, tmp_path):
+    one, two, words = tmp_path / "one", tmp_path / "two", ("PolicyGradient.kl_coefficient=0.01",)
     assert trained(tiny, one, *words, processes=1) == [0]
+    assert trained(tiny, two, *words, processes=2, signal_in=2) == [128 + signal.SIGTERM] * 2
+    assert [record["step"] for record in json_lines(two / "metrics.jsonl")] == [0, 1]
     assert trained(tiny, two, *words, processes=2) == [0, 0]
-    assert trained(tiny, stopped, *words, processes=2, signal_in=2) == [128 + signal.SIGTERM] * 2
-    assert [record["step"] for record in json_lines(stopped / "metrics.jsonl")] == [0, 1]
-    assert trained(tiny, stopped, *words, processes=1) == [0]
     assert [record["staleness/mean"] for record in measured(two)] == [0, 1, 1]
-    for other in (two, stopped):
-        assert measured(one) == measured(other)
-        assert written_episodes(one, "step_2") == written_episodes(other, "step_2")
-        assert_same_bits(saved_state(one, 3), saved_state(other, 3))
+    assert measured(one) == measured(two)
+    assert written_episodes(one, "step_2") == written_episodes(two, "step_2")
+    weights = "policy/model.safetensors"
+    assert (one / weights).read_bytes() == (two / weights).read_bytes()
 
 
 @pytest.mark.slow
