@@ -44,7 +44,9 @@ configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 configured_encoder = gin.external_configurable(load_encoder, module="lcrag.retrieval")
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(replaceable("mesh", "mesh")(make_mesh), "mesh", module="lcrag.policy")
-gin.external_configurable(replaceable("collections")(load_collections), module="lcrag.retrieval")
+configured_collections = gin.external_configurable(
+    replaceable("collections")(load_collections), module="lcrag.retrieval"
+)
 gin.external_configurable(Retries, module="lcrag.episodes")
 configured_sinks = gin.external_configurable(Sinks, "MetricsLog", module="lcrag.app.runs")
 gin.register(Lora, module="lcrag.policy")
