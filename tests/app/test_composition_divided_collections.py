@@ -10,7 +10,8 @@ import gin
 import pytest
 from experiment_parts import build_tiny_collections
 
-from lcrag.app.composition.divided_collections import divided_collections, shares
+from lcrag.app.composition.divided_collections import check_placed, divided_collections, shares
+from lcrag.errors import UserError
 from lcrag.retrieval import load_collections
 
 LANGUAGES = ("ar", "en", "fi")
@@ -102,3 +103,10 @@ def test_shares_are_even_in_size_and_none_is_empty():
     assert shares({"ar": 1, "en": 9, "fi": 3, "ru": 5}, 2) == [["en"], ["ru", "fi", "ar"]]
     assert shares({"en": 9, "fi": 3}, 5) == [["en"], ["fi"], ["en"], ["fi"], ["en"]]
     assert shares({"en": 0, "fi": 0}, 2) == [["en"], ["fi"]]
+
+
+def test_an_encoder_on_the_devices_that_wait_for_other_processes_is_refused():
+    check_placed({"cpu"}, "gpu")
+    check_placed({"cpu"}, "cpu")
+    with pytest.raises(UserError, match="the query encoder runs on gpu: set load_collections.devices = 'cpu'"):
+        check_placed({"gpu"}, "gpu")

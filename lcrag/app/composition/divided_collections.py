@@ -6,7 +6,7 @@ What they say to each other is the HTTP API of `lcrag serve`; their addresses ar
 import ipaddress
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import gin
 import jax
@@ -43,7 +43,10 @@ def divided_collections(patience: Patience = ROUTER_PATIENCE) -> SearchableColle
     check_same_everywhere({"list of collections": json.dumps(sizes)})
     share = shares(sizes, jax.process_count())[jax.process_index()]
     try:
-        address: bytes | Exception = _serve(configured_collections(languages=share)).encode()
+        opened = configured_collections(languages=share)
+        devices = jax.tree.leaves(opened.encoder.params)[0].devices()
+        check_placed({device.platform for device in devices}, jax.default_backend())
+        address: bytes | Exception = _serve(opened).encode()
     except UserError as error:
         address = error
     hosts = [url.decode() for url in exchanged("opening the collections", address)]
@@ -62,6 +65,23 @@ def shares(sizes: Mapping[str, int], processes: int) -> list[list[str]]:
     for number in range(len(names), processes):
         held[number].append(names[number % len(names)])
     return held
+
+
+def check_placed(encoder: Set[str], backend: str) -> None:
+    """Checks that searches of other processes need no device that may wait for these processes.
+
+    Args:
+      encoder: Platforms of the devices that encode queries.
+      backend: Platform of the devices that train and sample.
+
+    Raises:
+      UserError: an accelerator encodes, which an exchange of all processes would block.
+    """
+    if backend != "cpu" and encoder != {"cpu"}:
+        raise UserError(
+            "divided_collections answers other processes while its devices wait for them, but the query encoder runs on"
+            f" {', '.join(sorted(encoder))}: set load_collections.devices = 'cpu'"
+        )
 
 
 def _serve(collections: Collections) -> str:

@@ -3,9 +3,8 @@
 import collections
 import dataclasses
 import functools
-import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import gin
@@ -122,7 +121,7 @@ class GroupQueue:
 
     def __init__(self, groups: Sequence[Programs], lanes: int, name: str):
         self._groups, self._most, self._empty = groups, -(-len(groups) // lanes), False
-        self._turn = shared_counter(name)
+        self._begun = SharedCount(name)
 
     def take(self, room: int) -> list[tuple[Question, Program, int]]:
         """Returns the programs of the next groups, as long as there is room for one more; none once all are taken."""
@@ -130,22 +129,32 @@ class GroupQueue:
         for _ in range(self._most):
             if self._empty or len(programs) >= room:
                 break
-            if (turn := self._turn()) >= len(self._groups):
+            if (turn := self._begun.add(1) - 1) >= len(self._groups):
                 self._empty = True
                 break
             programs += self._groups[turn]
         return programs
 
 
-def shared_counter(name: str) -> Callable[[], int]:
-    """Returns a function that counts 0, 1, ..., each number in one call of one process only; thread-safe."""
-    if jax.process_count() == 1:
-        return functools.partial(next, itertools.count())
-    from jax._src import distributed  # what multihost_utils uses; JAX has no public name for it
+class SharedCount:
+    """A number that all processes count up, from 0; thread-safe.
 
-    client = distributed.global_state.client
-    assert client is not None
-    return lambda: client.key_value_increment(name, 1) - 1
+    Args:
+      name: The same in all processes, and used once while they run.
+    """
+
+    def __init__(self, name: str):
+        self._name, self._lock, self._number = name, threading.Lock(), 0
+
+    def add(self, more: int) -> int:
+        """Adds to the number, or reads it by adding 0; returns the new one."""
+        if jax.process_count() > 1:
+            from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
+
+            return distributed.global_state.client.key_value_increment(self._name, more)  # type: ignore[union-attr]
+        with self._lock:
+            self._number += more
+            return self._number
 
 
 class Shown:

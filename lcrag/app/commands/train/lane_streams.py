@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from lcrag.app.commands.train.schedule import IdleTimes
 from lcrag.app.composition.lane_episodes import LaneEpisodes, spent
+from lcrag.app.composition.lane_plan import SharedCount
 from lcrag.app.composition.lanes import Abandoned, Lane
 from lcrag.app.composition.method import ProgramOf
 from lcrag.app.composition.scoring import Rewards
@@ -16,6 +17,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.agreement import alone
 
+FAILED = 1 << 40  # more than the groups of any run
 Orders: TypeAlias = Mapping[int, Sequence[tuple[int, Question]]]  # group -> its episodes
 
 
@@ -29,6 +31,7 @@ class LaneStream:
       lane: Samples.
       program: Builds a question's program.
       changed: Guards what the thread and its owner exchange; notified when a group has finished or sampling fails.
+      finished: Counts groups that have finished, in all lanes; a failure adds `FAILED`.
       idle: Counts the time without anything to sample.
       recompute: Whether new parameters compute the contexts again of episodes that have begun.
 
@@ -37,11 +40,18 @@ class LaneStream:
     """
 
     def __init__(
-        self, lane: Lane, program: ProgramOf, changed: threading.Condition, idle: IdleTimes, *, recompute: bool
+        self,
+        lane: Lane,
+        program: ProgramOf,
+        changed: threading.Condition,
+        finished: SharedCount,
+        idle: IdleTimes,
+        *,
+        recompute: bool,
     ):
         self.failure: Exception | None = None
         self._lane, self._program, self._changed, self._idle = lane, program, changed, idle
-        self._recompute = recompute
+        self._count, self._recompute = finished, recompute
         self._new: tuple[PyTree, int] | None = None
         self._orders: dict[int, Sequence[tuple[int, Question]]] = {}
         self._complete = self._closing = False
@@ -77,11 +87,6 @@ class LaneStream:
         finished, self._finished = self._finished, {}
         return finished
 
-    @property
-    def has_news(self) -> bool:
-        """Whether groups have finished, or sampling has failed; its caller holds `changed`."""
-        return bool(self._finished) or self.failure is not None
-
     def sampled(self, records: Sequence[EpisodeRecord], rewards: Rewards) -> LaneEpisodes:
         """Returns a group's episodes with what the lane has taken since the start."""
         statistics = spent(self._lane.sampler.statistics, self._before)
@@ -103,7 +108,7 @@ class LaneStream:
         except Exception as failure:
             with self._changed:
                 self.failure = failure
-                self._changed.notify_all()
+            self._tell(FAILED)
 
     def _between(self) -> None:
         """Takes over new parameters and begins what is ordered; waits if there is nothing to sample."""
@@ -133,4 +138,9 @@ class LaneStream:
         if group not in self._group_of.values():
             with self._changed:
                 self._finished[group] = sorted(self._records.pop(group), key=lambda each: each.episode)
-                self._changed.notify_all()
+            self._tell(1)
+
+    def _tell(self, number: int) -> None:
+        self._count.add(number)
+        with self._changed:
+            self._changed.notify_all()

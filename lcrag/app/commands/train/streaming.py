@@ -24,6 +24,7 @@ from lcrag.app.commands.train.schedule import (
     staleness_metrics,
 )
 from lcrag.app.composition.lane_episodes import LaneEpisodes, Share, in_order, since, together
+from lcrag.app.composition.lane_plan import SharedCount
 from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.method import ProgramOf
 from lcrag.app.composition.scoring import Scored, joined
@@ -37,15 +38,16 @@ from lcrag.learning.learners import Learner
 from lcrag.policy import Policy
 
 UNDER_WAY = "under_way"  # of a checkpoint: groups that had begun; -1 after them
-ROUND_SECONDS = 0.2  # between two exchanges of several processes that wait for episodes
+LOOK_SECONDS = 0.05  # between two looks at how many groups have finished in other processes
 
 
 class Streaming(InTurn):
     """Has lanes sample groups as `Admission` lets them begin; new parameters reach episodes that have begun, too.
 
     What is learned from, and in which order, depends on time. Several processes decide alike: all know which groups
-    have finished from exchanges that take place when a step needs episodes, and nothing else changes `Admission`. A
-    checkpoint holds the numbers of the groups that had begun; a continued run samples these again, first.
+    have finished from exchanges, and nothing else changes `Admission`. An exchange takes place once the groups that
+    have finished in all processes, which they count together, could make up a step. A checkpoint holds the numbers of
+    the groups that had begun; a continued run samples these again, first.
 
     Args:
       staleness: Updates by which the policy may be newer that learns from an episode than the one that began it.
@@ -69,9 +71,9 @@ class Streaming(InTurn):
         self._replicated = NamedSharding(policy.mesh, PartitionSpec())
         self._admission = Admission(draw.couplings, staleness, last=0)
         self._changed = threading.Condition()  # of the streams
-        self._streams = [
-            LaneStream(lane, program, self._changed, self._idle, recompute=recompute_contexts) for lane in lanes.local
-        ]
+        self._finished, self._known = SharedCount("lcrag/finished_groups"), 0
+        parts = program, self._changed, self._finished, self._idle
+        self._streams = [LaneStream(lane, *parts, recompute=recompute_contexts) for lane in lanes.local]
         self._questions: dict[int, Question] = {}  # episode under way -> its question
         self._group_of: dict[int, int] = {}  # episode under way -> its group
         self._lane_of: dict[int, int] = {}  # group that is sampled -> its lane
@@ -134,6 +136,8 @@ class Streaming(InTurn):
     def episodes(self, step: int) -> StepEpisodes:
         ready = None
         while ready is None:
+            with self._idle.waiting("trainer"):
+                self._wait_for(0 if self._admission.ready() else self._known + self._admission.missing)
             self._exchange()
             ready = self._admission.ready()
         self._ready = sorted(ready)
@@ -149,12 +153,15 @@ class Streaming(InTurn):
             statistics=together(lanes),
         )
 
+    def _wait_for(self, groups: int) -> None:
+        """Waits until so many groups have finished since the start, in all processes, or sampling failed in one."""
+        while self._finished.add(0) < groups:
+            with self._changed:
+                self._changed.wait(LOOK_SECONDS)
+
     def _exchange(self) -> None:
-        """Tells all processes which groups have finished; waits for one if a step cannot be made up of those known."""
-        with self._idle.waiting("trainer"), self._changed:
-            if self._admission.ready() is None:
-                patience = ROUND_SECONDS if jax.process_count() > 1 else None
-                self._changed.wait_for(lambda: any(stream.has_news for stream in self._streams), patience)
+        """Tells all processes which groups have finished, and what was sampled."""
+        with self._changed:
             failure = next((stream.failure for stream in self._streams if stream.failure), None)
             finished = [(stream, *own) for stream in self._streams for own in stream.take_finished().items()]
         share = Share(questions=self._questions, failure=failure)
@@ -165,6 +172,7 @@ class Streaming(InTurn):
                 share.failure = error
         with self._idle.waiting("trainer"):
             gathered = self._lanes.gathered(share)
+        self._known += len(gathered)
         for each in gathered:
             group = self._group_of[each.records[0].episode]
             self._admission.finish(group)
