@@ -137,7 +137,7 @@ class GroupQueue:
 
 
 class SharedCount:
-    """A number that all processes count up, from 0; thread-safe.
+    """A number that all processes count up, from 0, below 2^31; thread-safe.
 
     Args:
       name: The same in all processes, and used once while they run.

@@ -166,18 +166,25 @@ def assert_learned_once(output, steps):
 TOGETHER = """
 from experiment_parts import run
 
+from lcrag.errors import UserError
 from lcrag.learning.learners import Learner
+from lcrag.retrieval import Collections
 
 signal_in, *words = words
 learn, calls = Learner.learn, []
 
 def signalled(self, trajectories):
     calls.append(None)
-    if len(calls) == int(signal_in) and process == "1":
+    if str(len(calls)) == signal_in and process == "1":
         signal.raise_signal(signal.SIGTERM)
     return learn(self, trajectories)
 
+def broken(self, queries, languages, k):
+    raise UserError("no collection can be read")
+
 Learner.learn = signalled
+if signal_in == "never, the search fails" and process == "1":
+    Collections.search = broken
 sys.exit(run("train", folder, *mesh, "Lanes.count=2", *words, output=output))
 """
 
@@ -219,3 +226,13 @@ def test_one_lane_of_several_processes_samples_and_learns_in_turn(tiny, tmp_path
     status, errors = together(tmp_path, TOGETHER, tiny, tmp_path / "run", 0, *words)
     assert status == [2, 2], errors
     assert all("2 processes share one lane" in error for error in errors), errors
+
+
+@pytest.mark.slow
+def test_a_failure_in_one_process_ends_all_with_a_sentence(tiny, tmp_path):
+    words = *BINDINGS, "train.staleness=2", "train.couplings=2"
+    event = "never, the search fails"
+    status, errors = together(tmp_path, TOGETHER, tiny, tmp_path / "run", event, *words)
+    assert status == [2, 2], errors
+    assert "the rollout failed in process 1, whose error says why" in errors[0]
+    assert "no collection can be read" in errors[1]

@@ -17,7 +17,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.agreement import alone
 
-FAILED = 1 << 40  # more than the groups of any run
+FAILED = 1 << 20  # more than the groups of any step
 Orders: TypeAlias = Mapping[int, Sequence[tuple[int, Question]]]  # group -> its episodes
 
 
@@ -105,6 +105,8 @@ class LaneStream:
         try:
             with alone():
                 self._lane.runner.run((), between=self._between, finished=self._deliver)
+        except Abandoned:
+            pass
         except Exception as failure:
             with self._changed:
                 self.failure = failure
