@@ -265,7 +265,7 @@ def computed(
     shared: dict[str, Any] = {"devices": devices, "steps": run.steps}
     memory = memory_of(run.command, plan, run.arguments, topology)
     cases: list[tuple[float | Mapping[str, float], float]] = [*dict.fromkeys([(1.0, 0.0), (1.0, calls)])]
-    cases += [(shares, calls)] if (shares := compiled_shares(memory)) else []
+    cases += [(shares, 0.0)] if (shares := compiled_shares(memory)) else []
     cases += [(efficiency, calls)] if efficiency < 1 else []
     runs = [
         run_costs(phases, work, accelerator, efficiency=share, retrieval_seconds=seconds, **shared)
