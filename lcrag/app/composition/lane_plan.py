@@ -151,7 +151,7 @@ class SharedCount:
         if jax.process_count() > 1:
             from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
 
-            return distributed.global_state.client.key_value_increment(self._name, more)  # type: ignore[union-attr]
+            return distributed.global_state.client.key_value_increment(self._name, more)
         with self._lock:
             self._number += more
             return self._number
