@@ -59,7 +59,9 @@ def by_tiles(function: Callable[..., Any], rows: tuple[Array, ...], shared: tupl
     """
     count = len(rows[0])
     tiles = -(-count // TILE)
-    padded = [jnp.pad(each, ((0, tiles * TILE - count), *[(0, 0)] * (each.ndim - 1))) for each in rows]
+    # XLA would take one tile that is the whole array out of the loop
+    extra = max(tiles, 2) * TILE - count
+    padded = [jnp.pad(each, ((0, extra), *[(0, 0)] * (each.ndim - 1))) for each in rows]
 
     def of_tile(number, results):
         tile = (jax.lax.dynamic_slice_in_dim(each, number * TILE, TILE) for each in padded)
@@ -141,7 +143,7 @@ def _one_query(
     blocks = whole_tiles(values, 3, LEAST_COLUMNS) if values.shape[3] < LEAST_COLUMNS else values
     blocks = blocks.reshape(*values.shape[:2], -1, TILE, blocks.shape[3])
     parts = jnp.einsum("skbgp,skbpd->skbgd", weights.transpose(1, 2, 0, 3, 4), blocks)
-    return _in_order(jnp.moveaxis(parts, 2, 0))[..., : values.shape[3]] / total
+    return _in_order(jnp.moveaxis(parts, 2, 0))[..., : values.shape[3]] * (1 / total)
 
 
 def _tiles_of_queries(
@@ -171,7 +173,7 @@ def _tiles_of_queries(
     weights, total = _weights(scores, seen)
     weights = weights.reshape(len(scores), batch, kv_heads, tiles, -1, TILE)
     parts = over_blocks("bkins,bkisd->bkind", blocks_of(whole_tiles(values, 3)), lambda block: block[1], weights)
-    return _in_order(parts)[..., :width].reshape(queries.shape) / total
+    return _in_order(parts)[..., :width].reshape(queries.shape) * (1 / total)
 
 
 def _weights(
@@ -180,7 +182,8 @@ def _weights(
     """Returns exponentials relative to each row's highest score, and their sum."""
     masked = jnp.where(visible, scores, -jnp.inf)
     highest = jax.lax.stop_gradient(jnp.max(masked, axis=(0, -1), keepdims=True))
-    weights = jnp.exp(masked - highest)
+    relative = masked - highest
+    weights = by_tiles(jnp.exp, (relative.reshape(-1, TILE),)).reshape(relative.shape)  # XLA has several, by shape
     folded = weights
     while folded.shape[-1] > 1:
         folded = operator.add(*jnp.split(folded, 2, axis=-1))

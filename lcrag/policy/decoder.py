@@ -285,7 +285,9 @@ def forward_layers(
         for layer, cache in zip(layers, caches, strict=True):
             (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, places)
             extended.append(cache)
-        return Norm(config.norm_epsilon, config.bitwise).apply({"params": params["final_norm"]}, hidden), tuple(extended)
+        return Norm(config.norm_epsilon, config.bitwise).apply({"params": params["final_norm"]}, hidden), tuple(
+            extended
+        )
 
 
 def hidden_states(
