@@ -98,9 +98,9 @@ def rehearse(
         run = planned_run(composed(words[0], tiny.stand_ins), prompts)
         with standing_in(tiny.stand_ins):
             runner = _runner(run)
-        check_used()
         written = generated_tokens or max(1, runner.max_tokens // 2)
         _check(run, runner, tiny.platform(_device_count(topology)))
+        check_used()
         display.update(1)
         episodes = _played(run, runner, written, functools.partial(display.phase, "playing the script"))
         display.update(2)
