@@ -73,7 +73,7 @@ class Runner:
       sampler: The device slots.
       tokenizer: The sampler's tokenizer; encodes what the environment writes.
       search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
-        another thread.
+        other threads.
       max_tokens: Limit of a generation or completion that names none itself.
       temperature: Temperature of a generation or completion that names none itself.
       top_p: Nucleus mass of a generation or completion that names none itself.
@@ -84,6 +84,8 @@ class Runner:
         query best, or "end", the first passages.
       wait_for_searches: Wait for searches, translations and other models at the end of each pass: a run can then be
         repeated bit for bit. Without it the device goes on decoding, and results differ by rounding.
+      searches_at_once: Where it does not wait: batches of searches under way at once, so that a search need not wait
+        for the end of another one; with several, `search` must be thread-safe.
       retries: How a failing search or translation is retried.
       translator: Makes the translations that programs request, on its own thread; None: a program that offers the
         policy translation is refused.
@@ -107,6 +109,7 @@ class Runner:
     answer_room: Count = 16
     cut_passages: str = MATCHING
     wait_for_searches: bool = True
+    searches_at_once: Count = 2
     retries: Retries = Retries()
     translator: Translator | None = None
     completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)
@@ -217,7 +220,8 @@ class Runner:
     def _make_workers(self) -> dict[type | str, HostWorker[PendingRequest]]:
         """Returns a worker for each type of request or, where a model is named, for each name."""
         search = functools.partial(answer_batch, self.search, retries=self.retries, cut_passages=self.cut_passages)
-        workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search)}
+        at_once = 1 if self.wait_for_searches else self.searches_at_once
+        workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search, at_once)}
         if self.translator is not None:
             translate = functools.partial(answer_translations, self.translator, retries=self.retries)
             workers[Translate] = HostWorker("translation", translate)
@@ -234,18 +238,21 @@ class Runner:
     def _serve(self) -> None:
         """Serves episodes until none is left."""
         while self._unfinished():
+            self._start_workers()
             if slots := self._scheduler.make_room():
                 self.statistics.evictions += len(slots)
                 self.sampler.free(slots)
             self._begin_generations(self._scheduler.admit())
-            for worker in self._workers.values():
-                worker.start()
             if self.sampler.running:
                 self._decode()
             self._wait(idle=not self.sampler.running and self._scheduler.stuck)
             for worker in self._workers.values():
                 for pending, answer in self._collected(worker):
                     self._answer(pending, answer)
+
+    def _start_workers(self) -> None:
+        for worker in self._workers.values():
+            worker.start()
 
     def _unfinished(self) -> bool:
         """Returns whether episodes are left, after what is done between passes."""
@@ -255,7 +262,7 @@ class Runner:
 
     def _collected(self, worker: HostWorker[PendingRequest]) -> list[tuple[PendingRequest, Any]]:
         """Returns the answers of a worker's finished batch, which all processes have."""
-        if worker.future is None:
+        if not worker.futures:
             return []
         return same_everywhere(
             f"the {worker.name} service",
@@ -349,7 +356,9 @@ class Runner:
 
     def _wait(self, *, idle: bool) -> None:
         """Waits for every running batch of the workers, or, where the run does not wait and is idle, for the first."""
-        running = [worker.future for worker in self._workers.values() if worker.future is not None]
+        if idle and not self.wait_for_searches:
+            self._start_workers()  # with what the latest block asked for
+        running = [future for worker in self._workers.values() for future in worker.futures]
         if running and (idle or self.wait_for_searches):
             started = time.monotonic()
             futures.wait(

@@ -7,7 +7,7 @@ updates, and depend on the episodes of the batch alone: a resumed run sees the s
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import flax.struct
 import jax
@@ -74,7 +74,8 @@ class Batch(flax.struct.PyTreeNode):
     index: Int32[AnyArray, "*all_micro episodes own"]  # of an episode's policy tokens in the flattened [shares, policy]
     mask: Bool[AnyArray, "*all_micro episodes own"]  # where `index` names a policy token
     sampling_log_probabilities: Float32[AnyArray, "*all_micro episodes own"]  # recorded when the tokens were sampled
-    advantages: Float32[AnyArray, "*all_micro episodes"] | Float32[AnyArray, "*all_micro episodes own"]  # per token: critic's
+    # per token: a critic's
+    advantages: Float32[AnyArray, "*all_micro episodes"] | Float32[AnyArray, "*all_micro episodes own"]
     rewards: Float32[AnyArray, "*all_micro episodes"]
     step_rewards: Float32[AnyArray, "*all_micro episodes own"] | None = None  # in addition to the episode's
     reference_log_probabilities: Float32[AnyArray, "*all_micro episodes own"] | None = None
@@ -89,8 +90,8 @@ class Batch(flax.struct.PyTreeNode):
             return [self]
         micro = self.tokens.shape[0]
         scalars = {name: value for name, value in vars(self).items() if name not in (*ROWS, "short")}
-        first, rest = (jax.tree.map(lambda leaf: leaf[part], scalars) for part in (slice(micro), slice(micro, None)))
-        return [self.replace(**first, short=None), self.replace(**rest, **vars(self.short), short=None)]
+        long = self.replace(**jax.tree.map(lambda leaf: leaf[:micro], scalars), short=None)
+        return [long, long.replace(**jax.tree.map(lambda leaf: leaf[micro:], scalars), **vars(self.short))]
 
     @property
     def used(self) -> list[int]:
@@ -119,6 +120,7 @@ class Layout:
         to compile, and every policy position is unembedded.
       least_micro_batches: Micro-batches of the smallest batch; empty ones cost no computation.
       least_episodes: Places for episodes in a micro-batch; an empty place costs a few scalars.
+      alignment: Episodes begin at multiples of so many tokens in their row; the bitwise mode sets it.
     """
 
     rows: Count
@@ -127,6 +129,7 @@ class Layout:
     policy_shares: tuple[PositiveShare, ...] = POLICY_SHARES
     least_micro_batches: Count = 1
     least_episodes: Count = 1
+    alignment: Count = 1
 
     def __post_init__(self):
         check_fields(self)
@@ -178,10 +181,10 @@ def _at_least(needed: int, smallest: int, growth: int) -> int:
     return size
 
 
-def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
+def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int, alignment: int = 1) -> list[list[int]]:
     """Return the items of each row: longest first, each in the first row with room; ties keep their order.
 
-    It takes at most 11/9 of the fewest possible rows (Johnson 1973).
+    It takes at most 11/9 of the fewest possible rows (Johnson 1973). Items begin at multiples of `alignment`.
     """
     rows: list[list[int]] = []
     free = np.full(len(lengths), row_length)
@@ -190,8 +193,12 @@ def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> lis
         if row == len(rows):
             rows.append([])
         rows[row].append(int(item))
-        free[row] -= lengths[item]
+        free[row] -= _next_start(int(lengths[item]), alignment)
     return rows
+
+
+def _next_start(end: int, alignment: int) -> int:
+    return -(-end // alignment) * alignment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,9 +231,12 @@ def arrange(
       shares: As in `pack`.
     """
     row_lengths = layout.lengths(int(lengths.max()))
-    rows = first_fit_decreasing(lengths, row_lengths[0])
-    fullest = sorted(range(len(rows)), key=lambda number: -lengths[rows[number]].sum())
-    long = sum(int(lengths[row].sum()) > row_lengths[-1] for row in rows) if len(row_lengths) > 1 else len(rows)
+    rows = first_fit_decreasing(lengths, row_lengths[0], layout.alignment)
+    ends = [
+        sum(_next_start(int(each), layout.alignment) for each in lengths[row[:-1]]) + lengths[row[-1]] for row in rows
+    ]
+    fullest = sorted(range(len(rows)), key=lambda number: -ends[number])
+    long = sum(end > row_lengths[-1] for end in ends) if len(row_lengths) > 1 else len(rows)
     end = -(-long // layout.rows) * layout.rows
     policy = [int(written[row].sum()) for row in rows]
     room = layout.rows // shares
@@ -250,9 +260,7 @@ def _spread(items: Sequence[int], weights: Sequence[int], shares: int, room: int
     return members
 
 
-def _empty(
-    micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int
-) -> dict[str, np.ndarray]:
+def _empty(micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int) -> dict[str, Any]:
     """Return the fields of a batch without episodes."""
     return {
         **{name: np.zeros((micro, rows, time), np.int32) for name in ROWS},
@@ -274,7 +282,12 @@ def largest_batch(layout: Layout, shares: int = 1) -> Batch:
 
 
 def _fill_share(
-    fields: Mapping[str, np.ndarray], micro: int, share: int, first_episode: int, rows: Sequence[Sequence[Trajectory]]
+    fields: Mapping[str, np.ndarray],
+    micro: int,
+    share: int,
+    first_episode: int,
+    rows: Sequence[Sequence[Trajectory]],
+    alignment: int,
 ) -> None:
     """Write the rows of one share, the scalars of their episodes from `first_episode` on."""
     (_, shares, policy), (_, all_rows, time) = fields["sources"].shape, fields["tokens"].shape
@@ -291,7 +304,8 @@ def _fill_share(
             fields["sources"][written] = row * time + start + chosen - 1
             fields["targets"][written] = member.tokens[chosen]
             _write_scalars(fields, (micro, episode), member, chosen, share * policy + used)
-            start, used, episode = start + len(member.tokens), used + len(chosen), episode + 1
+            start = _next_start(start + len(member.tokens), alignment)
+            used, episode = used + len(chosen), episode + 1
 
 
 def _write_scalars(
@@ -337,13 +351,14 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
         for micro, micro_batch in enumerate(micro_batches):
             first_episode = 0
             for share, rows in enumerate(micro_batch):
-                _fill_share(fields, micro, share, first_episode, [[trajectories[item] for item in row] for row in rows])
+                members = [[trajectories[item] for item in row] for row in rows]
+                _fill_share(fields, micro, share, first_episode, members, layout.alignment)
                 first_episode += sum(map(len, rows))
         parts.append(fields)
     return _joined(*parts)
 
 
-def _joined(long: Mapping[str, np.ndarray], short: Mapping[str, np.ndarray] | None = None) -> Batch:
+def _joined(long: dict[str, Any], short: dict[str, Any] | None = None) -> Batch:
     """Return one batch of the fields of the micro-batches of each row length."""
     if short is None:
         return Batch(**long)
