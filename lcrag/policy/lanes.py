@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -103,9 +103,7 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
 
 
 @functools.lru_cache(8)
-def hand_over_function(
-    config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...] | None
-) -> Callable[[Params], Params]:
+def hand_over_function(config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...] | None) -> jax.stages.Wrapped:
     """Returns the compiled program of `hand_over`: parameters on `mesh` -> those of `lane_config`, whole in each lane.
 
     Args:
