@@ -59,10 +59,10 @@ def _scaled(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
 
 
 def rotate(
-    vectors: Float[Array, "batch time heads width"],
-    cosines: Float[Array, "batch time 1 half"],
-    sines: Float[Array, "batch time 1 half"],
-) -> Float[Array, "batch time heads width"]:
+    vectors: Float[Array, "*axes heads width"],
+    cosines: Float[Array, "*axes 1 half"],
+    sines: Float[Array, "*axes 1 half"],
+) -> Float[Array, "*axes heads width"]:
     """Rotates each pair (i, i + width / 2) by the angle of its position."""
     first, second = jnp.split(vectors.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)

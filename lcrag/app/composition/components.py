@@ -32,6 +32,7 @@ from lcrag.policy import (
     read_config,
     stored_dtype,
 )
+from lcrag.policy.bitwise import check_bitwise
 from lcrag.policy.config import AttentionChoice, ComputeDtype, Remat
 from lcrag.policy.model_files import sampled_fingerprint
 from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
@@ -63,6 +64,7 @@ class Computation:
       attention: What attends over whole rows; "auto": the platform's own kernel.
       unroll_layers: Unroll the scan over layers; quicker for tiny models.
       windowed_einsum: TPUs: whether products of an update are cut into pieces that overlap with gathers of weights.
+      bitwise: Whether sampling and training give the same log-probabilities to the bit; see `DecoderConfig`.
       lora: Adapters, the only trained parameters; frozen weights are held in the compute dtype. None: no adapters.
     """
 
@@ -71,6 +73,7 @@ class Computation:
     attention: AttentionChoice = "auto"
     unroll_layers: bool = False
     windowed_einsum: bool = False
+    bitwise: bool = False
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
@@ -111,6 +114,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
       computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
       adapter_seed: Seed of the adapters' random halves.
     """
+    check_bitwise(computation.bitwise, mesh)
     path, lora = resolved_folder(folder), computation.lora
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
     if lora is not None:
