@@ -6,7 +6,7 @@ log-probability, whichever slots, windows and chunks it was sampled with and whi
 - What works on each position alone (projections, norms, rotations, the unembedding) is computed for `TILE` positions at
   a time, in a loop. The body of a loop has one shape and is compiled apart from what surrounds it.
 - Attention works on blocks of `TILE` keys that begin at multiples of `TILE` in a text. The products of its scores and
-  values have inner axes of at most `LARGEST_INNER`, for which XLA adds one product after the other, with fused
+  values have inner axes of at most 128, for which XLA adds one product after the other, with fused
   multiply-adds, for one query as for many; what blocks of keys contribute is added in order. A block that is masked
   contributes exact zeros, so that longer windows change nothing.
 """
@@ -25,7 +25,6 @@ from lcrag.errors import UserError
 
 TILE = 64
 LEAST_COLUMNS = 32  # of a product of few rows; XLA multiplies fewer in another order
-LARGEST_INNER = 128  # widest head for which the order was tested
 MOST_GROUPS = 4  # of query tiles in a row: more skip more keys, and take longer to compile
 
 
