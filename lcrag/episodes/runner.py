@@ -8,7 +8,6 @@ takes. This holds up to rounding, which varies with the shapes in which slots ar
 waits for its searches, the shapes repeat too, bit for bit.
 """
 
-import codecs
 import dataclasses
 import functools
 import time
@@ -30,13 +29,13 @@ from lcrag.episodes.host_services import (
 )
 from lcrag.episodes.passage_cuts import CUTS, MATCHING
 from lcrag.episodes.record import EpisodeRecord, Wait
-from lcrag.episodes.requests import TRANSLATION, Complete, Completion, Generate, Program, Retrieve, Translate
+from lcrag.episodes.requests import TRANSLATION, Complete, Generate, Program, Retrieve, Translate
 from lcrag.episodes.running_episode import NOT_FINITE, PendingRequest, RunningEpisode, Stream, is_finite
-from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler
+from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler, completion_of
 from lcrag.errors import UserError
 from lcrag.limits import Count, NonNegative, PositiveShare, Seed, check_fields
 from lcrag.policy import Tokenizer
-from lcrag.sampling import Sampled, SamplingParameters, SlotSampler
+from lcrag.sampling import SamplingParameters, SlotSampler
 
 Progress: TypeAlias = Callable[[int, int], None]
 _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion"}  # names of waits
@@ -384,26 +383,3 @@ def _missing_translator(episode: RunningEpisode) -> UserError:
         f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
         " Runner.translator, with a file of gin/translator for example"
     )
-
-
-def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:
-    """Returns a finished generation as programs see it."""
-    ids = sampled.tokens.tolist()
-    return Completion(
-        text=sampled.text,
-        finish_reason=sampled.finish_reason,
-        tokens=len(ids),
-        pieces=_pieces(ids, tokenizer, ends=sampled.finish_reason == "eos"),
-        log_probabilities=tuple(sampled.log_probabilities.tolist()),
-    )
-
-
-def _pieces(ids: Sequence[int], tokenizer: Tokenizer, *, ends: bool) -> tuple[str, ...]:
-    """Returns the text of each token; a character spread over several belongs to the last; end-of-sequence is empty."""
-    written = ids[:-1] if ends else ids
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    pieces = [
-        decoder.decode(tokenizer.decode_bytes([token]), final=place == len(written) - 1)
-        for place, token in enumerate(written)
-    ]
-    return (*pieces, "") if ends else tuple(pieces)
