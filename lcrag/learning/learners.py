@@ -221,7 +221,8 @@ class Learner:
         """Update the policy, and its critic, with the episodes of one rollout; return what was measured.
 
         Metrics are means over the updates; but counts are those of the last update, and "sampling_training_gap" that of
-        the first, because later ones are off-policy by design.
+        the first, because later ones are off-policy by design. "packing/filled" is the share of the computed positions
+        that held a token.
         """
         parts = max(1, min(self._parts, len(trajectories)))
         batches = [self._scored(self._pack(trajectories[part::parts])) for part in range(parts)]
@@ -231,7 +232,8 @@ class Learner:
         measured = [self._updated(batch) for _ in range(self._passes) for batch in batches]
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
         counts = {name: value for name, value in measured[-1].items() if name.startswith(COUNTS)}
-        return means | counts | {"sampling_training_gap": measured[0]["sampling_training_gap"]} | estimates
+        gap, filled = measured[0]["sampling_training_gap"], float(np.mean([batch.filled for batch in batches]))
+        return means | counts | {"sampling_training_gap": gap, "packing/filled": filled} | estimates
 
     def _scored(self, batch: Batch) -> Batch:
         """Add the scores by the policies and the critic from before the rollout's updates."""

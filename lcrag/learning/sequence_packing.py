@@ -222,7 +222,8 @@ def arrange(
 ) -> Arrangement:
     """Decide the row of each episode, and the micro-batch and share of each row: all shares unembed about as much.
 
-    Short are all rows that a short row holds, but for those that fill up the last micro-batch of the others.
+    Episodes are packed into rows of the full length. Rows that are filled no further than the short length then become
+    short rows, except those that complete the last micro-batch of long rows.
 
     Args:
       lengths: Tokens of each episode.

@@ -38,7 +38,7 @@ def divided_collections(patience: Patience = ROUTER_PATIENCE) -> SearchableColle
         return configured_collections()
     bound = gin.get_bindings("load_collections", resolve_references=False)
     if "folder" not in bound:
-        return configured_collections()  # which says that there is none
+        return configured_collections()  # raises the error of a folder that is not named
     sizes = collection_sizes(bound["folder"], bound.get("languages"), bound.get("parts"))
     check_same_everywhere({"list of collections": json.dumps(sizes)})
     share = shares(sizes, jax.process_count())[jax.process_index()]

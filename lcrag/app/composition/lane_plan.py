@@ -49,7 +49,7 @@ class LaneSettings:
         check_fields(self)
         if self.stealing and self.count == 1:
             raise UserError(
-                "Lanes.stealing is True, but Lanes.count is 1, and one lane has none to take groups from: set"
+                "Lanes.stealing is True, but Lanes.count is 1, and a single lane has no other to take groups from: set"
                 " Lanes.count to 2 or more, or Lanes.stealing to False"
             )
         if self.mesh is not None and (self.count > 1 or jax.process_count() > 1):
