@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Times lcrag and its peers on the same work in one run, and prints one dated Markdown table of ratios.
-#   bash benchmarks/against_peers.sh [PART...]     about 15 minutes on two idle cores; the first run also installs the peers
+#   bash benchmarks/against_peers.sh [PART...]     about 35 minutes on two idle cores; the first run also installs the peers
 # Parts: generation rollouts rollouts_6 long_tailed update step rewards retrieval hnsw. Without any: all of them.
 #   LCRAG_PEERS     folder of the peers' environments and vectors (default ~/.cache/lcrag-peers)
 #   LCRAG_PYTHON    Python with lcrag[test] installed (default .venv/bin/python)
-#   LCRAG_SECONDS   most seconds of the whole run, environments not counted (default 900); parts that no longer fit are named
+#   LCRAG_SECONDS   most seconds of the whole run, environments not counted (default 2400); parts that no longer fit are named
 #   LCRAG_SMOKE=1   tiny sizes: shows that everything runs, figures mean nothing
 # Rows are kept as JSON in $LCRAG_PEERS/rows.jsonl, what the parts print in $LCRAG_PEERS/logs.
 set -u
@@ -14,7 +14,7 @@ export LCRAG_BENCHMARK_ROWS=$LCRAG_PEERS/rows.jsonl
 threads=$(nproc)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false TF_CPP_MIN_LOG_LEVEL=3
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu} TQDM_DISABLE=1
-python=${LCRAG_PYTHON:-.venv/bin/python} most=${LCRAG_SECONDS:-900}
+python=${LCRAG_PYTHON:-.venv/bin/python} most=${LCRAG_SECONDS:-2400}
 torch=$LCRAG_PEERS/vt/bin/python tunix=$LCRAG_PEERS/vx/bin/python
 parts=" ${*:-generation rollouts rollouts_6 long_tailed update step rewards retrieval hnsw} "
 known=" generation rollouts rollouts_6 long_tailed update step rewards retrieval hnsw "

@@ -2,12 +2,15 @@
 
     python benchmarks/lanes.py scaling [--processes 1 2 4]   # a lane in each process, pinned to a core of its own
     python benchmarks/lanes.py overlap [--lanes 1 2] [--latency=0.05]   # lanes that share the devices of one process
+    python benchmarks/lanes.py stealing [--slow=1.0]   # groups of unequal length: dealt to two processes, or taken
     python benchmarks/lanes.py exchange   # 1,536 episodes of 4,096 tokens between two processes
 
 `scaling` keeps the work of a lane: efficiency is the sampled tokens a second of all lanes, divided by those of one lane
 times their number. `overlap` runs alternately, in one process, the same episodes on one lane and on several with the
 same slots together; on a GPU or TPU the same command shows how much host work and waiting the other lane's decoding
-hides. `exchange` times what every process does after a rollout. Processes are real and use gloo on loopback.
+hides. `stealing` alternates, in two processes with a lane each, rollouts whose groups are dealt to the lanes and
+rollouts with `Lanes.stealing`; searches of the second process take `--slow` seconds more. `exchange` times what every
+process does after a rollout. Processes are real and use gloo on loopback.
 """
 
 import argparse
@@ -69,14 +72,25 @@ def searching(asked: Question, languages: Sequence[str]) -> Program:
     return Outcome(answer=(yield Generate(stop=(), max_tokens=GENERATED)))
 
 
-def make_lanes(count: int, slots: int, latency: float, tiny: bool) -> Lanes:
+def unequal(asked: Question, languages: Sequence[str]) -> Program:
+    """Does what `searching` does in one, two or, for every fifth question, five turns."""
+    yield Observe(asked.text)
+    for _ in range((0, 0, 0, 1, 4)[int(asked.id) % 5]):
+        query = yield Generate(stop=(), max_tokens=GENERATED)
+        yield Retrieve((query[:20],), ("en",), 1)
+        yield Observe(" a passage")
+    return Outcome(answer=(yield Generate(stop=(), max_tokens=GENERATED)))
+
+
+def make_lanes(count: int, slots: int, latency: float, tiny: bool, program=searching, stealing: bool = False) -> Lanes:
     """Lanes of a random policy over all devices."""
     gin.clear_config()
+    gin.parse_config(f"Lanes.stealing = {stealing}")
     settings = {"slots": slots, "context": CONTEXT, "block": 16, "append_tokens": (32,), "append_rows": (slots,)}
     gin.parse_config([f"Lanes.count = {count}", *(f"Sampler.{name} = {value}" for name, value in settings.items())])
     config, mesh = tiny_config(**({} if tiny else SIZES)), make_mesh()
     policy = Policy("random", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
-    method = Method(name="m", program=searching, reward=lambda e: {"total": np.zeros(len(e.answers))}, samples=8)
+    method = Method(name="m", program=program, reward=lambda e: {"total": np.zeros(len(e.answers))}, samples=8)
     return Lanes(policy, SlowCollections(latency), method, seed=0)
 
 
@@ -134,6 +148,26 @@ def overlap(options: argparse.Namespace) -> None:
             f"{count} lanes, {jax.device_count()} devices, searches of {options.latency} s:"
             f" {tokens / statistics.median(own):,.0f} sampled tokens/s, {ratio:.2f} of the time of {options.lanes[0]}"
         )
+
+
+def stealing_worker(processes: int, options: argparse.Namespace) -> dict[str, Any]:
+    latency = options.latency + options.slow * (jax.process_index() == 1)
+    sizes = processes, SLOTS * processes, latency, options.tiny
+    sides = {name: make_lanes(*sizes, unequal, name == "taken") for name in ("dealt", "taken")}
+    groups, seconds = questions(8 * SLOTS * processes), {name: [] for name in sides}
+    for repeat in range(options.repeats + 1):  # the first compiles
+        for name, lanes in sides.items():
+            tokens, took = rolled_out(lanes, groups)
+            seconds[name] += [took] if repeat else []
+    return {"tokens": tokens, "seconds": seconds}
+
+
+def stealing(options: argparse.Namespace) -> None:
+    found = workers("stealing", 2, options)
+    for name, seconds in found["seconds"].items():
+        report("groups of unequal length", name, seconds, found["tokens"], "sampled tokens")
+    ratio = statistics.median(b / a for a, b in zip(*found["seconds"].values(), strict=True))
+    print(f"2 lanes on as many processes, groups of unequal length: {ratio:.2f} of the time with Lanes.stealing")
 
 
 def episode(number: int, asked: Question) -> EpisodeRecord:
@@ -207,20 +241,25 @@ def workers(what: str, processes: int, options: argparse.Namespace) -> dict[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("scaling", "overlap", "exchange"))
+    parser.add_argument("what", choices=("scaling", "overlap", "stealing", "exchange"))
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--latency", type=float, default=0.02, help="seconds of every batch of searches")
+    parser.add_argument("--slow", type=float, default=0.0, help="further seconds in the second process of stealing")
     parser.add_argument("--episodes", type=int, default=1536, help="of the exchange")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tiny", action="store_true", help="a smaller policy, to try it")
     options = parser.parse_args()
     if WORKER is None:
-        {"scaling": scaling, "overlap": overlap, "exchange": exchange}[options.what](options)
+        {"scaling": scaling, "overlap": overlap, "stealing": stealing, "exchange": exchange}[options.what](options)
         return
     process, processes, port = map(int, WORKER.split())
     jax.distributed.initialize(f"localhost:{port}", num_processes=processes, process_id=process)
-    work: dict[str, Callable[..., dict[str, Any]]] = {"scaling": scaling_worker, "exchange": exchange_worker}
+    work: dict[str, Callable[..., dict[str, Any]]] = {
+        "scaling": scaling_worker,
+        "stealing": stealing_worker,
+        "exchange": exchange_worker,
+    }
     print(json.dumps(work[options.what](processes, options)))
 
 

@@ -3,12 +3,13 @@
     python benchmarks/slow_retriever.py [--seconds=0.2] [--repeats=3] [--tiny]
 
 64 episodes of 3 turns on 64 slots; each turn samples 8 to 56 tokens, searches, and observes 64 tokens. Lengths differ,
-so that at any time about half of the slots wait for a search or for their turn, and the others can go on. Both ways of
-the runner are timed: `wait_for_searches = True`, the default, which waits for the searches of a pass at its end and
-repeats bit for bit, and `False`, which goes on decoding. All sides alternate.
+so that while a search runs, about half of the slots can go on; the share that did is printed. Both ways of the runner
+are timed: `wait_for_searches = True`, the default, which waits for the searches of a pass at its end and repeats bit
+for bit, and `False`, which goes on decoding. All sides alternate, and all shapes are compiled before.
 
-Prints the median seconds and, for the slower retriever, what it costs: the share by which the rollout takes longer, and
-the part of its time in which nothing ran but searches.
+Prints the median seconds and, for the slower retriever, what it costs: the median of the ratios of each round's two
+rollouts, and the part of the time in which nothing ran but searches; then how many episodes sampled the same tokens on
+all sides (rounding, which depends on the slots served together, may tip a choice between two tokens).
 """
 
 import argparse
@@ -31,6 +32,21 @@ from lcrag.sampling import Sampler, SamplerConfig
 TURNS, LENGTHS, BLOCK = 3, (8, 57), 8
 
 
+class CountingSampler(Sampler):
+    """Notes how many of the slots sample in each block while a search runs."""
+
+    searching = False
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.going_on: list[float] = []
+
+    def decode(self):
+        if self.searching:
+            self.going_on.append(self.running / self.slots)
+        return super().decode()
+
+
 def program(prompt: str, observations: Sequence[str], lengths: Sequence[int]) -> Program:
     yield Observe(prompt)
     for observation, length in zip(observations, lengths, strict=True):
@@ -50,18 +66,20 @@ class Rollouts:
             slots=episodes,
             context=context,
             block=BLOCK,
-            wanted=0.1,
-            append_rows=(8, episodes),  # few shapes: which of them are used depends on timing
+            windows=(192,),
+            decode_rows=(episodes // 4, episodes // 2, episodes * 3 // 4),
+            append_rows=(8, episodes // 4, episodes),
             append_tokens=(PROMPT,),
         )
         tokenizer = load_tokenizer(SHIPPED_FOLDER)
         self._tokenizer = dataclasses.replace(tokenizer, eos_ids=(MODEL.vocabulary_size,))  # lengths are forced
-        self._sampler = Sampler(MODEL, initialise(MODEL, jax.random.key(0)), self._tokenizer, settings)
+        self._sampler = CountingSampler(MODEL, initialise(MODEL, jax.random.key(0)), self._tokenizer, settings)
+        self._sampler.warm_up()  # which shapes are used depends on timing
         written = [texts(tokenizer, episodes, PROMPT if turn == 0 else OBSERVED, turn) for turn in range(TURNS + 1)]
         self._parts = list(zip(written[0], zip(*written[1:], strict=True), lengths.tolist(), strict=True))
 
-    def run(self, seconds: float, wait: bool) -> tuple[float, float]:
-        """Returns the seconds of the rollouts, and those in which nothing ran but searches.
+    def run(self, seconds: float, wait: bool) -> tuple[float, float, float, list[tuple[int, ...]]]:
+        """Returns the seconds of the rollouts, those of searches alone, the slots that went on, and all tokens.
 
         Args:
           seconds: That a batch of searches takes.
@@ -69,7 +87,9 @@ class Rollouts:
         """
 
         def search(queries, languages, passages):
+            self._sampler.searching = True
             time.sleep(seconds)
+            self._sampler.searching = False  # of two at once the first to end: few blocks are not counted
             return [[] for _ in queries]
 
         runner = Runner(sampler=self._sampler, tokenizer=self._tokenizer, search=search, wait_for_searches=wait)
@@ -78,8 +98,11 @@ class Rollouts:
             (dataclasses.replace(question, id=str(index)), program(*parts), index)
             for index, parts in enumerate(self._parts)
         ]
-        _, taken = timed(lambda: runner.run(programs))
-        return taken, runner.statistics.retrieval_wait_seconds
+        self._sampler.going_on = [0.0]
+        records, taken = timed(lambda: runner.run(programs))
+        going_on = statistics.fmean(self._sampler.going_on[1:] or [0.0])
+        tokens = [tuple(record.tokens.tolist()) for record in records]
+        return taken, runner.statistics.retrieval_wait_seconds, going_on, tokens
 
 
 def main() -> None:
@@ -89,21 +112,31 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="few episodes: a smoke run")
     options = parser.parse_args()
     rollouts = Rollouts(8 if options.tiny else EPISODES)
-    sides = {(wait, slower): [] for wait in (True, False) for slower in (0.0, options.seconds)}
-    for repeat in range(-1, options.repeats + 1):
+    sides: dict[tuple[bool, float], list[tuple[float, float, float]]] = {
+        (wait, slower): [] for wait in (True, False) for slower in (0.0, options.seconds)
+    }
+    contexts = []
+    for repeat in range(options.repeats + 1):
         for (wait, slower), taken in sides.items():
-            measured = rollouts.run(slower, wait)
-            if repeat > 0:  # the first two compile
-                taken.append(measured)
+            *measured, tokens = rollouts.run(slower, wait)
+            contexts.append(tokens)
+            if repeat > 0:  # the first warms up
+                taken.append(tuple(measured))
     for wait in (True, False):
-        (fast, _), (slow, waited) = (
-            [statistics.median(column) for column in zip(*sides[wait, slower], strict=True)]
-            for slower in (0.0, options.seconds)
+        fast, slow = sides[wait, 0.0], sides[wait, options.seconds]
+        longer = statistics.median(one[0] / other[0] for one, other in zip(slow, fast, strict=True)) - 1
+        fast_seconds, (seconds, waited, going_on) = (
+            statistics.median(each[0] for each in fast),
+            (statistics.median(column) for column in zip(*slow, strict=True)),
         )
         name = f"wait_for_searches = {wait}"
-        print(f"{name:26} {fast:6.2f} s, {slow:6.2f} s with the slower retriever: {slow / fast - 1:5.1%} longer, "
-              f"{waited / slow:4.0%} of it waiting alone")  # fmt: skip
-        report("rollouts with a slower retriever", name, [slow], 1, "rollouts", longer=slow / fast - 1)
+        print(
+            f"{name:26}{fast_seconds:6.2f} s, {seconds:6.2f} s with searches of {options.seconds} s: {longer:6.1%}"
+            f" longer, {waited / seconds:4.0%} waiting alone, {going_on:4.0%} of the slots go on"
+        )
+        report("rollouts with a slower retriever", name, [seconds], 1, "rollouts", longer=longer, going_on=going_on)
+    same = sum(len(set(each)) == 1 for each in zip(*contexts, strict=True))
+    print(f"{same} of {len(contexts[0])} episodes have the same tokens in all {len(contexts)} rollouts")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Times a GRPO update, compared with PyTorch on the same episodes and parameters.
 
-    python benchmarks/update.py [--repeats=5] [--only=ragged] [--tiny]
+    python benchmarks/update.py [--repeats=5] [--only=ragged] [--episodes=RUN/episodes/step_59.jsonl] [--tiny]
 
 A decoder of four layers, 256 wide, with a vocabulary of 4,096 learns from two batches: 96 ragged episodes with the
 lengths of the quickstart's (one or two searches, 30 to 230 tokens, about a quarter of them sampled), and 64 x 256
-tokens of which 192 are sampled. The two sides get the same loss and gradient norm, which is checked.
+tokens of which 192 are sampled. `--episodes` takes the recorded episodes of a run of the quickstart instead of drawn
+ones. The two sides get the same loss and gradient norm, which is checked. lcrag packs ragged episodes into rows of one
+length and, apart, into rows of two.
 
 PyTorch runs Qwen2 of `transformers` with one episode a row, padded to the longest of its micro-batch, SDPA without a
 mask (padding comes last), the final states of sampled tokens gathered before the unembedding, and AdamW. Of several
@@ -16,6 +18,7 @@ the update needs, by formula, over the rate of a matrix product in the same run)
 
 import argparse
 import functools
+import json
 import pathlib
 import statistics
 import tempfile
@@ -28,6 +31,7 @@ import transformers
 from timing import report, timed
 
 from lcrag.app.commands.benchmark.machine import measured_machine
+from lcrag.episodes import token_arrays
 from lcrag.learning import Batch, Layout, PolicyGradient, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.policy import (
     DecoderConfig,
@@ -56,7 +60,7 @@ MODEL = DecoderConfig(
 EPISODES, LONGEST, TWICE = 96, 288, 0.375  # the share of episodes that search twice
 PROMPT, SAMPLED, OBSERVED, OBSERVED_AGAIN = (8, 20), (3, 25), (11, 21), (140, 176)  # tokens, at least and below
 DENSE, DENSE_TIME, DENSE_PROMPT = 64, 256, 64
-OUR_ROWS = (2, 4, 8)
+OUR_ROWS, SHORT = (2, 4, 8), 192
 TORCH_ROWS = (1, 2, 4, 8, 16, 32, 96)
 CLIP, BETAS = 1.0, (0.9, 0.95)
 
@@ -75,6 +79,12 @@ def episode(random: np.random.Generator, by_policy: np.ndarray, vocabulary_size:
     tokens = random.integers(0, vocabulary_size, len(by_policy)).astype(np.int32)
     recorded = np.where(by_policy, random.normal(-np.log(vocabulary_size), 0.1, len(tokens)), 0).astype(np.float32)
     return Trajectory(tokens, by_policy, recorded, float(random.normal()))
+
+
+def recorded(path: pathlib.Path, random: np.random.Generator, vocabulary_size: int) -> list[Trajectory]:
+    """Reads the lengths of the episodes of one step of a run, and draws what else they hold."""
+    rows = [token_arrays(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [episode(random, row["by_policy"], vocabulary_size) for row in rows]
 
 
 class Ours:
@@ -152,17 +162,16 @@ def needed_flops(config: DecoderConfig, episodes: Sequence[Trajectory]) -> float
     )
 
 
-def used_micro_batches(batch: Batch) -> int:
-    """Counts the micro-batches that hold anything; the others are skipped."""
-    return int((batch.segments > 0).any(axis=(1, 2)).sum())
-
-
 def executed_flops(config: DecoderConfig, batch: Batch) -> float:
     """Counts the operations of the compiled update."""
-    used, (_, rows, time), (_, shares, policy) = used_micro_batches(batch), batch.tokens.shape, batch.sources.shape
-    sizes = {"tokens": used * rows * time, "attended": attended_positions(time), "unembedded": used * shares * policy}
-    again = 0.0 if keeps_logits(config.vocabulary_size, policy) else sizes["unembedded"]
-    return update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
+    total, (_, shares, policy) = 0.0, batch.sources.shape
+    for part, used in zip(batch.by_row_length(), batch.used, strict=True):
+        _, rows, time = part.tokens.shape
+        tokens, unembedded = used * rows * time, used * shares * policy
+        sizes = {"tokens": tokens, "attended": attended_positions(time), "unembedded": unembedded}
+        again = 0.0 if keeps_logits(config.vocabulary_size, policy) else unembedded
+        total += update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
+    return total
 
 
 def sides_of(config: DecoderConfig, episodes: Sequence[Trajectory], row_length: int) -> dict[str, Ours | PyTorch]:
@@ -171,8 +180,16 @@ def sides_of(config: DecoderConfig, episodes: Sequence[Trajectory], row_length: 
     orders = {"PyTorch": episodes}
     if len(by_length[0].tokens) < len(by_length[-1].tokens):
         orders["PyTorch, sorted"] = by_length
-    layouts = [Layout(rows=rows, row_lengths=(row_length,)) for rows in OUR_ROWS]
-    sides: dict[str, Ours | PyTorch] = {f"lcrag, rows {each.rows}": Ours(config, episodes, each) for each in layouts}
+    forms: dict[str, int | None] = {"lcrag": SHORT if row_length > SHORT else None}
+    if row_length > SHORT:
+        forms["lcrag, one row length"] = None
+    sides: dict[str, Ours | PyTorch] = {
+        f"{form}, rows {rows}": Ours(
+            config, episodes, Layout(rows=rows, row_lengths=(row_length,), short_row_length=short)
+        )
+        for form, short in forms.items()
+        for rows in OUR_ROWS
+    }
     with tempfile.TemporaryDirectory() as folder:
         save_hugging_face(pathlib.Path(folder), config, initialise(config, jax.random.key(0)), dtype="float32")
         for order, each in orders.items():
@@ -197,25 +214,28 @@ def compare(work: str, config: DecoderConfig, episodes: Sequence[Trajectory], ro
         fastest.setdefault(name.split(", rows")[0], name)
     machine = measured_machine(make_mesh(devices=jax.devices()[:1]), config.dtype, repeats)
     tokens, written = map(sum, zip(*map(sizes_of, episodes), strict=True))
-    batch = sides[fastest["lcrag"]].batch
-    needed, executed = needed_flops(config, episodes), executed_flops(config, batch)
+    needed = needed_flops(config, episodes)
     floor = machine.floor_seconds(needed, 0)
     print(f"\n{work}: {len(episodes)} episodes, {tokens:,} tokens, {written:,} of them sampled")
     print(f"floor: {needed / 1e9:.0f} GFLOP needed, {machine.flops_per_second / 1e9:.0f} GFLOP/s of a matrix product")
-    filled = tokens / (used_micro_batches(batch) * batch.tokens[0].size)
-    print(f"lcrag: executed / needed operations {executed / needed:.2f}, rows {filled:.0%} filled")
+    executed = {}
+    for form in (each for each in fastest if each.startswith("lcrag")):
+        batch = sides[fastest[form]].batch
+        executed[form] = executed_flops(config, batch) / needed
+        print(f"{form}: executed / needed operations {executed[form]:.2f}, rows {batch.filled:.0%} filled")
     for name in sorted(fastest.values(), key=list(medians).index):
         taken, ratio = medians[name], medians[name] / medians[fastest["lcrag"]]
         share = f"{floor / taken:5.0%} of the floor"
         print(f"{name:26}{taken:8.3f} s {tokens / taken:8,.0f} tokens/s {share} {ratio:6.2f} x lcrag's time")
         report(work, name, seconds[name], tokens, "tokens")
-    report(work, "floor", [floor], tokens, "tokens", executed_per_needed=executed / needed)
+    report(work, "floor", [floor], tokens, "tokens", executed_per_needed=executed["lcrag"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="timed updates of each side")
     parser.add_argument("--only", choices=("ragged", "dense"), help="one of the two batches")
+    parser.add_argument("--episodes", type=pathlib.Path, help="recorded episodes of a run of the quickstart")
     parser.add_argument("--tiny", action="store_true", help="the tests' model and few episodes: a smoke run")
     options = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
@@ -224,7 +244,8 @@ def main() -> None:
     random = np.random.default_rng(0)
     words = config.vocabulary_size
     if options.only != "dense":
-        episodes = [ragged(random, words) for _ in range(count)]
+        drawn = [ragged(random, words) for _ in range(0 if options.episodes else count)]
+        episodes = recorded(options.episodes, random, words) if options.episodes else drawn
         compare("update, ragged episodes", config, episodes, LONGEST, options.repeats)
     if options.only != "ragged":
         by_policy = np.arange(DENSE_TIME) >= DENSE_PROMPT

@@ -37,6 +37,7 @@ METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attribut
 METADATA_SECONDS = 2.0
 TPU_VENDOR = "0x1ae0"  # Google's, of PCI devices
 TEXT_BYTES = 512
+SHOWN = 200  # characters of a statement that differs
 LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "barrier", "connection reset", "connection closed")
 
 
@@ -227,19 +228,31 @@ def join(cluster: Cluster, configuration: str) -> None:
         f" {_counted(count, 'device')}, {jax.local_device_count()} here ({jax.local_devices()[0].device_kind})",
         flush=True,
     )
-    _check_same(processes)
+    _check_same(processes, configuration)
 
 
-def _check_same(processes: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+def _check_same(processes: Sequence[tuple[str, Mapping[str, str]]], configuration: str) -> None:
     """Checks what the processes said of themselves: host, and name -> what must be the same."""
     first, wanted = processes[0]
     for number, (host, values) in enumerate(processes):
         for name, value in values.items():
             if value != wanted[name]:
+                where = f" ({_difference(configuration, number)})" if name == "configuration" else ""
                 raise UserError(
-                    f"the {name} of process {number} on {host} is not that of process 0 on {first}: give all of them"
-                    " the same command, files, bindings and versions"
+                    f"the {name} of process {number} on {host} is not that of process 0 on {first}{where}: give all of"
+                    " them the same command, files, bindings and versions"
                 )
+
+
+def _difference(configuration: str, number: int) -> str:
+    """Returns the first statement that process `number` has and process 0 lacks, or the reverse; all call it."""
+    from lcrag.episodes.agreement import exchanged
+
+    told = [each.decode().splitlines() for each in exchanged("joining", configuration.encode())]
+    pairs = ((number, 0), (0, number))
+    lines = ((one, line) for one, other in pairs for line in told[one] if line not in told[other])
+    one, line = next(lines, (number, "the same in another order"))
+    return f"process {one} has {' '.join(line.split())[:SHOWN]}"
 
 
 @contextlib.contextmanager

@@ -60,51 +60,60 @@ class Translator(Protocol):
 
 
 class HostWorker(Generic[Ticket]):
-    """One thread that serves one batch at a time; requests that arrive meanwhile form the next batch.
+    """Threads that serve one batch each; requests that arrive while all are busy form the next batch.
 
     Used from one thread. `serve` must answer each request independently of the rest of its batch; then results do not
     depend on timing.
 
     Args:
-      name: Name of the thread.
+      name: Name of the threads.
       serve: Requests -> their answers in the same order; an exception ends the run.
+      at_once: Number of threads; with several, `serve` must be thread-safe.
     """
 
-    def __init__(self, name: str, serve: Callable[[Sequence[Any]], Sequence[Any]]):
-        self.name, self._serve = name, serve
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+    def __init__(self, name: str, serve: Callable[[Sequence[Any]], Sequence[Any]], at_once: int = 1):
+        self.name, self._serve, self._at_once = name, serve, at_once
+        self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix=name)
         self._queue: list[tuple[Ticket, Any]] = []
-        self._batch: list[tuple[Ticket, Any]] = []
-        self.future: Future[Sequence[Any]] | None = None
+        self._running: list[tuple[list[Ticket], Future[Sequence[Any]]]] = []
         self.batches = 0
+
+    @property
+    def futures(self) -> list[Future[Sequence[Any]]]:
+        """The answers of the batches that were submitted and not collected."""
+        return [future for _, future in self._running]
 
     def ask(self, ticket: Ticket, request: Any) -> None:
         """Queues a request; its answer is returned with `ticket`."""
         self._queue.append((ticket, request))
 
     def start(self) -> None:
-        """Submits everything queued, unless a batch is running."""
-        if self._queue and self.future is None:
-            self._batch, self._queue = self._queue, []
-            self.future = self._executor.submit(self._serve, [request for _, request in self._batch])
+        """Submits everything queued, unless all threads are busy."""
+        if self._queue and len(self._running) < self._at_once:
+            tickets, requests = map(list, zip(*self._queue, strict=True))
+            self._queue = []
+            self._running.append((tickets, self._executor.submit(self._serve, requests)))
             self.batches += 1
 
     def collect(self) -> list[tuple[Ticket, Any]]:
-        """Returns the answers of a finished batch.
+        """Returns the answers of finished batches, in the order of their submission.
 
         Raises:
           RuntimeError: their number differs from that of the requests.
           Exception: whatever serving them raised.
         """
-        if self.future is None or not self.future.done():
-            return []
-        answers, self.future = self.future.result(), None
-        if len(answers) != len(self._batch):
-            raise RuntimeError(f"{self.name} answered {len(answers)} of {len(self._batch)} requests")
-        return [(ticket, answer) for (ticket, _), answer in zip(self._batch, answers, strict=True)]
+        finished = [batch for batch in self._running if batch[1].done()]
+        self._running = [batch for batch in self._running if batch not in finished]
+        answered: list[tuple[Ticket, Any]] = []
+        for tickets, future in finished:
+            answers = future.result()
+            if len(answers) != len(tickets):
+                raise RuntimeError(f"{self.name} answered {len(answers)} of {len(tickets)} requests")
+            answered += zip(tickets, answers, strict=True)
+        return answered
 
     def close(self) -> None:
-        """Submits nothing more; does not wait for a running batch."""
+        """Submits nothing more; does not wait for running batches."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 

@@ -8,7 +8,6 @@ takes. This holds up to rounding, which varies with the shapes in which slots ar
 waits for its searches, the shapes repeat too, bit for bit.
 """
 
-import codecs
 import dataclasses
 import functools
 import time
@@ -30,13 +29,13 @@ from lcrag.episodes.host_services import (
 )
 from lcrag.episodes.passage_cuts import CUTS, MATCHING
 from lcrag.episodes.record import EpisodeRecord, Wait
-from lcrag.episodes.requests import TRANSLATION, Complete, Completion, Generate, Program, Retrieve, Translate
+from lcrag.episodes.requests import TRANSLATION, Complete, Generate, Program, Retrieve, Translate
 from lcrag.episodes.running_episode import NOT_FINITE, PendingRequest, RunningEpisode, Stream, is_finite
-from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler
+from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler, completion_of
 from lcrag.errors import UserError
 from lcrag.limits import Count, NonNegative, PositiveShare, Seed, check_fields
 from lcrag.policy import Tokenizer
-from lcrag.sampling import Sampled, SamplingParameters, SlotSampler
+from lcrag.sampling import SamplingParameters, SlotSampler
 
 Progress: TypeAlias = Callable[[int, int], None]
 _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion"}  # names of waits
@@ -73,7 +72,7 @@ class Runner:
       sampler: The device slots.
       tokenizer: The sampler's tokenizer; encodes what the environment writes.
       search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
-        another thread.
+        other threads.
       max_tokens: Limit of a generation or completion that names none itself.
       temperature: Temperature of a generation or completion that names none itself.
       top_p: Nucleus mass of a generation or completion that names none itself.
@@ -84,6 +83,8 @@ class Runner:
         query best, or "end", the first passages.
       wait_for_searches: Wait for searches, translations and other models at the end of each pass: a run can then be
         repeated bit for bit. Without it the device goes on decoding, and results differ by rounding.
+      searches_at_once: Where it does not wait: batches of searches under way at once, so that a search need not wait
+        for the end of another one; with several, `search` must be thread-safe.
       retries: How a failing search or translation is retried.
       translator: Makes the translations that programs request, on its own thread; None: a program that offers the
         policy translation is refused.
@@ -107,6 +108,7 @@ class Runner:
     answer_room: Count = 16
     cut_passages: str = MATCHING
     wait_for_searches: bool = True
+    searches_at_once: Count = 2
     retries: Retries = Retries()
     translator: Translator | None = None
     completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)
@@ -185,6 +187,10 @@ class Runner:
             length = episode.transcript.length if episode.slot is None else self.sampler.length(episode.slot)
             episode.versions.append((length, version))
 
+    def contexts(self) -> dict[int, list[int]]:
+        """Returns, between passes, slot -> the tokens in it without those of an unfinished generation."""
+        return {slot: owner.sent for slot, owner in self._scheduler.owners.items()}
+
     def written_tokens(self) -> int:
         """Returns how many tokens the policy has written in the latest run, for displays while it runs."""
         return self.statistics.written_tokens
@@ -213,7 +219,8 @@ class Runner:
     def _make_workers(self) -> dict[type | str, HostWorker[PendingRequest]]:
         """Returns a worker for each type of request or, where a model is named, for each name."""
         search = functools.partial(answer_batch, self.search, retries=self.retries, cut_passages=self.cut_passages)
-        workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search)}
+        at_once = 1 if self.wait_for_searches else self.searches_at_once
+        workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search, at_once)}
         if self.translator is not None:
             translate = functools.partial(answer_translations, self.translator, retries=self.retries)
             workers[Translate] = HostWorker("translation", translate)
@@ -230,18 +237,21 @@ class Runner:
     def _serve(self) -> None:
         """Serves episodes until none is left."""
         while self._unfinished():
+            self._start_workers()
             if slots := self._scheduler.make_room():
                 self.statistics.evictions += len(slots)
                 self.sampler.free(slots)
             self._begin_generations(self._scheduler.admit())
-            for worker in self._workers.values():
-                worker.start()
             if self.sampler.running:
                 self._decode()
             self._wait(idle=not self.sampler.running and self._scheduler.stuck)
             for worker in self._workers.values():
                 for pending, answer in self._collected(worker):
                     self._answer(pending, answer)
+
+    def _start_workers(self) -> None:
+        for worker in self._workers.values():
+            worker.start()
 
     def _unfinished(self) -> bool:
         """Returns whether episodes are left, after what is done between passes."""
@@ -251,7 +261,7 @@ class Runner:
 
     def _collected(self, worker: HostWorker[PendingRequest]) -> list[tuple[PendingRequest, Any]]:
         """Returns the answers of a worker's finished batch, which all processes have."""
-        if worker.future is None:
+        if not worker.futures:
             return []
         return same_everywhere(
             f"the {worker.name} service",
@@ -345,7 +355,9 @@ class Runner:
 
     def _wait(self, *, idle: bool) -> None:
         """Waits for every running batch of the workers, or, where the run does not wait and is idle, for the first."""
-        running = [worker.future for worker in self._workers.values() if worker.future is not None]
+        if idle and not self.wait_for_searches:
+            self._start_workers()  # with what the latest block asked for
+        running = [future for worker in self._workers.values() for future in worker.futures]
         if running and (idle or self.wait_for_searches):
             started = time.monotonic()
             futures.wait(
@@ -371,26 +383,3 @@ def _missing_translator(episode: RunningEpisode) -> UserError:
         f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
         " Runner.translator, with a file of gin/translator for example"
     )
-
-
-def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:
-    """Returns a finished generation as programs see it."""
-    ids = sampled.tokens.tolist()
-    return Completion(
-        text=sampled.text,
-        finish_reason=sampled.finish_reason,
-        tokens=len(ids),
-        pieces=_pieces(ids, tokenizer, ends=sampled.finish_reason == "eos"),
-        log_probabilities=tuple(sampled.log_probabilities.tolist()),
-    )
-
-
-def _pieces(ids: Sequence[int], tokenizer: Tokenizer, *, ends: bool) -> tuple[str, ...]:
-    """Returns the text of each token; a character spread over several belongs to the last; end-of-sequence is empty."""
-    written = ids[:-1] if ends else ids
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    pieces = [
-        decoder.decode(tokenizer.decode_bytes([token]), final=place == len(written) - 1)
-        for place, token in enumerate(written)
-    ]
-    return (*pieces, "") if ends else tuple(pieces)

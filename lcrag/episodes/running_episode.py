@@ -184,6 +184,11 @@ class RunningEpisode:
         self.slot = None
         self.unsent = self.transcript.arrays()["tokens"].tolist()
 
+    @property
+    def sent(self) -> list[int]:
+        """The tokens in its slot, without those of a generation that is under way."""
+        return self.transcript.arrays()["tokens"].tolist()[: self.transcript.length - len(self.unsent)]
+
     def take_generation(self) -> Generate | None:
         """Returns the generation that the program waits for, once."""
         request = self._in_order[0][1] if self._in_order else None

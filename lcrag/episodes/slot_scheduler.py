@@ -1,11 +1,14 @@
-"""Which contexts hold the device slots, and which wait for one."""
+"""Which contexts hold the device slots, which wait for one, and the completions that they end in."""
 
+import codecs
 import heapq
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
-from lcrag.episodes.requests import Complete, Generate
+from lcrag.episodes.requests import Complete, Completion, Generate
 from lcrag.episodes.running_episode import PendingRequest, RunningEpisode
+from lcrag.policy import Tokenizer
+from lcrag.sampling import Sampled
 
 
 class CompletionContext:
@@ -22,6 +25,11 @@ class CompletionContext:
         self.unsent = list(pending.opening.tokens)
         self.room_tokens = context - len(self.unsent)
         self.stream = pending.stream
+
+    @property
+    def sent(self) -> list[int]:
+        """The tokens in its slot, without those of the generation."""
+        return [] if self.unsent else list(self.pending.opening.tokens)
 
     def take_unsent(self) -> list[int]:
         """Returns the tokens that are not in the slot yet, once."""
@@ -141,3 +149,26 @@ def plan_admissions(openings: Sequence[Hashable], free: int) -> dict[int, list[i
         admissions[leader] = followers[: free - 1]
         free -= 1 + len(admissions[leader])
     return admissions
+
+
+def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:
+    """Returns a finished generation as programs see it."""
+    ids = sampled.tokens.tolist()
+    return Completion(
+        text=sampled.text,
+        finish_reason=sampled.finish_reason,
+        tokens=len(ids),
+        pieces=_pieces(ids, tokenizer, ends=sampled.finish_reason == "eos"),
+        log_probabilities=tuple(sampled.log_probabilities.tolist()),
+    )
+
+
+def _pieces(ids: Sequence[int], tokenizer: Tokenizer, *, ends: bool) -> tuple[str, ...]:
+    """Returns the text of each token; a character spread over several belongs to the last; end-of-sequence is empty."""
+    written = ids[:-1] if ends else ids
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    pieces = [
+        decoder.decode(tokenizer.decode_bytes([token]), final=place == len(written) - 1)
+        for place, token in enumerate(written)
+    ]
+    return (*pieces, "") if ends else tuple(pieces)

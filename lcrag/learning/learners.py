@@ -36,6 +36,7 @@ from lcrag.policy import (
     unembed_log_probabilities,
 )
 from lcrag.policy.accelerators import update_options
+from lcrag.policy.bitwise import TILE
 from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
 # Metrics of which the last of several updates counts; of all others the mean.
@@ -80,6 +81,11 @@ def frozen_fingerprint(policy: Policy) -> str | None:
     """Return the fingerprint of the policy's frozen parameters, or None if all are learned."""
     _, frozen = split_trainable(policy.config, policy.params)
     return parameter_fingerprint(frozen) if frozen else None
+
+
+def aligned(layout: Layout, policy: Policy) -> Layout:
+    """Return the layout in which a policy learns: in the bitwise mode, episodes begin where blocks of keys do."""
+    return dataclasses.replace(layout, alignment=TILE) if policy.config.bitwise else layout
 
 
 def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
@@ -176,7 +182,7 @@ class Learner:
         parts: int = 1,
         passes: int = 1,
     ):
-        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
+        self._pack = functools.partial(pack, layout=aligned(layout, policy), shares=batch_shares(policy.mesh))
         self._parts, self._passes, self._settings = parts, passes, critic
         self._scores_old = objective.rescores_old_policy and parts * passes > 1
         self._critic = None if critic is None else _trained_critic(policy, critic)
@@ -215,7 +221,8 @@ class Learner:
         """Update the policy, and its critic, with the episodes of one rollout; return what was measured.
 
         Metrics are means over the updates; but counts are those of the last update, and "sampling_training_gap" that of
-        the first, because later ones are off-policy by design.
+        the first, because later ones are off-policy by design. "packing/filled" is the share of the computed positions
+        that held a token.
         """
         parts = max(1, min(self._parts, len(trajectories)))
         batches = [self._scored(self._pack(trajectories[part::parts])) for part in range(parts)]
@@ -225,7 +232,8 @@ class Learner:
         measured = [self._updated(batch) for _ in range(self._passes) for batch in batches]
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
         counts = {name: value for name, value in measured[-1].items() if name.startswith(COUNTS)}
-        return means | counts | {"sampling_training_gap": measured[0]["sampling_training_gap"]} | estimates
+        gap, filled = measured[0]["sampling_training_gap"], float(np.mean([batch.filled for batch in batches]))
+        return means | counts | {"sampling_training_gap": gap, "packing/filled": filled} | estimates
 
     def _scored(self, batch: Batch) -> Batch:
         """Add the scores by the policies and the critic from before the rollout's updates."""
@@ -258,7 +266,7 @@ class SupervisedLearner:
     """
 
     def __init__(self, policy: Policy, objective: Supervised, optimizer: Optimizer, layout: Layout):
-        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
+        self._pack = functools.partial(pack, layout=aligned(layout, policy), shares=batch_shares(policy.mesh))
         self._aggregation = objective.aggregation
         params, _ = split_trainable(policy.config, policy.params)
         self._policy = _trained_policy(policy, params, objective, optimizer)
@@ -289,9 +297,7 @@ class SupervisedLearner:
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
         """Make one update and return what was measured."""
         batch = self._pack(rows)
-        used = batch.segments > 0
-        filled = used[used.any(axis=(1, 2))].mean()  # of the micro-batches that hold anything
-        return self._policy.learn(batch) | {"packing/filled": float(filled)}
+        return self._policy.learn(batch) | {"packing/filled": batch.filled}
 
     def loss(self, rows: Sequence[Trajectory], rows_per_batch: int) -> float:
         """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""

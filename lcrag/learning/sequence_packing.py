@@ -7,7 +7,7 @@ updates, and depend on the episodes of the batch alone: a resumed run sees the s
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import flax.struct
 import jax
@@ -19,6 +19,7 @@ from lcrag.limits import Count, PositiveShare, check_fields
 
 POLICY_SHARES = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 EPISODE_GROWTH = 4
+ROWS = ("tokens", "positions", "segments")
 
 if TYPE_CHECKING:
     AnyArray: TypeAlias = Array | np.ndarray
@@ -49,28 +50,60 @@ class Trajectory:
     step_rewards: Float[np.ndarray, " n"] | None = None
 
 
+class Rows(flax.struct.PyTreeNode):
+    """Texts of micro-batches with rows of another length; fields as in `Batch`."""
+
+    tokens: Int32[AnyArray, "micro rows time"]
+    positions: Int32[AnyArray, "micro rows time"]
+    segments: Int32[AnyArray, "micro rows time"]
+
+
 class Batch(flax.struct.PyTreeNode):
     """Packed micro-batches on the host or the devices, the filled ones first; sizes are those of `Layout`.
 
     Without the axis `micro` it is one micro-batch. Its `shares` are groups of neighbouring rows, one for each device
-    that divides the rows. The last fields are None until they are computed.
+    that divides the rows. If `short` is not None, it holds the rows of further micro-batches, which come last on the
+    axis `all_micro`; otherwise the two axes are one. The last fields are None until they are computed.
     """
 
     tokens: Int32[AnyArray, "*micro rows time"]  # 0 in padding
     positions: Int32[AnyArray, "*micro rows time"]  # of each token in its own episode
     segments: Int32[AnyArray, "*micro rows time"]  # the token's episode in its row, from 1; 0 in padding
-    sources: Int32[AnyArray, "*micro shares policy"]  # in a share's flattened rows: one before each policy token
-    targets: Int32[AnyArray, "*micro shares policy"]  # the policy's tokens, which are *predicted* at `sources`
-    index: Int32[AnyArray, "*micro episodes own"]  # of an episode's policy tokens in the flattened [shares, policy]
-    mask: Bool[AnyArray, "*micro episodes own"]  # where `index` names a policy token
-    sampling_log_probabilities: Float32[AnyArray, "*micro episodes own"]  # recorded when the tokens were sampled
-    advantages: Float32[AnyArray, "*micro episodes"] | Float32[AnyArray, "*micro episodes own"]  # per token: critic's
-    rewards: Float32[AnyArray, "*micro episodes"]
-    step_rewards: Float32[AnyArray, "*micro episodes own"] | None = None  # in addition to the episode's
-    reference_log_probabilities: Float32[AnyArray, "*micro episodes own"] | None = None
-    old_log_probabilities: Float32[AnyArray, "*micro episodes own"] | None = None  # before the rollout's updates
-    values: Float32[AnyArray, "*micro episodes own"] | None = None  # the critic's, before each token is chosen
-    returns: Float32[AnyArray, "*micro episodes own"] | None = None  # the critic's targets
+    sources: Int32[AnyArray, "*all_micro shares policy"]  # in a share's flattened rows: one before each policy token
+    targets: Int32[AnyArray, "*all_micro shares policy"]  # the policy's tokens, which are *predicted* at `sources`
+    index: Int32[AnyArray, "*all_micro episodes own"]  # of an episode's policy tokens in the flattened [shares, policy]
+    mask: Bool[AnyArray, "*all_micro episodes own"]  # where `index` names a policy token
+    sampling_log_probabilities: Float32[AnyArray, "*all_micro episodes own"]  # recorded when the tokens were sampled
+    # per token: a critic's
+    advantages: Float32[AnyArray, "*all_micro episodes"] | Float32[AnyArray, "*all_micro episodes own"]
+    rewards: Float32[AnyArray, "*all_micro episodes"]
+    step_rewards: Float32[AnyArray, "*all_micro episodes own"] | None = None  # in addition to the episode's
+    reference_log_probabilities: Float32[AnyArray, "*all_micro episodes own"] | None = None
+    old_log_probabilities: Float32[AnyArray, "*all_micro episodes own"] | None = None  # before the rollout's updates
+    values: Float32[AnyArray, "*all_micro episodes own"] | None = None  # the critic's, before each token is chosen
+    returns: Float32[AnyArray, "*all_micro episodes own"] | None = None  # the critic's targets
+    short: "Rows | None" = None
+
+    def by_row_length(self) -> "list[Batch]":
+        """Return the micro-batches of each row length as a batch of their own."""
+        if self.short is None:
+            return [self]
+        micro = self.tokens.shape[0]
+        scalars = {name: value for name, value in vars(self).items() if name not in (*ROWS, "short")}
+        long = self.replace(**jax.tree.map(lambda leaf: leaf[:micro], scalars), short=None)
+        return [long, long.replace(**jax.tree.map(lambda leaf: leaf[micro:], scalars), **vars(self.short))]
+
+    @property
+    def used(self) -> list[int]:
+        """How many micro-batches of each row length hold anything, on the host."""
+        return [int((np.asarray(each.segments) > 0).any(axis=(1, 2)).sum()) for each in self.by_row_length()]
+
+    @property
+    def filled(self) -> float:
+        """Share of the computed positions that hold a token, on the host."""
+        parts = self.by_row_length()
+        computed = sum(used * each.segments[0].size for used, each in zip(self.used, parts, strict=True))
+        return sum(int((np.asarray(each.segments) > 0).sum()) for each in parts) / computed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,17 +113,23 @@ class Layout:
     Attributes:
       rows: Rows of a micro-batch (memory); a multiple of the devices that share the batch.
       row_lengths: Tokens of a row: the shortest that holds the longest episode is used.
+      short_row_length: Tokens of the rows that are filled no further, in micro-batches of their own; None: all rows of
+        a batch have one length. It pays where episodes of more than half a row leave rows underfilled, and compiles
+        each update twice, once for each length.
       policy_shares: Parts of the tokens of a device's rows to which the policy's among them are padded; each is a shape
         to compile, and every policy position is unembedded.
       least_micro_batches: Micro-batches of the smallest batch; empty ones cost no computation.
       least_episodes: Places for episodes in a micro-batch; an empty place costs a few scalars.
+      alignment: Episodes begin at multiples of so many tokens in their row; the bitwise mode sets it.
     """
 
     rows: Count
     row_lengths: tuple[Count, ...]
+    short_row_length: Count | None = None
     policy_shares: tuple[PositiveShare, ...] = POLICY_SHARES
     least_micro_batches: Count = 1
     least_episodes: Count = 1
+    alignment: Count = 1
 
     def __post_init__(self):
         check_fields(self)
@@ -107,6 +146,11 @@ class Layout:
                 f"{max(self.row_lengths)}: add a longer row length or lower the sampler's context."
             )
         return min(length for length in self.row_lengths if length >= needed)
+
+    def lengths(self, needed: int) -> list[int]:
+        """Return the row length of a batch whose longest episode has `needed` tokens, and that of its short rows."""
+        long, short = self.row_length(needed), self.short_row_length
+        return [long] if short is None or short >= long else [long, short]
 
     def policy_lengths(self, tokens: int) -> tuple[int, ...]:
         """Return the sizes that the policy's among so many tokens are padded to."""
@@ -137,10 +181,10 @@ def _at_least(needed: int, smallest: int, growth: int) -> int:
     return size
 
 
-def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
+def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int, alignment: int = 1) -> list[list[int]]:
     """Return the items of each row: longest first, each in the first row with room; ties keep their order.
 
-    It takes at most 11/9 of the fewest possible rows (Johnson 1973).
+    It takes at most 11/9 of the fewest possible rows (Johnson 1973). Items begin at multiples of `alignment`.
     """
     rows: list[list[int]] = []
     free = np.full(len(lengths), row_length)
@@ -149,8 +193,12 @@ def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> lis
         if row == len(rows):
             rows.append([])
         rows[row].append(int(item))
-        free[row] -= lengths[item]
+        free[row] -= _next_start(int(lengths[item]), alignment)
     return rows
+
+
+def _next_start(end: int, alignment: int) -> int:
+    return -(-end // alignment) * alignment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,14 +206,15 @@ class Arrangement:
     """Which items lie together.
 
     Attributes:
-      row_length: Tokens of every row.
+      row_lengths: Tokens of the rows, and of short rows where there may be any.
       policy_length: Policy tokens of every share, padding included.
-      micro_batches: Of each micro-batch, of each share, of each of its rows: the items, by number. Rows may be missing.
+      micro_batches: Of each row length, of each micro-batch, of each share, of each of its rows: the items, by number.
+        Rows may be missing.
     """
 
-    row_length: int
+    row_lengths: list[int]
     policy_length: int
-    micro_batches: list[list[list[list[int]]]]
+    micro_batches: list[list[list[list[list[int]]]]]
 
 
 def arrange(
@@ -173,7 +222,8 @@ def arrange(
 ) -> Arrangement:
     """Decide the row of each episode, and the micro-batch and share of each row: all shares unembed about as much.
 
-    Rows are given away from the one with most policy tokens on, each to the share that has the fewest so far.
+    Episodes are packed into rows of the full length. Rows that are filled no further than the short length then become
+    short rows, except those that complete the last micro-batch of long rows.
 
     Args:
       lengths: Tokens of each episode.
@@ -181,27 +231,40 @@ def arrange(
       layout: The shapes.
       shares: As in `pack`.
     """
-    row_length = layout.row_length(int(lengths.max()))
-    rows = first_fit_decreasing(lengths, row_length)
-    counts = np.array([written[row].sum() for row in rows])
-    micro, room = -(-len(rows) // layout.rows), layout.rows // shares
-    members: list[list[list[int]]] = [[] for _ in range(micro * shares)]
-    totals = np.zeros(len(members), np.int64)
-    for number in np.argsort(-counts, kind="stable"):
-        share = min((each for each in range(len(members)) if len(members[each]) < room), key=lambda each: totals[each])
-        members[share].append(rows[number])
-        totals[share] += counts[number]
-    policy_length = layout.policy_length(room * row_length, int(totals.max()))
-    micro_batches = [members[start : start + shares] for start in range(0, len(members), shares)]
-    return Arrangement(row_length, policy_length, micro_batches)
+    row_lengths = layout.lengths(int(lengths.max()))
+    rows = first_fit_decreasing(lengths, row_lengths[0], layout.alignment)
+    ends = [
+        sum(_next_start(int(each), layout.alignment) for each in lengths[row[:-1]]) + lengths[row[-1]] for row in rows
+    ]
+    fullest = sorted(range(len(rows)), key=lambda number: -ends[number])
+    long = sum(end > row_lengths[-1] for end in ends) if len(row_lengths) > 1 else len(rows)
+    end = -(-long // layout.rows) * layout.rows
+    policy = [int(written[row].sum()) for row in rows]
+    room = layout.rows // shares
+    micro_batches, most = [], 0
+    for part in [fullest[:end], fullest[end:]][: len(row_lengths)]:
+        members = _spread(sorted(part), policy, -(-len(part) // layout.rows) * shares, room)
+        most = max([most, *(sum(policy[number] for number in share) for share in members)])
+        given = [[rows[number] for number in share] for share in members]
+        micro_batches.append([given[start : start + shares] for start in range(0, len(given), shares)])
+    return Arrangement(row_lengths, layout.policy_length(room * row_lengths[0], most), micro_batches)
 
 
-def _empty(
-    micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int
-) -> dict[str, np.ndarray]:
+def _spread(items: Sequence[int], weights: Sequence[int], shares: int, room: int) -> list[list[int]]:
+    """Give items to shares of limited room, the heaviest first, each to the one with the least weight so far."""
+    members: list[list[int]] = [[] for _ in range(shares)]
+    totals = [0] * shares
+    for item in sorted(items, key=lambda item: -weights[item]):
+        share = min((each for each in range(shares) if len(members[each]) < room), key=lambda each: totals[each])
+        members[share].append(item)
+        totals[share] += weights[item]
+    return members
+
+
+def _empty(micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int) -> dict[str, Any]:
     """Return the fields of a batch without episodes."""
     return {
-        **{name: np.zeros((micro, rows, time), np.int32) for name in ("tokens", "positions", "segments")},
+        **{name: np.zeros((micro, rows, time), np.int32) for name in ROWS},
         **{name: np.zeros((micro, shares, policy), np.int32) for name in ("sources", "targets")},
         "index": np.zeros((micro, episodes, own), np.int32),
         "mask": np.zeros((micro, episodes, own), bool),
@@ -220,7 +283,12 @@ def largest_batch(layout: Layout, shares: int = 1) -> Batch:
 
 
 def _fill_share(
-    fields: Mapping[str, np.ndarray], micro: int, share: int, first_episode: int, rows: Sequence[Sequence[Trajectory]]
+    fields: Mapping[str, np.ndarray],
+    micro: int,
+    share: int,
+    first_episode: int,
+    rows: Sequence[Sequence[Trajectory]],
+    alignment: int,
 ) -> None:
     """Write the rows of one share, the scalars of their episodes from `first_episode` on."""
     (_, shares, policy), (_, all_rows, time) = fields["sources"].shape, fields["tokens"].shape
@@ -237,7 +305,8 @@ def _fill_share(
             fields["sources"][written] = row * time + start + chosen - 1
             fields["targets"][written] = member.tokens[chosen]
             _write_scalars(fields, (micro, episode), member, chosen, share * policy + used)
-            start, used, episode = start + len(member.tokens), used + len(chosen), episode + 1
+            start = _next_start(start + len(member.tokens), alignment)
+            used, episode = used + len(chosen), episode + 1
 
 
 def _write_scalars(
@@ -272,25 +341,31 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
     lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
     written = np.array([int(trajectory.by_policy.sum()) for trajectory in trajectories])
     arrangement = arrange(lengths, written, layout, shares)
-    counts = [sum(len(row) for share in each for row in share) for each in arrangement.micro_batches]
-    own = layout.policy_length(arrangement.row_length, int(written.max()))
-    fields = _empty(
-        layout.micro_batches(len(counts)),
-        layout.rows,
-        arrangement.row_length,
-        layout.episodes(max(counts)),
-        own,
-        shares,
-        arrangement.policy_length,
-    )
-    if any(trajectory.step_rewards is not None for trajectory in trajectories):
-        fields["step_rewards"] = np.zeros(fields["mask"].shape, np.float32)
-    for micro, micro_batch in enumerate(arrangement.micro_batches):
-        first_episode = 0
-        for share, rows in enumerate(micro_batch):
-            _fill_share(fields, micro, share, first_episode, [[trajectories[item] for item in row] for row in rows])
-            first_episode += sum(map(len, rows))
-    return Batch(**fields)
+    counts = [sum(len(row) for share in micro for row in share) for part in arrangement.micro_batches for micro in part]
+    own = layout.policy_length(arrangement.row_lengths[0], int(written.max()))
+    sizes = layout.episodes(max(counts)), own, shares, arrangement.policy_length
+    parts = []
+    for row_length, micro_batches in zip(arrangement.row_lengths, arrangement.micro_batches, strict=True):
+        fields = _empty(layout.micro_batches(len(micro_batches)), layout.rows, row_length, *sizes)
+        if any(trajectory.step_rewards is not None for trajectory in trajectories):
+            fields["step_rewards"] = np.zeros(fields["mask"].shape, np.float32)
+        for micro, micro_batch in enumerate(micro_batches):
+            first_episode = 0
+            for share, rows in enumerate(micro_batch):
+                members = [[trajectories[item] for item in row] for row in rows]
+                _fill_share(fields, micro, share, first_episode, members, layout.alignment)
+                first_episode += sum(map(len, rows))
+        parts.append(fields)
+    return _joined(*parts)
+
+
+def _joined(long: dict[str, Any], short: dict[str, Any] | None = None) -> Batch:
+    """Return one batch of the fields of the micro-batches of each row length."""
+    if short is None:
+        return Batch(**long)
+    scalars = {name: np.concatenate([long[name], short[name]]) for name in long if name not in ROWS}
+    texts, short_texts = ({name: fields[name] for name in ROWS} for fields in (long, short))
+    return Batch(**texts, **scalars, short=Rows(**short_texts))
 
 
 def _check(trajectories: Sequence[Trajectory], layout: Layout, shares: int) -> None:

@@ -25,11 +25,11 @@ from lcrag.errors import UserError
 from lcrag.learning.losses import Metrics, token_mean
 from lcrag.learning.objectives import MAXIMA
 from lcrag.learning.optimizers import Optimizer
-from lcrag.learning.sequence_packing import Batch
+from lcrag.learning.sequence_packing import ROWS, Batch
 from lcrag.policy import AnyMesh, join
 
 BATCH_AXES = ("data", "fsdp")
-IN_ROWS = ("tokens", "positions", "segments", "sources", "targets")  # fields of a batch that devices share
+IN_ROWS = (*ROWS, "sources", "targets", "short")  # fields of a batch that devices share
 Hidden = Callable[[PyTree, Array, Array, Array], Array]
 Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array | None]]
 
@@ -157,12 +157,15 @@ def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, tempe
     def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes own"]:
         whole = _whole(params, frozen)
 
-        def one(number, scores):
-            micro_batch = _micro_batch(batch, number)
-            found, _ = _score(hidden, unembed, whole, micro_batch, temperature)
-            return scores.at[number].set(jnp.where(micro_batch.mask, found, 0.0))
+        def scored(batch: Batch) -> Array:
+            def one(number, scores):
+                micro_batch = _micro_batch(batch, number)
+                found, _ = _score(hidden, unembed, whole, micro_batch, temperature)
+                return scores.at[number].set(jnp.where(micro_batch.mask, found, 0.0))
 
-        return jax.lax.fori_loop(0, _micro_batches(batch), one, jnp.zeros(batch.mask.shape, jnp.float32))
+            return jax.lax.fori_loop(0, _micro_batches(batch), one, jnp.zeros(batch.mask.shape, jnp.float32))
+
+        return jnp.concatenate([scored(each) for each in batch.by_row_length()])
 
     jitted = jax.jit(score, out_shardings=None if mesh is None else _replicated(mesh))
     return lambda params, batch, frozen=None: jitted(params, place_batch(batch, mesh), frozen)
@@ -201,14 +204,18 @@ def make_gradients(
     def gradients(params: PyTree, batch: Batch, frozen: PyTree = None) -> tuple[PyTree, Float[Array, ""], Metrics]:
         counts = objective.normaliser(batch.mask), jnp.maximum(jnp.sum(batch.mask), 1)
 
-        def part(number):
-            (loss, metrics), gradient = differentiate(params, frozen, _micro_batch(batch, number), *counts)
+        def part(of: Batch, number):
+            (loss, metrics), gradient = differentiate(params, frozen, _micro_batch(of, number), *counts)
             if param_shardings is not None:
                 gradient = jax.lax.with_sharding_constraint(gradient, param_shardings)
             return gradient, loss, metrics
 
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part, 0))
-        return jax.lax.fori_loop(0, _micro_batches(batch), lambda n, so_far: _add(so_far, part(n)), nothing)
+        batches = batch.by_row_length()
+        shapes = jax.eval_shape(lambda: part(batches[0], 0))
+        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        for of in batches:
+            total = jax.lax.fori_loop(0, _micro_batches(of), lambda n, so_far, of=of: _add(so_far, part(of, n)), total)
+        return total
 
     return gradients
 

@@ -20,6 +20,8 @@ class Accelerator:
       flops_per_second: Dense bfloat16 operations; a multiplication and an addition are two.
       bytes_per_second: Memory bandwidth.
       cycles_per_second: Clock of a TPU's core, as the compiler's estimates count it; None where unknown.
+      link_bytes_per_second: What it receives from the others of its slice or host over all of its links; None if
+        unknown.
     """
 
     name: str
@@ -28,20 +30,22 @@ class Accelerator:
     flops_per_second: float
     bytes_per_second: float
     cycles_per_second: float | None = None
+    link_bytes_per_second: float | None = None
 
 
 # TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are from Google's data sheets;
 # clocks follow from them: operations / (2 x the cells of the chip's matrix units).
+# Links: half of the "bidirectional" bandwidth of ICI or NVLink, of a core where a chip is two devices.
 # GPU memory is 95 % of what the driver reports (XLA_PYTHON_CLIENT_MEM_FRACTION=0.95); rates are NVIDIA's, SXM, dense.
 ACCELERATORS = (
-    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9, 1.05e9),
-    Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9, 1.5e9),
-    Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9, 1.75e9),
-    Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9, 1.75e9),
-    Accelerator("tpu7x", "TPU7x", 94.75 * GIB, 1153e12, 3690e9),
-    Accelerator("a100", "NVIDIA A100", 75 * GIB, 312e12, 2039e9),
-    Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9),
-    Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9),
+    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9, 1.05e9, 150e9),
+    Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9, 1.5e9, 200e9),
+    Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9, 1.75e9, 600e9),
+    Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9, 1.75e9, 400e9),
+    Accelerator("tpu7x", "TPU7x", 94.75 * GIB, 1153e12, 3690e9, None, 300e9),
+    Accelerator("a100", "NVIDIA A100", 75 * GIB, 312e12, 2039e9, None, 300e9),
+    Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9, None, 450e9),
+    Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9, None, 450e9),
 )
 
 

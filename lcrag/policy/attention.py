@@ -15,9 +15,10 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from lcrag.errors import UserError
+from lcrag.policy.bitwise import by_tiles
 from lcrag.policy.config import DecoderConfig, RopeScaling
 from lcrag.policy.sharding import AnyMesh, logical_spec, spread_kv_heads
 
@@ -38,8 +39,15 @@ def rotation(
     frequencies = (1.0 / config.rope_theta**exponents).astype(np.float32)  # radians per position
     if config.rope_scaling is not None:
         frequencies = _scaled(frequencies, config.rope_scaling)
-    angles = positions[..., None, None].astype(jnp.float32) * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
+
+    def turned(positions: Int[Array, "*axes"]) -> tuple[Array, Array]:
+        angles = positions[..., None, None].astype(jnp.float32) * frequencies
+        return jnp.cos(angles), jnp.sin(angles)
+
+    if config.bitwise:
+        flat = by_tiles(turned, (positions.reshape(-1),))
+        return tuple(each.reshape(*positions.shape, *each.shape[1:]) for each in flat)
+    return turned(positions)
 
 
 def _scaled(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
@@ -51,10 +59,10 @@ def _scaled(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
 
 
 def rotate(
-    vectors: Float[Array, "batch time heads width"],
-    cosines: Float[Array, "batch time 1 half"],
-    sines: Float[Array, "batch time 1 half"],
-) -> Float[Array, "batch time heads width"]:
+    vectors: Float[Array, "*axes heads width"],
+    cosines: Float[Array, "*axes 1 half"],
+    sines: Float[Array, "*axes 1 half"],
+) -> Float[Array, "*axes heads width"]:
     """Rotates each pair (i, i + width / 2) by the angle of its position."""
     first, second = jnp.split(vectors.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
@@ -77,7 +85,11 @@ class KeyValueCache(NamedTuple):
     ) -> tuple[Float[Array, "slots time heads width"], "KeyValueCache"]:
         """Stores new keys and values, and attends from each query to the cached positions up to its own."""
         cache = write_cache(self, (layer,), positions, keys, values)
-        return cached_attention(queries, cache.keys[layer], cache.values[layer], positions), cache
+        return cached_attention(queries, *cache.of_layer(layer), positions), cache
+
+    def of_layer(self, layer: Int[Array, ""]) -> tuple[Array, Array]:
+        """Returns a layer's keys and values, [slots, kv_heads, positions, width]."""
+        return self.keys[layer], self.values[layer]
 
 
 class LayerCache(NamedTuple):
@@ -97,6 +109,10 @@ class LayerCache(NamedTuple):
         """Stores new keys and values, and attends from each query to the cached positions up to its own."""
         cache = write_cache(self, (), positions, keys, values)
         return cached_attention(queries, cache.keys, cache.values, positions), cache
+
+    def of_layer(self, layer: None) -> tuple[Array, Array]:
+        """Returns the keys and values, [slots, kv_heads, positions, width]."""
+        return self.keys, self.values
 
 
 SlotCache = TypeVar("SlotCache", KeyValueCache, LayerCache)
@@ -134,6 +150,10 @@ class BlockCache(NamedTuple):
         out = jnp.einsum("skgp,skpd->skgd", weights, cache.values)
         out = out.reshape(slots, kv_heads, time, -1, width).swapaxes(1, 2)
         return out.reshape(slots, time, heads, width), cache
+
+    def of_layer(self, layer: None) -> tuple[Array, Array]:
+        """Returns the keys and values, [slots, kv_heads, positions, width]."""
+        return self.keys.swapaxes(2, 3), self.values
 
 
 def empty_cache(
@@ -247,6 +267,12 @@ def flash_attention(
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
     specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
     return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
+
+
+def visible_in_rows(segments: Int[Array, "batch time"] | None, batch: int, time: int) -> Bool[Array, "batch time time"]:
+    """Returns which tokens of its row each token attends to: those up to itself, of the same text."""
+    causal = jnp.tril(jnp.ones((batch, time, time), bool))
+    return causal if segments is None else causal & (segments[:, :, None] == segments[:, None, :])
 
 
 def _segment_mask(segments: Int[Array, "batch time"] | None):

@@ -2,16 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from lcrag.errors import UserError
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.parameters import Params, compute_parameters, merge_lora, param_shardings
-from lcrag.policy.sharding import MESH_AXES
+from lcrag.policy.sharding import MESH_AXES, AnyMesh
 
 LANE_AXES = ("lane", *MESH_AXES)
 
@@ -58,6 +58,15 @@ def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
     return parts
 
 
+def one_lane(mesh: AnyMesh, count: int, tensor: int = 1) -> AnyMesh:
+    """Returns the mesh of the first lane, of an abstract mesh only its sizes; the whole mesh if there is one lane."""
+    if count == 1:
+        return mesh
+    if isinstance(mesh, Mesh):
+        return lane_meshes(mesh, count, tensor)[0]
+    return AbstractMesh((max(1, mesh.size // count // tensor), 1, tensor), MESH_AXES)
+
+
 def lane_config(config: DecoderConfig) -> DecoderConfig:
     """Returns the decoder that lanes sample with, whose adapters are merged."""
     return dataclasses.replace(config, lora=None)
@@ -94,9 +103,7 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
 
 
 @functools.lru_cache(8)
-def hand_over_function(
-    config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...] | None
-) -> Callable[[Params], Params]:
+def hand_over_function(config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...] | None) -> jax.stages.Wrapped:
     """Returns the compiled program of `hand_over`: parameters on `mesh` -> those of `lane_config`, whole in each lane.
 
     Args:

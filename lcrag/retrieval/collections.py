@@ -99,6 +99,28 @@ def load_collections(
     Raises:
       UserError: There is no collection, one is damaged or belongs to another encoder, or the memory does not suffice.
     """
+    root, chosen = _chosen(folder, languages)
+    _check_memory(sum(collection_bytes(root / language, parts) for language in chosen), root)
+    encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        opened = pool.map(lambda language: open_collection(root / language, encoder, parts), chosen)
+        return Collections(encoder, dict(zip(chosen, opened, strict=True)))
+
+
+def collection_sizes(
+    folder: str | pathlib.Path, languages: Sequence[str] | None = None, parts: Sequence[int] | None = None
+) -> dict[str, int]:
+    """Returns the bytes of memory of the indexes of each language that `load_collections` would open, and opens none.
+
+    Raises:
+      UserError: There is no collection.
+    """
+    root, chosen = _chosen(folder, languages)
+    return {language: collection_bytes(root / language, parts) for language in chosen}
+
+
+def _chosen(folder: str | pathlib.Path, languages: Sequence[str] | None) -> tuple[pathlib.Path, list[str]]:
+    """Returns the folder that holds the chosen languages' folders, and their names."""
     folder = local_files(folder).absolute()
     if (readable(folder) / META).exists():
         root, present = folder.parent, [folder.name]
@@ -108,12 +130,7 @@ def load_collections(
         raise UserError(f"no collection in {folder}: build one with `lcrag index`, or name another folder")
     if missing := sorted(set(languages or ()) - set(present)):
         raise UserError(f"load_collections.languages: no collection {missing[0]!r} in {folder}: {', '.join(present)}")
-    chosen = list(dict.fromkeys(languages or present))
-    _check_memory(sum(collection_bytes(root / language, parts) for language in chosen), root)
-    encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        opened = pool.map(lambda language: open_collection(root / language, encoder, parts), chosen)
-        return Collections(encoder, dict(zip(chosen, opened, strict=True)))
+    return root, list(dict.fromkeys(languages or present))
 
 
 def _check_memory(needed_bytes: int, root: pathlib.Path) -> None:

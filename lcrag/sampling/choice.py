@@ -57,6 +57,13 @@ def choose(
     return tokens, jax.lax.cond(jnp.any(differs), unscaled, lambda: log_probabilities)
 
 
+def score_temperatures(
+    temperatures: Float[Array, "slots"], top_ps: Float[Array, "slots"], unscaled_scores: Bool[Array, "slots"]
+) -> Float[Array, "slots"]:
+    """Returns the temperatures of the distributions under which `choose` gives log-probabilities."""
+    return jnp.where((temperatures <= 0) | unscaled_scores, 1.0, temperatures)
+
+
 def nucleus(
     weights: Float[Array, "slots vocabulary"], top_ps: Float[Array, "slots"]
 ) -> Float[Array, "slots vocabulary"]:

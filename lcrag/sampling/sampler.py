@@ -19,6 +19,7 @@ from lcrag.policy import (
     make_mesh,
     replicated,
 )
+from lcrag.policy.bitwise import check_bitwise
 from lcrag.sampling.drafts import DraftSwitch
 from lcrag.sampling.parameters import FINISH_REASONS, Sampled, SamplingParameters, SlotParameters
 from lcrag.sampling.settings import SamplerConfig, SamplerStatistics
@@ -63,6 +64,7 @@ class Sampler:
             raise UserError(
                 f"context={context} exceeds the {config.max_positions} positions that the model was made for"
             )
+        check_bitwise(config.bitwise, mesh)
         self._shares = mesh.shape["data"] * mesh.shape["fsdp"]
         self._share = slots // self._shares
         if slots % self._shares:
@@ -113,6 +115,25 @@ class Sampler:
         self._drafts.reset()  # a run that is resumed makes the same decisions
         if not keep_contexts:
             self.free(range(self.slots))
+
+    def recompute(self, contexts: Mapping[int, TokenIds]) -> None:
+        """Computes contexts again with the present parameters; the generations that are under way go on.
+
+        Args:
+          contexts: Slot -> the tokens of its context without those of an unfinished generation.
+        """
+        whole = {
+            slot: [*ids, *(token for each in self._sampled_so_far(slot) for token in each.tolist())]
+            for slot, ids in contexts.items()
+        }
+        self._lengths[list(whole)] = 0
+        self.append(whole)  # which stops these slots
+        running = np.zeros(self.slots, bool)
+        running[list(self._unfinished)] = True
+        self._state = self._state._replace(running=self._put(running, "slots"))
+
+    def _sampled_so_far(self, slot: int) -> list[np.ndarray]:
+        return self._unfinished[slot].tokens if slot in self._unfinished else []
 
     def drop_params(self) -> None:
         """Frees the memory of the parameters; `set_params` must follow before anything else is sampled."""

@@ -71,7 +71,7 @@ class SamplerStatistics:
 
     Attributes:
       sampled_tokens: Tokens sampled by the policy.
-      appended_tokens: Environment tokens that were prefilled.
+      appended_tokens: Tokens that were prefilled: those of the environment, and contexts that were computed again.
       append_positions: Positions computed for that, padding included.
       append_seconds: Spent on it, forks included, until the devices had done it.
       decode_seconds: Spent decoding.

@@ -22,7 +22,8 @@ from lcrag.policy import (
     replicated,
     unembed,
 )
-from lcrag.sampling.choice import choose, streams, uniforms
+from lcrag.policy.unembedding import unembed_scaled
+from lcrag.sampling.choice import choose, score_temperatures, streams, uniforms
 from lcrag.sampling.decode_caches import appended, in_place, per_layer
 from lcrag.sampling.drafts import drafted, with_tokens
 from lcrag.sampling.forms import Cache, SamplerForm
@@ -232,10 +233,7 @@ def decode(
         places = jnp.maximum(slots.lengths - 1, 0)  # an empty slot must attend to something, or its softmax is 0 / 0
         hidden, seen = cache.feed(slots.cache, tried, places[:, None] + ahead)
         uniform = jax.vmap(uniforms, (None, 1), 1)(keys, slots.lengths[:, None] + ahead)
-        scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
-        each = (jnp.repeat(x, drafts + 1) for x in scaling)
-        logits = unembed(config, params, hidden.reshape(-1, hidden.shape[-1]))
-        tokens, scores = (x.reshape(tried.shape) for x in choose(logits, uniform.reshape(-1), *each))
+        tokens, scores = _sampled(config, params, hidden, uniform, parameters)
         slots, right = slots._replace(cache=seen), samples(slots, report)
         report = report._replace(steps=report.steps + 1, passes=report.passes + right)
         for place in range(drafts + 1):
@@ -250,6 +248,27 @@ def decode(
         new = jax.tree.map(lambda x, new: with_per_slot(x, rows, new), tuple(everyone[1:]), tuple(slots[1:]))
         slots = Slots(slots.cache, *new)
     return slots, report
+
+
+def _sampled(
+    config: DecoderConfig,
+    params,
+    hidden: Float[Array, "slots tried width"],
+    uniform: Float[Array, "slots tried"],
+    parameters: SlotParameters,
+) -> tuple[Int[Array, "slots tried"], Float[Array, "slots tried"]]:
+    """Samples a token at each position, and returns it with its log-probability."""
+    scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
+    each = [jnp.repeat(x, uniform.shape[1]) for x in scaling]
+    flat, draws = hidden.reshape(-1, hidden.shape[-1]), uniform.reshape(-1)
+    if config.bitwise:
+        scored_at = score_temperatures(*each)
+        logits, normalisers = unembed_scaled(config, params, flat, scored_at)
+        tokens, _ = choose(logits, draws, *each)
+        scores = jnp.take_along_axis(logits, tokens[:, None], axis=1)[:, 0] / scored_at - normalisers
+    else:
+        tokens, scores = choose(unembed(config, params, flat), draws, *each)
+    return tokens.reshape(uniform.shape), scores.reshape(uniform.shape)
 
 
 def _advance(

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from lcrag.retrieval.service.server import address_of, listen, make_server
+from lcrag.retrieval.service.server import address_of, listen, serve_on_thread
 
 _PATIENCE_SECONDS = 20.0
 _LONGEST_SECONDS = 60.0
@@ -28,13 +27,8 @@ Speaker = Callable[[str], str | int]
 def served(application: FastAPI, port: int = 0, arrival_seconds: float = 10.0) -> Iterator[str]:
     """Serves an application while the block runs; yields its address, `http://127.0.0.1:PORT`."""
     listener = listen("127.0.0.1", port)
-    server = make_server(application, _PATIENCE_SECONDS, arrival_seconds)
-    thread = threading.Thread(target=server.run, args=([listener],), name="service")
-    thread.start()
+    server, thread = serve_on_thread(application, listener, _PATIENCE_SECONDS, arrival_seconds)
     try:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not server.started and thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.01)
         yield address_of(listener)
     finally:
         server.should_exit = True

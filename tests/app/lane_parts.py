@@ -16,6 +16,7 @@ from lcrag.testing import tiny_config, tiny_tokenizer
 from lcrag.testing.pretended_collections import PretendedCollections
 
 BINDINGS = ("Sampler.context = 64", "Sampler.block = 4", "Sampler.append_tokens = (16,)")
+STEALING = ("Lanes.stealing = True",)
 
 
 def question(number, language="en"):

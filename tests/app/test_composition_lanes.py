@@ -4,16 +4,17 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import gin
 import jax
 import numpy as np
 import pytest
-from lane_parts import GROUPS, digest, make_lanes, question, rows, searching
+from lane_parts import GROUPS, STEALING, digest, make_lanes, question, rows, searching
 
 from lcrag.app.composition.lane_episodes import all_lanes, in_order, packed_lanes
-from lcrag.app.composition.lane_plan import dealt, lane_sampler
+from lcrag.app.composition.lane_plan import GroupQueue, dealt, lane_sampler
 from lcrag.episodes import episode_json
 from lcrag.errors import UserError
 from lcrag.policy import initialise, make_mesh
@@ -28,9 +29,12 @@ import jax
 process, port, folder = sys.argv[1:]
 jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=int(process))
 sys.path.insert(0, folder)
-from lane_parts import digest, make_lanes
+from lane_parts import GROUPS, STEALING, digest, make_lanes
 
 print(digest(make_lanes(2, 2)))
+stealing = make_lanes(2, 2, bindings=STEALING)
+for step in range(2):
+    print([record.episode for record in stealing.roll_out(GROUPS, 20, policy_version=0, step=step).records])
 """
 
 
@@ -51,13 +55,52 @@ def test_two_processes_sample_what_one_does(lanes):
     running = [subprocess.Popen([*line, process, port, str(Path(__file__).parent)], **options) for process in "01"]
     here = digest(lanes(2, 2))
     there = [process.communicate(timeout=600) for process in running]
-    assert [output.splitlines()[-1:] for output, _ in there] == [[here], [here]], there
+    for output, errors in there:  # then groups that lanes took from a queue: each once
+        assert output.splitlines()[-3:] == [here, *2 * (str(list(range(20, 32))),)], errors
 
 
 def test_groups_are_dealt_whole_and_evenly():
     assert dealt([(question(number),) for number in range(7)], 3) == [0, 1, 2, 0, 1, 2, 0]
     assert dealt([GROUPS[1], GROUPS[0], *GROUPS[2:4]], 2) == [1, 0, 1, 0]  # the largest first
     assert dealt([GROUPS[1], GROUPS[2], GROUPS[1]], 2) == [0, 1, 0]  # a question that is drawn twice
+
+
+def test_a_queue_hands_out_each_group_once_and_no_more_than_there_is_room_for():
+    asked = question(0)
+    programs = [[(asked, searching(asked, ()), 2 * number + sample) for sample in range(2)] for number in range(5)]
+    shared = GroupQueue(programs, 2, "one process")
+    taken = [[number for *_, number in shared.take(room)] for room in (3, 0, 9, 1)]
+    assert taken == [[0, 1, 2, 3], [], [4, 5, 6, 7, 8, 9], []]
+
+
+def test_a_lane_takes_the_groups_for_which_a_slow_one_has_no_room(lanes, monkeypatch):
+    """The second lane decodes its first block when no group is left, the first one when the second has begun."""
+    own, begun, empty, take = lanes(2, bindings=STEALING), threading.Event(), threading.Event(), GroupQueue.take
+
+    def watched(self, room):
+        taken = take(self, room)
+        if room > 0 and not taken:
+            empty.set()
+        return taken
+
+    def waiting(decode, event, reached):
+        def waited():
+            reached.set()
+            assert event.wait(60)
+            return decode()
+
+        return waited
+
+    monkeypatch.setattr(GroupQueue, "take", watched)
+    first, second = (lane.sampler for lane in own.local)
+    monkeypatch.setattr(first, "decode", waiting(first.decode, begun, threading.Event()))
+    monkeypatch.setattr(second, "decode", waiting(second.decode, empty, begun))
+    share = own.sample(GROUPS, 0, policy_version=0, step=0)
+    assert [len(each.records) for each in share.lanes] == [8, 4]
+    records, _ = in_order(share.lanes)
+    assert [record.episode for record in records] == list(range(12))
+    dealt_out = lanes(2).roll_out(GROUPS, 0, policy_version=0, step=0).records
+    assert [each.tokens.tolist() for each in records] == [each.tokens.tolist() for each in dealt_out]
 
 
 def test_a_lane_has_its_share_of_slots_and_rows():
@@ -157,6 +200,7 @@ def test_no_scored_episode_in_one_lane_is_no_mistake(lanes):
         (("Lanes.count = 2", "Lanes.tensor = 3"), "Lanes.tensor is 3, .* choose among 1, 2"),
         (("Lanes.count = 8", "Sampler.slots = 4"), "Sampler.slots is 4, which 8 lanes cannot share"),
         (("Lanes.count = 0",), "count must be 1 or more"),
+        (("Lanes.count = 1", "Lanes.stealing = True"), "Lanes.stealing is True, but Lanes.count is 1"),
     ],
 )
 def test_lanes_that_do_not_fit_are_refused(lanes, bindings, clue):

@@ -197,6 +197,7 @@ def test_two_processes_with_different_configurations_both_end():
     for status, _, errors in processes_that_join(then=("", ""), configurations=("one", "other"), **named):
         assert status == 2
         assert errors.count("the configuration of process 1 on") == 1
+        assert "(process 1 has other): give all of them the same" in errors
 
 
 def test_a_coordinator_that_nobody_answers_ends_in_a_sentence():

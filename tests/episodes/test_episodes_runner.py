@@ -118,6 +118,24 @@ def test_a_slow_search_blocks_no_other_slot():
     assert seen == [(done, 6) for done in range(1, 7)]
 
 
+def test_a_search_need_not_wait_for_the_end_of_another():
+    """The first search ends only after the second has begun."""
+    begun = [threading.Event(), threading.Event()]
+
+    def patient(queries, languages, passages):
+        number = 1 if begun[0].is_set() else 0
+        begun[number].set()
+        assert begun[1].wait(60)
+        return search(queries, languages, passages)
+
+    def script(context, generation):
+        return ("" if generation.episode == 0 else "hm " * 4) + searches_then_answers(context, generation)
+
+    records = runner(script, slots=2, search=patient, wait_for_searches=False).run(lcrl_programs(2, budget=1))
+    assert [record.counts["searches"] for record in records] == [1, 1]
+    assert [record.counts["retrieval_failures"] for record in records] == [0, 0]
+
+
 def test_runs_that_wait_for_searches_serve_the_same_slots_together():
     """Rounding depends on the shapes of a batch: they must not depend on how long a search takes."""
     delays = iter([0.02, 0.0, 0.05, 0.01] * 50)

@@ -32,7 +32,7 @@ def metrics_of_update(batch, mesh):
 def test_packed_on_eight_devices_equals_padded_on_one():
     episodes = trajectories(count=8, shortest=9, longest=16)
     alone = pack(episodes, Layout(rows=4, row_lengths=(16,)))
-    packed = pack(episodes, Layout(rows=4, row_lengths=(48,)), shares=4)
+    packed = pack(episodes, Layout(rows=4, row_lengths=(48,), short_row_length=32), shares=4)
     assert alone.segments.max() == 1
     assert packed.segments.max() > 2
     expected = metrics_of_update(alone, make_mesh(devices=jax.devices()[:1]))

@@ -13,6 +13,10 @@ from lcrag.learning.sequence_packing import arrange, first_fit_decreasing
 
 def unpack(batch):
     """Read a batch back into (context before the token, token, log-probability, advantage) of each policy token."""
+    return [token for part in batch.by_row_length() for token in unpack_rows(part)]
+
+
+def unpack_rows(batch):
     found = []
     for micro, episode, place in np.argwhere(batch.mask):
         share, column = divmod(int(batch.index[micro, episode, place]), batch.sources.shape[-1])
@@ -41,29 +45,45 @@ def policy_tokens(episodes):
     st.integers(1, 3),
     st.integers(1, 2),
     st.sampled_from([(24,), (8, 16, 32), (24, 64)]),
+    st.sampled_from([None, 12, 20]),
     st.integers(0, 100),
 )
-def test_every_policy_token_appears_exactly_once(shapes, rows_of_a_share, shares, row_lengths, seed):
+def test_every_policy_token_appears_exactly_once(shapes, rows_of_a_share, shares, row_lengths, short, seed):
     random = np.random.default_rng(seed)
     episodes = [trajectory(random, length, share) for length, share in shapes]
-    layout = Layout(rows=rows_of_a_share * shares, row_lengths=row_lengths)
+    layout = Layout(rows=rows_of_a_share * shares, row_lengths=row_lengths, short_row_length=short)
     batch = pack(episodes, layout, shares)
     assert sorted(unpack(batch), key=repr) == sorted(policy_tokens(episodes), key=repr)
-    assert (batch.segments > 0).sum() == sum(length for length, _ in shapes)
+    parts = batch.by_row_length()
+    assert sum((part.segments > 0).sum() for part in parts) == sum(length for length, _ in shapes)
     names = batch.index[batch.mask] + batch.sources[0].size * np.argwhere(batch.mask)[:, 0]
     assert len(set(names.tolist())) == len(names)
 
-    micro, of_rows, time = batch.tokens.shape
-    filled = (batch.segments > 0).any(axis=(1, 2)).tolist()
-    assert of_rows == layout.rows
+    time = batch.tokens.shape[-1]
     assert time in row_lengths
-    assert all(filled[: sum(filled)])
-    assert micro == layout.micro_batches(sum(filled))
-    assert micro < 2 * sum(filled)
+    assert [part.tokens.shape[-1] for part in parts] == ([time] if short is None or short >= time else [time, short])
+    for part, used in zip(parts, batch.used, strict=True):
+        assert part.tokens.shape[:2] == (layout.micro_batches(used), layout.rows)
+        assert (part.segments[:used] > 0).any(axis=(1, 2)).all()
     assert batch.sources.shape[1] == shares
     assert batch.sources.shape[-1] in layout.policy_lengths(rows_of_a_share * time)
     assert batch.index.shape[-1] in layout.policy_lengths(time)
     assert np.log2(batch.index.shape[1] / layout.rows) % 2 == 0
+
+
+@given(st.lists(st.integers(1, 24), min_size=1, max_size=30), st.integers(1, 4))
+def test_short_rows_compute_no_more_positions(lengths, rows):
+    episodes = [trajectory(np.random.default_rng(0), length) for length in lengths]
+    one, two = (pack(episodes, Layout(rows=rows, row_lengths=(24,), short_row_length=n)) for n in (None, 16))
+    assert two.filled >= one.filled
+    assert sum(two.used) == sum(one.used)
+
+
+def test_episodes_of_more_than_half_a_row_lie_in_short_rows():
+    episodes = [trajectory(np.random.default_rng(0), length) for length in [16] * 7 + [24]]
+    batch = pack(episodes, Layout(rows=1, row_lengths=(24,), short_row_length=16))
+    assert batch.used == [1, 7]
+    assert batch.filled == 1
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
@@ -82,7 +102,7 @@ def test_every_share_unembeds_about_as_much():
     layout = Layout(rows=4, row_lengths=(16,))
     written = np.array([each.by_policy.sum() for each in episodes])
     arranged = arrange(np.full(16, 16), written, layout, shares=2)
-    totals = [written[np.concatenate(share)].sum() for shares in arranged.micro_batches for share in shares]
+    totals = [written[np.concatenate(share)].sum() for shares in arranged.micro_batches[0] for share in shares]
     assert len(totals) == 8
     assert max(totals) <= written.sum() / 8 + 2
 

@@ -45,6 +45,7 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     gradients = jax.jit(make_gradients(hidden, unembed, objective, temperature=1.3))
     alone = pack(episodes, Layout(rows=8, row_lengths=(16,)))
     packed, shared = (pack(episodes, Layout(rows=n, row_lengths=(32,)), shares=n) for n in (1, 2))
+    two_lengths = pack(episodes, Layout(rows=2, row_lengths=(48,), short_row_length=32), shares=2)
     assert alone.segments.max() == 1
     assert len(alone.tokens) == 1
     assert packed.segments.max() > 1
@@ -52,6 +53,8 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     expected = gradients(new_params(), alone)
     equal(gradients(new_params(), packed), expected, rtol=1e-5, atol=1e-6)
     equal(gradients(new_params(), shared), expected, rtol=1e-5, atol=1e-6)
+    assert min(two_lengths.used) > 0
+    equal(gradients(new_params(), two_lengths), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_close_the_gap_and_serve_as_reference():

@@ -9,6 +9,7 @@ import gin
 import lcrag.app.composition.atlas  # noqa: F401  gin finds what is registered by its name
 import lcrag.app.composition.collections  # noqa: F401
 import lcrag.app.composition.datasets  # noqa: F401
+import lcrag.app.composition.divided_collections  # noqa: F401
 import lcrag.app.composition.frozen_models  # noqa: F401
 import lcrag.app.composition.registry  # noqa: F401
 from lcrag.app.commands import curate as curating

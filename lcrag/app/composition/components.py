@@ -32,6 +32,7 @@ from lcrag.policy import (
     read_config,
     stored_dtype,
 )
+from lcrag.policy.bitwise import check_bitwise
 from lcrag.policy.config import AttentionChoice, ComputeDtype, Remat
 from lcrag.policy.model_files import sampled_fingerprint
 from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
@@ -44,7 +45,9 @@ configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 configured_encoder = gin.external_configurable(load_encoder, module="lcrag.retrieval")
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(replaceable("mesh", "mesh")(make_mesh), "mesh", module="lcrag.policy")
-gin.external_configurable(replaceable("collections")(load_collections), module="lcrag.retrieval")
+configured_collections = gin.external_configurable(
+    replaceable("collections")(load_collections), module="lcrag.retrieval"
+)
 gin.external_configurable(Retries, module="lcrag.episodes")
 configured_sinks = gin.external_configurable(Sinks, "MetricsLog", module="lcrag.app.runs")
 gin.register(Lora, module="lcrag.policy")
@@ -61,6 +64,7 @@ class Computation:
       attention: What attends over whole rows; "auto": the platform's own kernel.
       unroll_layers: Unroll the scan over layers; quicker for tiny models.
       windowed_einsum: TPUs: whether products of an update are cut into pieces that overlap with gathers of weights.
+      bitwise: Whether sampling and training give the same log-probabilities to the bit; see `DecoderConfig`.
       lora: Adapters, the only trained parameters; frozen weights are held in the compute dtype. None: no adapters.
     """
 
@@ -69,6 +73,7 @@ class Computation:
     attention: AttentionChoice = "auto"
     unroll_layers: bool = False
     windowed_einsum: bool = False
+    bitwise: bool = False
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
@@ -109,6 +114,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
       computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
       adapter_seed: Seed of the adapters' random halves.
     """
+    check_bitwise(computation.bitwise, mesh)
     path, lora = resolved_folder(folder), computation.lora
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
     if lora is not None:
@@ -169,21 +175,38 @@ def check_models(models: Iterable[object]) -> None:
         getattr(model, "check", lambda: None)()
 
 
-def make_runner(sampler: SlotSampler, policy: Policy, collections: SearchableCollections, seed: int) -> Runner:
+def make_runner(
+    sampler: SlotSampler,
+    policy: Policy,
+    collections: SearchableCollections,
+    seed: int,
+    *,
+    may_wait: bool = False,
+) -> Runner:
     """Returns the configured runner over a sampler and collections.
 
     Where several processes run the same programs, all must take the same decisions.
+
+    Args:
+      sampler: The slots.
+      policy: The policy in them.
+      collections: What is searched.
+      seed: Seed of sampling.
+      may_wait: Whether several processes wait for searches although `Runner.wait_for_searches` is False.
 
     Raises:
       UserError: decisions would depend on how long searches take in one of the processes, or a model of the runner
         cannot be loaded.
     """
-    parts = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
+    parts: dict[str, Any] = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
+    if may_wait and together():
+        parts |= {"wait_for_searches": True}
     runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
     if together() and not runner.wait_for_searches:
         raise UserError(
-            f"Runner.wait_for_searches is False, but {jax.process_count()} processes sample together and must not go"
-            " on at different times: set it to True"
+            f"Runner.wait_for_searches is False, but {jax.process_count()} processes share one lane and must not go on"
+            f" at different times: set Runner.wait_for_searches to True, or for train and evaluate Lanes.count to"
+            f" {jax.process_count()} or a multiple of it"
         )
     check_models(runner.completers.values())
     return runner

@@ -126,6 +126,14 @@ def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})
 
 
+def since(now: LaneEpisodes, before: LaneEpisodes | None) -> LaneEpisodes:
+    """Returns what a lane has taken since an earlier time, of two measurements from its start on."""
+    if before is None:
+        return now
+    seconds = {phase: taken - before.seconds[phase] for phase, taken in now.seconds.items()}
+    return dataclasses.replace(now, seconds=seconds, statistics=spent(now.statistics, before.statistics))
+
+
 def spent(now: SamplerStatistics, before: SamplerStatistics) -> SamplerStatistics:
     """Returns what the counters have risen by; `compiled_shapes` as it is now."""
     risen = {name: value - getattr(before, name) for name, value in vars(now).items()}

@@ -6,6 +6,7 @@ number of processes with as many devices together.
 
 import dataclasses
 import functools
+import itertools
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
-import numpy as np
+import jax
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
@@ -29,7 +30,15 @@ from lcrag.app.composition.lane_episodes import (
     summed,
     together,
 )
-from lcrag.app.composition.lane_plan import Shown, configured_lanes, dealt, lane_sampler
+from lcrag.app.composition.lane_plan import (
+    GroupQueue,
+    Programs,
+    Shown,
+    configured_lanes,
+    dealt,
+    lane_sampler,
+    units,
+)
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Rewards, Scored
 from lcrag.data.batches import Coupled
@@ -76,6 +85,7 @@ class Lanes:
 
     Attributes:
       count: Number of lanes, those of other processes included.
+      local: The lanes of this process.
       sampler: Of this process's first lane.
       runner: Runs programs over all lanes; all processes call it with the same programs.
       seconds: Of the latest rollout, by `PHASES`, in the slowest lane; "retrieval_wait" is a part of "rollout".
@@ -87,49 +97,52 @@ class Lanes:
 
     def __init__(self, policy: Policy, collections: SearchableCollections, method: Method, seed: Seed):
         settings = configured_lanes()
-        self.count, self._method, self._policy = settings.count, method, policy
+        self.count, self._stealing = settings.count, settings.stealing
+        self._method, self._policy = method, policy
         self._program = method.on(collections.languages)
         self.seconds, self.statistics = dict.fromkeys(PHASES, 0.0), SamplerStatistics()
-        self._abandoned = threading.Event()
+        self._abandoned, self._rollouts = threading.Event(), itertools.count()
         self._meshes: list[Mesh] = []
         if self.count == 1:
             self.sampler = make_sampler(policy, settings.mesh)
             self.runner = make_runner(self.sampler, policy, collections, seed)
-            self._lanes = [Lane(number=0, sampler=self.sampler, runner=self.runner)]
+            self.local = [Lane(number=0, sampler=self.sampler, runner=self.runner)]
             return
         self._meshes = lane_meshes(policy.mesh, self.count, settings.tensor)
         config, sizes = lane_config(policy.config), lane_sampler(configured_sampler(), self.count)
-        self._lanes = []
-        for number, params in self._handed_over(policy.params).items():
+        self.local = []
+        for number, params in self.handed_over(policy.params).items():
             sampler = Sampler(config, params, policy.tokenizer, sizes, self._meshes[number])
             with alone():
                 runner = make_runner(sampler, policy, collections, seed)
-            self._lanes.append(Lane(number=number, sampler=sampler, runner=runner))
-        self.sampler = self._lanes[0].sampler
+            self.local.append(Lane(number=number, sampler=sampler, runner=runner))
+        self.sampler = self.local[0].sampler
         own = {
-            field.name: getattr(self._lanes[0].runner, field.name) for field in dataclasses.fields(Runner) if field.init
+            field.name: getattr(self.local[0].runner, field.name) for field in dataclasses.fields(Runner) if field.init
         }
         self.runner = LanesRunner(lanes=self, **own)
 
-    def _handed_over(self, params: PyTree) -> dict[int, PyTree]:
-        """Returns the parameters of this process's lanes by their numbers."""
+    def handed_over(self, params: PyTree) -> dict[int, PyTree]:
+        """Returns parameters as this process's lanes take them, by their numbers; all processes call it together.
+
+        Several lanes get copies; one lane gets the parameters themselves.
+        """
+        if self.count == 1:
+            return {0: params}
         handed = hand_over(self._policy.config, params, self._policy.mesh, self._meshes)
         return {number: each for number, each in enumerate(handed) if each is not None}
 
     def set_params(self, params: PyTree) -> None:
         """Samples with other parameters from now on; all processes call it at the same point."""
-        if self.count == 1:
-            self.sampler.set_params(params)
-            return
-        for lane in self._lanes:
+        for lane in self.local if self.count > 1 else ():
             lane.sampler.drop_params()
-        handed = self._handed_over(params)
-        for lane in self._lanes:
+        handed = self.handed_over(params)
+        for lane in self.local:
             lane.sampler.set_params(handed[lane.number])
 
     def written_tokens(self) -> int:
         """Returns how many tokens this process's lanes have written in the latest rollout, while it runs."""
-        return sum(lane.runner.written_tokens() for lane in self._lanes)
+        return sum(lane.runner.written_tokens() for lane in self.local)
 
     def abandon(self) -> None:
         """Ends the rollout that another thread samples, before its next block, and all later ones."""
@@ -174,13 +187,12 @@ class Lanes:
 
         With several lanes it may run on any thread, and asks no other process; `join` raises its exceptions.
         """
-        prompts = self._method.prompts(groups)
-        programs = [(each, self._program(each), number) for number, each in enumerate(prompts, first_number)]
-        sizes = [len(group) * self._method.samples for group in groups]
-        lane_of = np.repeat(dealt(groups, self.count), sizes).tolist()
+        prompts = [self._method.prompts([group]) for group in groups]
+        numbers = itertools.count(first_number)
+        programs = [[(each, self._program(each), next(numbers)) for each in own] for own in prompts]
         scores = functools.partial(self._method.rewards, step=step)
-        runners = [lane.runner for lane in self._lanes]
-        return self._sampled(programs, lane_of, runners, scores, policy_version=policy_version, progress=progress)
+        runners = [lane.runner for lane in self.local]
+        return self._sampled(programs, groups, runners, scores, policy_version=policy_version, progress=progress)
 
     def run(
         self, programs: Sequence[tuple[Question, Program, int]], settings: Mapping[str, Any], **options: Any
@@ -192,33 +204,40 @@ class Lanes:
           settings: Fields of the lanes' runners to run them with.
           options: Of `Runner.run`: `policy_version` and `progress`.
         """
-        lane_of = dealt([(question,) for question, _, _ in programs], self.count)
-        runners = [dataclasses.replace(lane.runner, **settings) for lane in self._lanes]
-        share = self._sampled(programs, lane_of, runners, lambda records: Rewards(values={}), **options)
+        groups = [(question,) for question, _, _ in programs]
+        runners = [dataclasses.replace(lane.runner, **settings) for lane in self.local]
+        share = self._sampled(
+            [[each] for each in programs], groups, runners, lambda records: Rewards(values={}), **options
+        )
         return in_order(self._exchanged(share))[0]
 
     def _sampled(
         self,
-        programs: Sequence[tuple[Question, Program, int]],
-        lane_of: Sequence[int],
+        programs: Sequence[Programs],
+        groups: Sequence[Coupled],
         runners: Sequence[Runner],
         scores: Callable[[Sequence[EpisodeRecord]], Rewards],
         *,
         progress: Progress | None = None,
         policy_version: int = 0,
     ) -> Share:
-        """Runs and scores the programs of this process's lanes, given the lane of each program."""
-        questions = {number: question for question, _, number in programs}
-        parts = [
-            [each for each, number in zip(programs, lane_of, strict=True) if number == lane.number]
-            for lane in self._lanes
-        ]
-        shown = Shown(progress, sum(map(len, parts)))
+        """Runs and scores the programs of this process's lanes, given those of each group."""
+        questions = {number: question for own in programs for question, _, number in own}
+        if self._stealing:
+            whole = [[each for place in own for each in programs[place]] for own in units(groups)]
+            shared = GroupQueue(whole, self.count, f"lcrag/rollout/{next(self._rollouts)}")
+            parts: list[GroupQueue | Programs] = [shared for _ in self.local]
+            shown = Shown(progress, sum(map(len, programs)))
+        else:
+            lane_of = dealt(groups, self.count)
+            own = [[each for each, lane in zip(programs, lane_of, strict=True) if lane == n.number] for n in self.local]
+            parts = [list(itertools.chain(*each)) for each in own]
+            shown = Shown(progress, sum(len(part) for each in own for part in each))
         work = [
             functools.partial(
                 self._rolled_out, lane, runner, part, scores, functools.partial(shown, lane.number), policy_version
             )
-            for lane, runner, part in zip(self._lanes, runners, parts, strict=True)
+            for lane, runner, part in zip(self.local, runners, parts, strict=True)
         ]
         if self.count == 1:
             return Share(questions=questions, lanes=[work[0]()])
@@ -255,16 +274,18 @@ class Lanes:
         self,
         lane: Lane,
         runner: Runner,
-        programs: Sequence[tuple[Question, Program, int]],
+        programs: GroupQueue | Programs,
         scores: Callable[[Sequence[EpisodeRecord]], Rewards],
         progress: Progress,
         policy_version: int,
     ) -> LaneEpisodes:
-        """Runs and scores the programs of one lane."""
+        """Runs and scores the programs of one lane, or those that it takes from a queue."""
         before, started = dataclasses.replace(lane.sampler.statistics), time.monotonic()
-        records = runner.run(
-            programs, policy_version=policy_version, progress=progress, between=self._raise_if_abandoned
-        )
+        options: dict[str, Any] = {"policy_version": policy_version, "progress": progress}
+        if isinstance(programs, GroupQueue):
+            records = self._stolen(runner, programs, **options)
+        else:
+            records = runner.run(programs, between=self._raise_if_abandoned, **options)
         rolled_out = time.monotonic()
         rewards = scores(records)
         return LaneEpisodes(
@@ -279,6 +300,21 @@ class Lanes:
             statistics=spent(lane.sampler.statistics, before),
         )
 
+    def _stolen(self, runner: Runner, shared: GroupQueue, **options: Any) -> list[EpisodeRecord]:
+        """Runs whole groups of a queue, as many as there is room for, until it is empty."""
+        records: list[EpisodeRecord] = []
+        begun = 0
+
+        def begin_more() -> None:
+            nonlocal begun
+            self._raise_if_abandoned()
+            more = shared.take(runner.sampler.slots - begun + len(records))
+            begun += len(more)
+            runner.add(more)
+
+        runner.run((), between=begin_more, finished=records.append, **options)
+        return sorted(records, key=lambda record: record.episode)
+
     def join(self, share: Share) -> Scored:
         """Returns the scored episodes of all lanes of all processes, which call it at the same point.
 
@@ -288,12 +324,18 @@ class Lanes:
         """
         return self._method.scored(*in_order(self._exchanged(share)))
 
+    def gathered(self, share: Share) -> Sequence[LaneEpisodes]:
+        """Returns what all lanes of all processes have sampled; see `join` for the errors."""
+        if jax.process_count() > 1 and self.count > 1:
+            content = packed_lanes(share.lanes) if share.failure is None else share.failure
+            return all_lanes(share, exchanged("the rollout", content))
+        if share.failure is not None:
+            raise share.failure
+        return share.lanes
+
     def _exchanged(self, share: Share) -> Sequence[LaneEpisodes]:
         """Returns what all lanes of all processes have sampled, and adds up what it took."""
-        lanes = share.lanes
-        if self.count > 1:
-            content = packed_lanes(lanes) if share.failure is None else share.failure
-            lanes = all_lanes(share, exchanged("the rollout", content))
+        lanes = self.gathered(share)
         self.seconds, self.statistics = dict(slowest(lanes).seconds), summed([together(lanes)], self.statistics)
         return lanes
 

@@ -93,6 +93,11 @@ class Rewards:
     values: dict[str, Float[np.ndarray, "episodes"]]
     turns: tuple[Mapping[int, float], ...] | None = None
 
+    def part(self, places: slice) -> "Rewards":
+        """Returns those of some of the episodes."""
+        values = {name: own[places] for name, own in self.values.items()}
+        return Rewards(values=values, turns=None if self.turns is None else self.turns[places])
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scored:

@@ -7,6 +7,8 @@ import ipaddress
 import json
 import signal
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, cast
@@ -133,6 +135,26 @@ def make_server(application: FastAPI, graceful_seconds: float, arrival_seconds: 
             timeout_graceful_shutdown=round(graceful_seconds) + 1,
         )
     )
+
+
+def serve_on_thread(
+    application: FastAPI, listener: socket.socket, graceful_seconds: float = 20.0, arrival_seconds: float = 10.0
+) -> tuple[uvicorn.Server, threading.Thread]:
+    """Serves on a daemon thread, and returns once requests are taken; `should_exit` of the server ends it.
+
+    Args:
+      application: What it serves.
+      listener: Where.
+      graceful_seconds: Longest time that it takes to stop, which is also the longest to start.
+      arrival_seconds: Time for a request to arrive.
+    """
+    server = make_server(application, graceful_seconds, arrival_seconds)
+    thread = threading.Thread(target=server.run, args=([listener],), name="service", daemon=True)
+    thread.start()
+    deadline = time.monotonic() + graceful_seconds
+    while not server.started and thread.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return server, thread
 
 
 def run_until_stopped(

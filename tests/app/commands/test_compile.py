@@ -18,12 +18,14 @@ from lcrag.app.commands.compile import lowering, topologies
 from lcrag.app.commands.compile.compilation import refused_bytes
 from lcrag.app.commands.compile.lowering import CompilePlan, cost_of
 from lcrag.app.composition.configuration import configure, read_configuration
+from lcrag.app.composition.lane_plan import LaneSettings, lane_sampler
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
 from lcrag.learning.learners import policy_update
 from lcrag.learning.update import batch_shares, place_batch
 from lcrag.policy import Lora, initialise, join, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
+from lcrag.policy.lanes import hand_over, lane_config, lane_meshes
 from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.testing import tiny_config, tiny_tokenizer
 
@@ -82,6 +84,19 @@ def test_the_devices_present(tmp_path, capsys):
         assert part in shown
 
 
+def test_lanes_are_compiled_one_by_one(tmp_path, capsys):
+    lanes = ("Lanes.count=4", "Lanes.tensor=2", "Sampler.append_rows=(8,)", "Computation.compute_dtype='bfloat16'")
+    assert compile_tiny("hand_over", "decode", bindings=lanes, output=tmp_path) == 0
+    report, programs = reported(tmp_path)
+    assert report["lanes"] == 4
+    assert report["sampler"]["append_rows"] == 2
+    assert {each["kind"] for each in programs["hand_over"]["collectives"]} == {"all-gather"}
+    assert (
+        "append and decode are those of one of 4 lanes, which has 2 slots and 2 of the devices"
+        in capsys.readouterr().out
+    )
+
+
 def test_one_program_and_too_little_memory(tmp_path, capsys):
     assert compile_tiny("decode", bindings=("compile.memory_gib=1e-5",), output=tmp_path) == 2
     assert_mistake(capsys, "the decode does not fit 8 x cpu present: it needs ", "Sampler.slots")
@@ -122,6 +137,26 @@ def test_abstract_slots_are_those_of_a_sampler(gather, layers, lora):
     sampler = Sampler(plan.config, params, tiny_tokenizer(), plan.sampler, mesh)
     assert described(plan.slots) == described(sampler._state)
     assert described(plan.sampling_parameters) == described(sampler._params)
+
+
+@pytest.mark.parametrize("layers", ["stacked", "apart"])
+def test_abstract_lanes_are_those_of_a_run(layers):
+    """What a lane holds, and the bytes that reach its devices with new parameters."""
+    mesh, lora = make_mesh(data=1, fsdp=4, tensor=2), Lora(rank=2)
+    plan = dataclasses.replace(plan_of(mesh, gather=True, lora=lora), lanes=LaneSettings(count=4, tensor=2))
+    plan = dataclasses.replace(plan, sampler=dataclasses.replace(plan.sampler, layers=layers))
+    trained, frozen = split_trainable(plan.config, initialise(plan.config, jax.random.key(0), mesh))
+    params = join(trained, jax.tree.map(lambda leaf: leaf.astype(plan.config.dtype), frozen))
+    lanes = lane_meshes(mesh, 4, 2)
+    handed = hand_over(plan.config, params, mesh, lanes)[0]
+    sampler = Sampler(lane_config(plan.config), handed, tiny_tokenizer(), lane_sampler(plan.sampler, 4), lanes[0])
+    assert described(plan.slots) == described(sampler._state)
+    assert described(plan.sampling_parameters) == described(sampler._params)
+    copied = lowering.lower_hand_over(plan).compile().memory_analysis().output_size_in_bytes
+    assert copied == pytest.approx(lowering.device_bytes(handed), rel=0.01)
+    received = cost_of(plan, "hand_over").received_bytes
+    assert received == pytest.approx(lowering.device_bytes(handed) * 3 / 4, rel=0.1)  # a quarter is there already
+    assert lowering.residents(plan)["slots"] == lowering.device_bytes(sampler._state)
 
 
 def test_appending_and_decoding_move_no_cache():

@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh
 
 from lcrag.app.commands.compile.lowering import CompilePlan, Cost
 from lcrag.app.commands.rehearse.answerable import answerable, passages_here, rows_of
-from lcrag.app.commands.rehearse.costs import Phase, Workload, packed, phases_of, run_costs
+from lcrag.app.commands.rehearse.costs import Phase, Workload, compiled_shares, packed, phases_of, run_costs
 from lcrag.app.commands.rehearse.episodes import lengths, play_script, tokens_per_word
 from lcrag.app.commands.rehearse.scripted_policy import Script, turned
 from lcrag.app.commands.rehearse.tiny_parts import TinyParts
@@ -232,6 +232,19 @@ def test_the_cost_of_a_run_by_hand():
     assert (full["step_seconds"], half["step_seconds"]) == (15.0, 25.0)
     assert (full["hours"], full["device_hours"]) == (1.5, 6.0)
     assert full["tokens_per_day"] == (320 + 16 * 40) / 15 * 86400
+
+
+def test_each_phase_at_the_share_that_its_program_reaches():
+    programs = [{"program": "update", "share_of_floor": 0.5}, {"program": "append", "share_of_floor": 0.8}]
+    assert compiled_shares({"programs": programs}) is None
+    programs += [{"program": "decode", "share_of_floor": 1.1}, {"program": "hand_over", "share_of_floor": None}]
+    shares = compiled_shares({"programs": programs})
+    assert shares == {"decode": 1.0, "append": 0.8, "scores": 0.5, "update": 0.5}
+    second = Cost(unit="", flops=TPU.flops_per_second)
+    phases = [Phase(name=name, units=4, cost=second) for name in ("append", "update")]
+    found = run_costs(phases, WORK, TPU, devices=36, steps=2, retrieval_seconds=0.0, efficiency=shares)
+    assert found["phase_seconds"] == {"append": 5.0, "update": 8.0}
+    assert found["device_hours_of_1000_steps"] == pytest.approx(130)
 
 
 def test_a_training_is_rehearsed(tiny, tmp_path):

@@ -69,4 +69,4 @@ def test_a_language_without_a_collection(tiny, tmp_path, capsys):
 def test_several_processes_wait_for_their_searches(tiny, capsys, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert run("sample", tiny, "Runner.wait_for_searches=False", words=("Which?",)) == 2
-    assert_mistake(capsys, "2 processes sample together and must not go on at different times")
+    assert_mistake(capsys, "2 processes share one lane and must not go on at different times")

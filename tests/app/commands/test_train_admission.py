@@ -32,7 +32,10 @@ class Simulated:
         actions |= {self.finish: "finish"} if self.sampling else {}
         if self.updating is not None:
             return actions | {self.end_update: "update"}
-        return actions | ({self.start_update: "update"} if admission.ready() is not None else {})
+        if admission.ready() is not None:
+            return actions | {self.start_update: "update"}
+        assert actions.keys() & {self.begin} or admission.missing <= len(self.sampling) or not admission.under_way
+        return actions
 
     def _admissible(self):
         admission = self.admission

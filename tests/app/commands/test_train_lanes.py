@@ -2,6 +2,7 @@
 
 import signal
 
+import experiment_parts
 import pytest
 from experiment_parts import json_lines, measured, save_tiny_policy, written_episodes
 from test_train_processes import together
@@ -79,6 +80,17 @@ def test_the_number_of_processes_changes_nothing(lanes, devices, processes, tiny
 
 
 @pytest.mark.slow
+def test_each_process_opens_a_share_of_the_collections(tiny, tmp_path):
+    """Two processes that search each other's learn what one learns that has opened all."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    status, errors = trained(tiny, one, lanes=2, processes=1)
+    assert status == [0], errors
+    status, errors = trained(tiny, two, "train.collections=@divided_collections()", lanes=2, processes=2)
+    assert status == [0, 0], errors
+    assert_same_run(one, two)
+
+
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_after_its_step_and_others_continue(tiny, tmp_path):
     """On as many devices bit for bit; the searches of the second process are slow in the run that is not broken."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -112,12 +124,22 @@ def test_a_killed_process_ends_the_others_and_fewer_continue(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_hosts_with_other_weights_are_refused(tiny, tmp_path):
-    """The second process reads another policy of the same shape."""
-    (tmp_path / "other").mkdir()
-    save_tiny_policy(tmp_path / "other", seed=1)
-    differing = f"words += [\"policy.folder='{tmp_path / 'other'}'\"] * (process == '1')\nsys.argv ="
+@pytest.mark.parametrize(
+    ("binding", "what"),
+    [("policy.folder", "folder of the policy"), ("load_collections.folder", "collection/ar")],
+    ids=["weights", "data"],
+)
+def test_hosts_with_other_files_are_refused(binding, what, tiny, tmp_path, monkeypatch):
+    """The second process reads another policy of the same shape, or collections of other passages."""
+    other = tmp_path / "other"
+    other.mkdir()
+    if binding == "policy.folder":
+        save_tiny_policy(other, seed=1)
+    else:
+        monkeypatch.setattr(experiment_parts, "PASSAGES", experiment_parts.PASSAGES - 1)
+        experiment_parts.build_tiny_collections(other)
+    differing = f"words += [\"{binding}='{other}'\"] * (process == '1')\nsys.argv ="
     words = tiny, tmp_path / "run", "none", *SIZES[2]
     status, errors = together(tmp_path, PROGRAM.replace("sys.argv =", differing), *words)
     assert status == [2, 2], errors
-    assert all("process 1 reads another folder of the policy than process 0" in error for error in errors), errors
+    assert all(f"process 1 reads another {what} than process 0" in error for error in errors), errors

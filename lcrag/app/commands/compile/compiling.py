@@ -14,6 +14,7 @@ from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, cost_o
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
 from lcrag.app.composition.components import Computation, configured_sampler, resolved_folder
+from lcrag.app.composition.lane_plan import configured_lanes
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console
 from lcrag.app.runs import write_json
@@ -60,18 +61,24 @@ class Finding:
 
     @property
     def counted_seconds(self) -> float | None:
-        """The roofline bound of what the compiled program executes."""
+        """The roofline bound of what the compiled program executes, and of what the links bring."""
         work = self.compilation.work
         flops = work.flops + self.kernel_flops
-        return None if self.accelerator is None else roofline_seconds(flops, work.bytes, self.accelerator)
+        if self.accelerator is None:
+            return None
+        return max(roofline_seconds(flops, work.bytes, self.accelerator), self.cost.link_seconds(self.accelerator))
 
     @property
     def modelled_seconds(self) -> float | None:
-        """Time of the cycles that the compiler estimates, and of kernels at the peak rate; None without estimates."""
+        """Time of the cycles that the compiler estimates, of kernels at the peak rate, and of what the links bring.
+
+        None without estimates.
+        """
         accelerator, cycles = self.accelerator, self.compilation.work.cycles
         if accelerator is None or accelerator.cycles_per_second is None or not cycles:
             return None
-        return cycles / accelerator.cycles_per_second + self.kernel_flops / accelerator.flops_per_second
+        computed = cycles / accelerator.cycles_per_second + self.kernel_flops / accelerator.flops_per_second
+        return computed + self.cost.link_seconds(accelerator)
 
     @property
     def share(self) -> float | None:
@@ -126,6 +133,7 @@ def compile_programs(
         layout=layout,
         sampler=configured_sampler(),
         critic=critic,
+        lanes=configured_lanes(),
     )
     check_shares(layout, plan.mesh)
     check_used()
@@ -144,7 +152,7 @@ def compile_programs(
     if output_dir is not None:
         output_dir.mkdir(parents=True, exist_ok=True)
         write_json(output_dir / "compile.json", compile_report(plan, target, findings))
-    _check_fits(findings, target)
+    _check_fits(plan, findings, target)
 
 
 def finding_of(plan: CompilePlan, program: str, memory: float | None, accelerator: Accelerator | None) -> Finding:
@@ -161,20 +169,22 @@ def finding_of(plan: CompilePlan, program: str, memory: float | None, accelerato
 def _introduce(plan: CompilePlan, target: Target, console: Console) -> None:
     axes = " x ".join(f"{name} {size}" for name, size in plan.mesh.shape.items())
     config, sampler = plan.config, plan.sampler
-    append_rows, append_tokens = sampler.largest_append
+    append_rows, append_tokens = plan.lane.largest_append
     held = ", ".join(f"{name} {_size_text(size)}" for name, size in residents(plan).items() if size)
     lines = [
         f"{config.family} of {config.layers} layers, {config.width:,} wide, {config.vocabulary_size:,} tokens:"
         f" {parameter_count(config):,} parameters on {target.name}: {axes}",
         f"update of {plan.layout.rows} rows of {max(plan.layout.row_lengths)} tokens a micro-batch; {sampler.slots}"
         f" slots of {sampler.context} tokens, {append_tokens} of them appended to {append_rows} slots at once",
-        *(
-            ["compiled for CPUs, whose temporaries are larger: pip install 'lcrag[cuda]' compiles for GPUs"]
-            if target.estimate
-            else []
-        ),
-        f"on each device all the time: {held}",
     ]
+    if plan.in_lanes:
+        lines.append(
+            f"append and decode are those of one of {plan.lanes.count} lanes, which has {plan.lane.slots} slots and"
+            f" {plan.sampler_form.mesh.size} of the devices"
+        )
+    if target.estimate:
+        lines.append("compiled for CPUs, whose temporaries are larger: pip install 'lcrag[cuda]' compiles for GPUs")
+    lines.append(f"on each device all the time: {held}")
     for line in lines:
         console.print(line, highlight=False)
 
@@ -251,7 +261,7 @@ def _size_text(count: float | None) -> str:
 
 def compile_report(plan: CompilePlan, target: Target, findings: Sequence[Finding]) -> dict[str, Any]:
     """Returns the content of `compile.json`."""
-    append_rows, append_tokens = plan.sampler.largest_append
+    append_rows, append_tokens = plan.lane.largest_append
     return {
         "target": target.name,
         "devices": len(target.devices),
@@ -261,6 +271,7 @@ def compile_report(plan: CompilePlan, target: Target, findings: Sequence[Finding
         "parameters": parameter_count(plan.config),
         "layout": dataclasses.asdict(plan.layout),
         "sampler": dataclasses.asdict(plan.sampler) | {"append_rows": append_rows, "append_tokens": append_tokens},
+        "lanes": plan.lanes.count,
         "resident_bytes": residents(plan),
         "programs": [_finding_json(each) for each in findings],
     }
@@ -287,13 +298,14 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _check_fits(findings: Sequence[Finding], target: Target) -> None:
+def _check_fits(plan: CompilePlan, findings: Sequence[Finding], target: Target) -> None:
     for each in findings:
         if each.fits is False:
             learns = each.compilation.program in ("update", "critic")
             lower = "Layout.rows" if learns else "Sampler.slots or Sampler.context"
+            raised = "mesh.fsdp" if learns else "Lanes.tensor" if plan.in_lanes else "mesh.tensor"
             there = "" if each.memory is None else f" of the {_size_text(each.memory)} available"
             raise UserError(
                 f"the {each.compilation.program} does not fit {target.name}: it needs {_size_text(each.needed)}{there}"
-                f" on each device; lower {lower}, or raise mesh.{'fsdp' if learns else 'tensor'}"
+                f" on each device; lower {lower}, or raise {raised}"
             )

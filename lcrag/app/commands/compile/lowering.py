@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.stages import Lowered
 
+from lcrag.app.composition.lane_plan import LaneSettings, lane_sampler
 from lcrag.errors import UserError
 from lcrag.learning import (
     Batch,
@@ -33,12 +34,14 @@ from lcrag.policy import (
     compute_parameters,
     join,
     logical_sharding,
+    merge_lora,
     param_shardings,
     replicated,
     split_trainable,
 )
 from lcrag.policy.accelerators import Accelerator, roofline_seconds
 from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_flops, recomputed_flops, update_flops
+from lcrag.policy.lanes import hand_over_function, lane_config, one_lane
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.sampling import SamplerConfig
 from lcrag.sampling.forms import SamplerForm
@@ -59,11 +62,15 @@ class CompilePlan:
     layout: Layout  # shapes of training rows
     sampler: SamplerConfig  # shapes of sampling
     critic: Critic | None = None  # critic of PPO; None: no critic
+    lanes: LaneSettings = LaneSettings()  # how the sampling is shared out
 
     @property
     def programs(self) -> list[str]:
         """Names of the programs that a run of the plan compiles."""
-        return [name for name in LOWER if name != "critic" or self.critic is not None]
+        absent = set() if self.critic else {"critic"}
+        if not residents(self)[OWN]:  # the sampler reads the training's own arrays
+            absent.add("hand_over")
+        return [name for name in LOWER if name not in absent]
 
     @property
     def device_mesh(self) -> Mesh:
@@ -123,21 +130,40 @@ class CompilePlan:
         shapes = jax.eval_shape(functools.partial(compute_parameters, self.config), trained)
         return _placed(shapes, jax.tree.map(lambda leaf: leaf.sharding, trained))
 
+    @property
+    def in_lanes(self) -> bool:
+        """Whether lanes sample with parameters of their own."""
+        return self.lanes.count > 1
+
+    @functools.cached_property
+    def lanes_of_device(self) -> int:
+        """Number of lanes that sample on one device."""
+        return max(1, self.lanes.count // self.mesh.size)
+
+    @functools.cached_property
+    def lane(self) -> SamplerConfig:
+        """Shapes of sampling in one lane."""
+        return lane_sampler(self.sampler, self.lanes.count)
+
     @functools.cached_property
     def sampler_form(self) -> SamplerForm:
-        """What the sampler keeps, and how."""
-        return self.sampler.form(self.config, self.mesh)
+        """What the sampler of a lane keeps, and how."""
+        config = lane_config(self.config) if self.in_lanes else self.config
+        return self.lane.form(config, one_lane(self.mesh, self.lanes.count, self.lanes.tensor))
 
     @functools.cached_property
     def sampling_parameters(self) -> Any:
-        """Parameters of the sampler."""
-        shapes = jax.eval_shape(self.sampler_form.parameters, join(*self.parameters))
-        return _placed(shapes, self.sampler_form.parameter_shardings)
+        """Parameters of the sampler of a lane."""
+        params = join(*self.parameters)
+        if self.in_lanes:
+            config = self.sampler_form.policy
+            params = jax.eval_shape(lambda x: compute_parameters(config, merge_lora(self.config, x)[1]), params)
+        return _placed(jax.eval_shape(self.sampler_form.parameters, params), self.sampler_form.parameter_shardings)
 
     @functools.cached_property
     def slots(self) -> Slots:
-        """Slots of the sampler, including the key-value cache."""
-        create = functools.partial(empty_slots, self.sampler_form, self.sampler.slots, self.sampler.context)
+        """Slots of a lane, including the key-value cache."""
+        create = functools.partial(empty_slots, self.sampler_form, self.lane.slots, self.lane.context)
         return _placed(jax.eval_shape(create), slot_shardings(self.sampler_form))
 
 
@@ -157,56 +183,83 @@ def lower_critic(plan: CompilePlan) -> Lowered:
 
 def lower_append(plan: CompilePlan) -> Lowered:
     """Appends the longest chunk of environment text to as many slots as possible, at the end of their contexts."""
-    rows, tokens = plan.sampler.largest_append
-    shares = plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
-    shape, by_share = (shares, -(-rows // shares)), logical_sharding(plan.mesh, "slots")
+    rows, tokens = plan.lane.largest_append
+    mesh = plan.sampler_form.mesh
+    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    shape, by_share = (shares, -(-rows // shares)), logical_sharding(mesh, "slots")
     per_row = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_share)
     chunk = jax.ShapeDtypeStruct((*shape, tokens), jnp.int32, sharding=by_share)
     arrays = plan.sampling_parameters, plan.slots, per_row, per_row, chunk, per_row
-    return _functions(plan).lower_append(plan.sampler.context, *arrays)
+    return _functions(plan).lower_append(plan.lane.context, *arrays)
 
 
 def lower_decode(plan: CompilePlan) -> Lowered:
     """Samples a block of tokens in every slot, reading the whole context."""
-    everywhere = replicated(plan.mesh)
+    everywhere = replicated(plan.sampler_form.mesh)
     table = jax.ShapeDtypeStruct((STOP_STATES, plan.config.vocabulary_size), jnp.uint8, sharding=everywhere)
     eos_ids = jax.ShapeDtypeStruct((EOS_IDS,), jnp.int32, sharding=everywhere)
     wanted = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
     return _functions(plan).lower_decode(
-        plan.sampler.context, plan.sampling_parameters, plan.slots, table, eos_ids, wanted
+        plan.lane.context, plan.sampling_parameters, plan.slots, table, eos_ids, wanted
     )
 
 
-LOWER = {"update": lower_update, "critic": lower_critic, "append": lower_append, "decode": lower_decode}
+def lower_hand_over(plan: CompilePlan) -> Lowered:
+    """Copies the trained parameters to the sampler: cast, adapters merged, gathered as far as each lane needs them."""
+    params, form = join(*plan.parameters), plan.sampler_form
+    if plan.in_lanes:
+        assert isinstance(form.mesh, Mesh)
+        return hand_over_function(plan.config, plan.device_mesh, form.mesh.devices.shape).lower(params)
+    return jax.jit(form.parameters, out_shardings=form.parameter_shardings).lower(params)
+
+
+LOWER = {
+    "update": lower_update,
+    "critic": lower_critic,
+    "hand_over": lower_hand_over,
+    "append": lower_append,
+    "decode": lower_decode,
+}
 
 
 def _functions(plan: CompilePlan) -> CompiledFunctions:
     assert plan.device_mesh
-    return CompiledFunctions(plan.sampler_form, plan.sampler.block)
+    return CompiledFunctions(plan.sampler_form, plan.lane.block)
+
+
+OWN = "sampler's own parameters"
 
 
 def residents(plan: CompilePlan) -> dict[str, float]:
     """Returns the bytes on one device of the arrays that a run keeps there all the time, by name."""
     trained, frozen = plan.parameters
-    own = plan.sampler_form.own_leaves(join(trained, frozen), plan.sampling_parameters)
+    own, copies = plan.sampling_parameters, 1
+    if not plan.in_lanes:
+        own = plan.sampler_form.own_leaves(join(trained, frozen), own)
+    elif plan.sampler_form.apart:  # lanes on the same device share stacked parameters only
+        copies = plan.lanes_of_device
     return {
         "train state": device_bytes(plan.train_state),
         "critic's train state": device_bytes(plan.critic_state),
         "frozen parameters": device_bytes(frozen),
         "reference policy": device_bytes(plan.reference),
-        "sampler's own parameters": device_bytes(own),
-        "slots": device_bytes(plan.slots),
+        OWN: copies * device_bytes(own),
+        "slots": plan.lanes_of_device * device_bytes(plan.slots),
     }
 
 
 def other_bytes(plan: CompilePlan, program: str) -> float:
     """Returns the bytes on one device of resident arrays that are not arguments of a program."""
+    held = residents(plan)
+    if program == "hand_over":  # the old copy is freed before, and where layers are apart, the new one is copied once
+        copies = held[OWN] if plan.in_lanes and plan.sampler_form.apart else 0.0
+        return sum(held.values()) - held[OWN] - device_bytes(plan.parameters) + copies
     arguments = {
         "update": (plan.train_state, plan.parameters[1]),
         # The policy's frozen unembedding, if it has one, is not an argument of the critic.
         "critic": (plan.critic_state, plan.value_parameters[1]),
     }.get(program, (plan.sampling_parameters, plan.slots))
-    return sum(residents(plan).values()) - device_bytes(arguments)
+    return sum(held.values()) - device_bytes(arguments)
 
 
 def device_bytes(tree: Any) -> float:
@@ -222,21 +275,31 @@ def _placed(tree: Any, shardings: Any) -> Any:
 class Cost:
     """Work of one device in one unit of a program, if it is shared evenly."""
 
-    unit: str  # "micro-batch", "chunk" or "token of every slot"
+    unit: str  # "micro-batch", "chunk", "token of every slot" or "all parameters"
     flops: float
     recomputed_flops: float = 0.0  # operations repeated to save memory
     bytes: float = 0.0  # parameters and cache that must be read and written; 0 where operations dominate
+    received_bytes: float = 0.0  # of them from other devices; counted for "hand_over" only
 
     def least_seconds(self, accelerator: Accelerator) -> float:
-        """Returns the roofline bound: the longer of computing and moving the bytes at their peak rates."""
-        return roofline_seconds(self.flops + self.recomputed_flops, self.bytes, accelerator)
+        """Returns the roofline bound: the longest of computing, moving and receiving the bytes at their peak rates."""
+        here = roofline_seconds(self.flops + self.recomputed_flops, self.bytes, accelerator)
+        return max(here, self.link_seconds(accelerator))
+
+    def link_seconds(self, accelerator: Accelerator) -> float:
+        """Returns the time in which the links bring `received_bytes`; 0 where their bandwidth is unknown."""
+        rate = accelerator.link_bytes_per_second
+        return self.received_bytes / rate if rate else 0.0
 
 
 def cost_of(plan: CompilePlan, program: str) -> Cost:
-    """Returns the cost of "update", "critic", "append" or "decode" at the largest shapes."""
+    """Returns the cost of one of the programs in `LOWER` at the largest shapes."""
     if program in ("update", "critic"):
         return _learning_cost(plan, with_unembedding=program == "update")
-    sampler, devices = plan.sampler, plan.mesh.size
+    if program == "hand_over":
+        return _hand_over_cost(plan)
+    sampler, mesh = plan.lane, plan.sampler_form.mesh
+    devices = mesh.size
     if program == "append":
         rows, tokens = sampler.largest_append
         flops = forward_flops(plan.config, rows * tokens, attended=sampler.context, unembedded=0)
@@ -246,7 +309,19 @@ def cost_of(plan: CompilePlan, program: str) -> Cost:
     return Cost(
         unit="token of every slot",
         flops=forward_flops(plan.config, sampler.slots, attended=sampler.context) / devices,
-        bytes=parameters / plan.mesh.shape["tensor"] + cached / devices,
+        bytes=parameters / mesh.shape["tensor"] + cached / devices,
+    )
+
+
+def _hand_over_cost(plan: CompilePlan) -> Cost:
+    """Reading the training's parameters, and writing the sampler's, of which each device has a part already."""
+    given, own = join(*plan.parameters), device_bytes(plan.sampling_parameters)
+    here = jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), given)
+    return Cost(
+        unit="all parameters",
+        flops=0.0,
+        bytes=device_bytes(given) + own,
+        received_bytes=max(0.0, own - device_bytes(here)),
     )
 
 

@@ -8,6 +8,7 @@ import jax
 from lcrag.app.commands.compile.lowering import CompilePlan, device_bytes, residents
 from lcrag.app.commands.describe.named_parts import PolicyShape
 from lcrag.app.composition.components import configured_sampler
+from lcrag.app.composition.lane_plan import LaneSettings, configured_lanes
 from lcrag.learning import Layout, PolicyGradient
 from lcrag.learning.optimizers import adamw
 from lcrag.policy import AnyMesh, DecoderConfig, join, parameter_count
@@ -41,6 +42,7 @@ def abstract_plan(command: str, config: DecoderConfig, mesh: AnyMesh, arguments:
         layout=arguments.get("layout") or Layout(rows=1, row_lengths=(2,)),
         sampler=configured_sampler(),
         critic=arguments["critic"] if learns else None,
+        lanes=configured_lanes() if command in ("train", "evaluate") else LaneSettings(),
     )
 
 

@@ -2,8 +2,8 @@
 
 Work is counted by `lcrag.policy.flops` and divided evenly over the devices; a phase takes as long as its operations or
 its bytes take at the data sheet's peak rates, whichever is longer (the roofline). No run is faster; how much slower a
-run is depends on kernels, communication and padding of the sampler, and is given as an efficiency. Memory is compiled
-for TPUs where libtpu is installed, otherwise computed by formula.
+run is depends on kernels, communication and padding of the sampler, and is given as an efficiency. Where XLA for the
+devices is installed, memory and the efficiency of each phase are also those of the compiled programs.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lcrag.app.commands.compile.compiling import compile_report, finding_of
+from lcrag.app.commands.compile.gpu_targets import plugin_installed
 from lcrag.app.commands.compile.lowering import CompilePlan, Cost
 from lcrag.app.commands.compile.topologies import read_topology, target_of
 from lcrag.app.commands.describe.memory import memory
@@ -28,6 +29,7 @@ from lcrag.policy.accelerators import Accelerator
 from lcrag.policy.flops import cache_bytes, decode_bytes, forward_flops, recomputed_flops, update_flops
 
 DAY_SECONDS = 86400
+COMPILED = {"decode": "decode", "append": "append", "scores": "update", "update": "update"}  # phase -> its program
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +113,7 @@ def phases_of(
     decode = Cost(
         unit="token of every slot",
         flops=forward_flops(config, slots, attended=attended) / devices,
-        bytes=read / plan.mesh.shape["tensor"] + cached / devices,
+        bytes=read / plan.sampler_form.mesh.shape["tensor"] + cached / devices,
     )
     prefill = forward_flops(config, work.appended_tokens, attended=attended, unembedded=0) / devices
     longest = float(work.policy_tokens.max())
@@ -149,8 +151,9 @@ def packed(plan: CompilePlan, work: Workload, parts: int) -> tuple[float, float]
     layout, shares, positions, unembedded = plan.layout, batch_shares(plan.mesh), 0, 0
     for part in range(min(parts, len(work.tokens))):
         arranged = arrange(work.tokens[part::parts], work.policy_tokens[part::parts], layout, shares)
-        positions += len(arranged.micro_batches) * layout.rows * arranged.row_length
-        unembedded += len(arranged.micro_batches) * shares * arranged.policy_length
+        for row_length, micro_batches in zip(arranged.row_lengths, arranged.micro_batches, strict=True):
+            positions += len(micro_batches) * layout.rows * row_length
+            unembedded += len(micro_batches) * shares * arranged.policy_length
     return positions, unembedded
 
 
@@ -162,7 +165,7 @@ def run_costs(
     devices: int,
     steps: int,
     retrieval_seconds: float,
-    efficiency: float,
+    efficiency: float | Mapping[str, float],
 ) -> dict[str, Any]:
     """Returns the time of a step and of a run, in seconds, hours and device-hours.
 
@@ -173,9 +176,10 @@ def run_costs(
       devices: Their number.
       steps: Of the run.
       retrieval_seconds: That a step waits for searches, as measured here.
-      efficiency: Share of the peak rates that the run reaches; 1 gives the least time.
+      efficiency: Share of the peak rates that the run reaches, or that each phase reaches; 1 gives the least time.
     """
-    seconds = {phase.name: phase.least_seconds(accelerator) / efficiency for phase in phases}
+    shares = efficiency if isinstance(efficiency, Mapping) else {phase.name: efficiency for phase in phases}
+    seconds = {phase.name: phase.least_seconds(accelerator) / shares[phase.name] for phase in phases}
     step = sum(seconds.values()) + retrieval_seconds
     hours = steps * step / 3600
     tokens = work.sampled_tokens + work.observed_tokens
@@ -188,7 +192,21 @@ def run_costs(
         "tokens_per_day": tokens / step * DAY_SECONDS,
         "hours": hours,
         "device_hours": hours * devices,
+        "device_hours_of_1000_steps": step * devices / 3.6,
     }
+
+
+def compiled_shares(memory: Mapping[str, Any]) -> dict[str, float] | None:
+    """Returns the share of the peak rates that each phase reaches by the compiler's count.
+
+    None if nothing was compiled. The passes that score a rollout are taken to reach what an update reaches.
+
+    Args:
+      memory: What `memory_of` returned.
+    """
+    found = {each["program"]: each["share_of_floor"] for each in memory.get("programs", ())}
+    shares = {phase: found.get(program) for phase, program in COMPILED.items()}
+    return {phase: min(1.0, share) for phase, share in shares.items() if share} if all(shares.values()) else None
 
 
 def memory_of(command: str, plan: CompilePlan, arguments: Mapping[str, Any], topology: str) -> dict[str, Any]:
@@ -208,10 +226,12 @@ def memory_of(command: str, plan: CompilePlan, arguments: Mapping[str, Any], top
     kept = memory(command, shape, arguments)
     assert kept is not None
     found = {"resident_bytes": kept["resident_bytes"], "available_bytes": accelerator.memory_bytes}
-    absent = not accelerator.kind.startswith("TPU") or importlib.util.find_spec("libtpu") is None
-    if absent or command != "train":
+    is_tpu = accelerator.kind.startswith("TPU")
+    compiles = importlib.util.find_spec("libtpu") is not None if is_tpu else plugin_installed()
+    if not compiles or command != "train":
         return found
     target = target_of(topology)
     placed = dataclasses.replace(plan, mesh=make_mesh(**dict(plan.mesh.shape), devices=target.devices))
-    findings = [finding_of(placed, program, accelerator.memory_bytes, accelerator) for program in plan.programs]
+    with target.pretended():
+        findings = [finding_of(placed, program, accelerator.memory_bytes, accelerator) for program in placed.programs]
     return found | compile_report(placed, target, findings)

@@ -9,13 +9,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 
 from lcrag.app.commands.compile.topologies import read_topology
 from lcrag.app.commands.describe.memory import abstract_plan
 from lcrag.app.commands.rehearse.answerable import answerable, passages_here, rows_of
-from lcrag.app.commands.rehearse.costs import Workload, memory_of, phases_of, run_costs
+from lcrag.app.commands.rehearse.costs import (
+    Workload,
+    compiled_shares,
+    memory_of,
+    phases_of,
+    run_costs,
+)
 from lcrag.app.commands.rehearse.episodes import (
     Played,
     ScriptedEpisodes,
@@ -84,15 +91,16 @@ def rehearse(
         raise UserError(f"lcrag rehearse needs the command to rehearse: lcrag rehearse {'|'.join(REHEARSED)}")
     if topology:
         read_topology(topology)
+        jax.config.update("jax_platforms", "cpu")  # compilers for absent devices are not to look for them
     console, tiny = make_console(), TinyParts()
     with progress_display("rehearse", PARTS, unit="part", transient=True, console=console) as display:
         display.phase("opening questions and collections")
         run = planned_run(composed(words[0], tiny.stand_ins), prompts)
         with standing_in(tiny.stand_ins):
             runner = _runner(run)
-        check_used()
         written = generated_tokens or max(1, runner.max_tokens // 2)
         _check(run, runner, tiny.platform(_device_count(topology)))
+        check_used()
         display.update(1)
         episodes = _played(run, runner, written, functools.partial(display.phase, "playing the script"))
         display.update(2)
@@ -255,7 +263,10 @@ def computed(
     in_step = run.prompts_per_step * run.samples
     calls = sum(episodes.search.seconds) / len(episodes.played) * in_step if episodes.search.seconds else 0.0
     shared: dict[str, Any] = {"devices": devices, "steps": run.steps}
-    cases = dict.fromkeys([(1.0, 0.0), (1.0, calls), (efficiency, calls)])
+    memory = memory_of(run.command, plan, run.arguments, topology)
+    cases: list[tuple[float | Mapping[str, float], float]] = [*dict.fromkeys([(1.0, 0.0), (1.0, calls)])]
+    cases += [(shares, 0.0)] if (shares := compiled_shares(memory)) else []
+    cases += [(efficiency, calls)] if efficiency < 1 else []
     runs = [
         run_costs(phases, work, accelerator, efficiency=share, retrieval_seconds=seconds, **shared)
         for share, seconds in cases
@@ -269,7 +280,7 @@ def computed(
         "reading": READING + (TOO_FEW.format(missing=run.missing) if run.missing else ""),
         "runs": runs,
     }
-    return {"memory": memory_of(run.command, plan, run.arguments, topology), "costs": costs}
+    return {"memory": memory, "costs": costs}
 
 
 def _show(rehearsal: Mapping[str, Any], output_dir: pathlib.Path | None, console: Console) -> None:

@@ -130,7 +130,7 @@ def _memory(found: Mapping[str, Any], rehearsal: Mapping[str, Any]) -> Table:
 
 def _costs(found: Mapping[str, Any], rehearsal: Mapping[str, Any]) -> Table:
     runs = found["runs"]
-    header = ["", *(f"{run['efficiency']:.0%} of the peak rates{_with_searches(run)}" for run in runs)]
+    header = ["", *(f"{_rates(run['efficiency'])}{_with_searches(run)}" for run in runs)]
     rows = [
         [f"{phase}, seconds a step", *(f"{run['phase_seconds'][phase]:,.1f}" for run in runs)]
         for phase in runs[0]["phase_seconds"]
@@ -143,9 +143,14 @@ def _costs(found: Mapping[str, Any], rehearsal: Mapping[str, Any]) -> Table:
         ["tokens a day", *(f"{run['tokens_per_day'] / 1e6:,.1f} million" for run in runs)],
         [f"{found['steps']:,} steps, hours", *(f"{run['hours']:,.1f}" for run in runs)],
         ["device-hours", *(f"{run['device_hours']:,.0f}" for run in runs)],
+        ["device-hours of 1,000 steps", *(f"{run['device_hours_of_1000_steps']:,.0f}" for run in runs)],
     ]
     note = f"{found['devices']} x {found['device']}, {found['episodes']:,} episodes a step. {found['reading']}"
     return _table("The run (computed from the lengths above)", header, rows, note)
+
+
+def _rates(efficiency: float | Mapping[str, float]) -> str:
+    return "as compiled" if isinstance(efficiency, Mapping) else f"{efficiency:.0%} of the peak rates"
 
 
 def _with_searches(run: Mapping[str, Any]) -> str:

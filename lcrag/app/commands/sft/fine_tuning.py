@@ -117,7 +117,7 @@ def sft(
             )
         check_rewarded(evaluation.reward, evaluation.questions)
         sampler = make_sampler(policy)
-        runner = make_runner(sampler, policy, collections, seed)
+        runner = make_runner(sampler, policy, collections, seed, may_wait=True)
         held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
     hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
     hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}

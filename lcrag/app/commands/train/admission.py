@@ -33,9 +33,9 @@ class Admission:
         return sorted([*self._again, *self._begun])
 
     @property
-    def sampling(self) -> int:
-        """Number of groups that have begun and are not finished."""
-        return len(self._begun) - len(self._finished)
+    def missing(self) -> int:
+        """How many further groups must finish at least, where `ready` returns None."""
+        return max(1, self.batch - len(self._finished))
 
     @property
     def all_begun(self) -> bool:

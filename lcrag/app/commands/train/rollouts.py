@@ -18,14 +18,12 @@ class StepEpisodes:
     Attributes:
       batch: The episodes.
       seconds: By `PHASES`.
-      statistics: The samplers' counters for the step, of all lanes together.
-      lanes: Their number.
+      statistics: The samplers' counters for the step, of all lanes together; seconds are those of the slowest.
     """
 
     batch: StepBatch
     seconds: dict[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     statistics: SamplerStatistics = dataclasses.field(default_factory=SamplerStatistics)
-    lanes: int = 1
 
     def add(self, seconds: Mapping[str, float], statistics: SamplerStatistics) -> None:
         """Adds what a rollout took."""
@@ -33,12 +31,12 @@ class StepEpisodes:
         self.statistics = summed([statistics], self.statistics)
 
     def metrics(self) -> dict[str, float | int]:
-        """Returns what `metrics.jsonl` holds of it; seconds of the devices are means over the lanes."""
+        """Returns what `metrics.jsonl` holds of it."""
         found = self.statistics
         drafts = {"drafts/accepted": found.accepted_drafts / found.drafted_tokens} if found.drafted_tokens else {}
         return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
-            "seconds/append": found.append_seconds / self.lanes,
-            "seconds/decode": found.decode_seconds / self.lanes,
+            "seconds/append": found.append_seconds,
+            "seconds/decode": found.decode_seconds,
             "tokens_per_second/sampled": found.sampled_tokens / self.seconds["rollout"],
             "slots/occupancy": found.occupancy,
             "append/filled": found.appended_tokens / max(1, found.append_positions),
@@ -70,7 +68,7 @@ def sample_step(
     """
 
     batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
-    episodes = StepEpisodes(batch=batch, lanes=lanes.count)
+    episodes = StepEpisodes(batch=batch)
     settings: dict[str, Any] = {"policy_version": policy_version, "step": step, "progress": _progress(phase)}
     while groups := batch.missing():
         before, first = dataclasses.replace(lanes.statistics), step * draw.episodes + batch.episodes

@@ -37,7 +37,9 @@ Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
 BEHAVIOUR = "behaviour"  # of a checkpoint: parameters that sample the step after it
 
 
-def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: int) -> None:
+def check_staleness(
+    staleness: int, objective: PolicyGradient, most_rollouts: int, recompute_contexts: bool = False
+) -> None:
     """Checks that a run can learn from episodes of an older policy.
 
     Raises:
@@ -54,34 +56,52 @@ def check_staleness(staleness: int, objective: PolicyGradient, most_rollouts: in
             f" train.staleness of {staleness} groups belong to no step while they are sampled: set train.staleness to"
             " 1, or train.most_rollouts to 1"
         )
+    if recompute_contexts and staleness <= 1:
+        raise UserError(
+            f"train.recompute_contexts is True, but with a train.staleness of {staleness} no weights change while"
+            " episodes run: set train.staleness to 2 or more, or train.recompute_contexts to False"
+        )
 
 
 class IdleTimes:
-    """Shares of wall time in which the sampler and the trainer wait for each other; for two threads."""
+    """Shares of wall time in which samplers and the trainer wait for each other; thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+      samplers: Number of threads that sample, of whose shares the mean counts.
+    """
+
+    def __init__(self, samplers: int = 1):
         self._lock, self._started = threading.Lock(), time.monotonic()
-        self._since: dict[str, float] = {}
-        self._seconds = {"sampler": 0.0, "trainer": 0.0}
+        self._counted = self._started
+        self._threads = {"sampler": samplers, "trainer": 1}
+        self._waiting = dict.fromkeys(self._threads, 0)
+        self._seconds = dict.fromkeys(self._threads, 0.0)
 
     @contextlib.contextmanager
     def waiting(self, who: str) -> Iterator[None]:
         """Counts the block as idle time of the "sampler" or the "trainer"."""
         with self._lock:
-            self._since[who] = time.monotonic()
+            self._count()
+            self._waiting[who] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._seconds[who] += time.monotonic() - self._since.pop(who)
+                self._count()
+                self._waiting[who] -= 1
+
+    def _count(self) -> float:
+        """Adds the time since the last call for those who wait, and returns the present one."""
+        now = time.monotonic()
+        for who, number in self._waiting.items():
+            self._seconds[who] += (now - self._counted) * number / self._threads[who]
+        self._counted = now
+        return now
 
     def shares(self) -> dict[str, float]:
         """Returns the seconds since the last call and the shares of them, under the names of `metrics.jsonl`."""
         with self._lock:
-            now = time.monotonic()
-            for who, since in self._since.items():
-                self._seconds[who] += now - since
-                self._since[who] = now
+            now = self._count()
             period, self._started = max(now - self._started, 1e-9), now
             shares = {f"idle/{who}": seconds / period for who, seconds in self._seconds.items()}
             self._seconds = dict.fromkeys(self._seconds, 0.0)
@@ -227,7 +247,8 @@ class OneAhead(InTurn):
         return staleness_metrics(step, scored, 1) | self._idle.shares()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._lanes.abandon()
+        if error is not None:
+            self._lanes.abandon()
         self._wanted.put(None)
         end_thread(self._thread, interrupted=isinstance(error, KeyboardInterrupt))
 

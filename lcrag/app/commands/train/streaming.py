@@ -1,20 +1,21 @@
-"""Staleness above 1: a thread samples without a break, and the learner takes the oldest episodes that have finished."""
+"""Staleness above 1: lanes sample without a break, and the learner takes the oldest episodes that have finished."""
 
-import dataclasses
 import threading
 import time
-from collections.abc import Sequence
 from itertools import groupby
 from types import TracebackType
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from lcrag.app.commands.train.admission import Admission
 from lcrag.app.commands.train.dynamic_sampling import StepBatch
-from lcrag.app.commands.train.rollouts import PHASES, StepEpisodes
+from lcrag.app.commands.train.lane_streams import LaneStream
+from lcrag.app.commands.train.rollouts import StepEpisodes
 from lcrag.app.commands.train.schedule import (
+    IdleTimes,
     InTurn,
     OneAhead,
     OwnParameters,
@@ -22,33 +23,36 @@ from lcrag.app.commands.train.schedule import (
     end_thread,
     staleness_metrics,
 )
-from lcrag.app.composition.lane_episodes import spent
-from lcrag.app.composition.lanes import Abandoned, Lanes
+from lcrag.app.composition.lane_episodes import LaneEpisodes, Share, in_order, since, together
+from lcrag.app.composition.lane_plan import SharedCount
+from lcrag.app.composition.lanes import Lanes
 from lcrag.app.composition.method import ProgramOf
 from lcrag.app.composition.scoring import Scored, joined
 from lcrag.app.composition.training_draw import TrainingDraw
-from lcrag.data.batches import Coupled
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Program
+from lcrag.episodes import EpisodeRecord
+from lcrag.episodes.agreement import alone
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 from lcrag.policy import Policy
-from lcrag.sampling import SamplerStatistics
 
 UNDER_WAY = "under_way"  # of a checkpoint: groups that had begun; -1 after them
+LOOK_SECONDS = 0.05  # between two looks at how many groups have finished in other processes
 
 
 class Streaming(InTurn):
-    """Samples groups as `Admission` lets them begin; new parameters reach episodes that have begun, too.
+    """Has lanes sample groups as `Admission` lets them begin; new parameters reach episodes that have begun, too.
 
-    A context keeps the keys and values that older parameters computed; the log-probabilities that are recorded are
-    those that its tokens were sampled with. What is learned from, and in which order, depends on time. A checkpoint
-    holds the numbers of the groups that had begun; a continued run samples these again, first.
+    What is learned from, and in which order, depends on time. Several processes decide alike: all know which groups
+    have finished from exchanges, and nothing else changes `Admission`. An exchange takes place once the groups that
+    have finished in all processes, which they count together, could make up a step. A checkpoint holds the numbers of
+    the groups that had begun; a continued run samples these again, first.
 
     Args:
       staleness: Updates by which the policy may be newer that learns from an episode than the one that began it.
       program: Builds a question's program; the other arguments are those of `OneAhead`.
+      recompute_contexts: Whether new parameters compute the contexts again of episodes that have begun.
     """
 
     def __init__(
@@ -59,28 +63,31 @@ class Streaming(InTurn):
         learner: Learner,
         draw: TrainingDraw,
         program: ProgramOf,
+        recompute_contexts: bool = False,
     ):
         super().__init__(lanes, learner, draw)
-        self._staleness, self._program = staleness, program
-        self._sampler, self._runner = lanes.sampler, lanes.runner
-        self._copies = OwnParameters(policy, learner)
+        self._idle = IdleTimes(samplers=len(lanes.local))
+        self._staleness, self._copies = staleness, OwnParameters(policy, learner)
+        self._replicated = NamedSharding(policy.mesh, PartitionSpec())
         self._admission = Admission(draw.couplings, staleness, last=0)
-        self._changed = threading.Condition()  # of everything below
-        self._closing = False
-        self._error: BaseException | None = None
-        self._new: tuple[PyTree, int] | None = None
-        self._records: dict[int, list[EpisodeRecord]] = {}
-        self._group_of: dict[int, int] = {}  # episode -> group
+        self._changed = threading.Condition()  # of the streams
+        self._finished, self._known = SharedCount("lcrag/finished_groups"), 0
+        parts = program, self._changed, self._finished, self._idle
+        self._streams = [LaneStream(lane, *parts, recompute=recompute_contexts) for lane in lanes.local]
+        self._questions: dict[int, Question] = {}  # episode under way -> its question
+        self._group_of: dict[int, int] = {}  # episode under way -> its group
+        self._lane_of: dict[int, int] = {}  # group that is sampled -> its lane
+        self._episodes: dict[int, LaneEpisodes] = {}  # group that has finished -> what was sampled
+        self._counters: dict[int, LaneEpisodes] = {}  # lane -> counters since the start, as of its latest group
+        self._reward_seconds = 0.0
         self._ready: list[int] = []
-        self._thread = threading.Thread(target=self._sample, name="rollout", daemon=True)
 
     @property
     def state(self) -> PyTree:
-        with self._changed:
-            under_way = self._admission.under_way
+        under_way = self._admission.under_way
         numbers = np.full((self._staleness + 1) * self._draw.couplings, -1, np.int32)
         numbers[: len(under_way)] = under_way
-        return {**vars(self._learner.state), UNDER_WAY: jax.device_put(numbers, jax.devices()[0])}
+        return {**vars(self._learner.state), UNDER_WAY: jax.device_put(numbers, self._replicated)}
 
     def restore(self, checkpoints: Checkpoints) -> int:
         step, restored = checkpoints.continue_from(self.state)
@@ -92,104 +99,122 @@ class Streaming(InTurn):
 
     def begin(self, first: int, steps: int, phase: Phase) -> None:
         self._phase, self._admission.last = phase, steps * self._draw.couplings
-        self._lanes.set_params(self._copies.whole(self._copies.trained()))
-        self._taken_at, self._before = time.monotonic(), (self._counters()[0], 0.0)
-        self._thread.start()
+        self._taken()
+        self._order()
+        for stream in self._streams:
+            stream.start()
 
-    def _counters(self) -> tuple[SamplerStatistics, float]:
-        return dataclasses.replace(self._sampler.statistics), self._runner.statistics.retrieval_wait_seconds
+    def _order(self) -> None:
+        """Hands the lanes the present parameters and the groups that begin with them.
 
-    def _sample(self) -> None:
-        """Samples until every group of the run has finished; runs in the thread."""
-        try:
-            version = self._admission.version
-            self._runner.run((), policy_version=version, between=self._between, finished=self._finished)
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-    def _between(self) -> None:
-        """Takes over new parameters and adds the groups that may begin; waits if there is nothing to sample."""
+        Each goes to the lane with the fewest episodes under way; of equal ones, to the first.
+        """
+        load = [0] * self._lanes.count
+        for group, lane in self._lane_of.items():
+            load[lane] += len(self._prompts(group))
+        orders: list[dict[int, list[tuple[int, Question]]]] = [{} for _ in load]
+        for group in self._admission.begin():
+            episodes, lane = self._prompts(group), load.index(min(load))
+            load[lane] += len(episodes)
+            orders[lane][group], self._lane_of[group] = episodes, lane
+            self._questions |= episodes
+            self._group_of |= {number: group for number, _ in episodes}
+        trained = self._copies.whole(self._copies.trained()) if self._lanes.count == 1 else self._learner.params
+        params, version = self._lanes.handed_over(trained), self._admission.version
         with self._changed:
-            self._take_over()
-            groups = self._admission.begin()
-            with self._idle.waiting("sampler"):
-                while not (groups or self._admission.sampling or self._admission.all_begun):
-                    self._changed.wait()
-                    self._take_over()
-                    groups = self._admission.begin()
-        self._runner.add([each for group in groups for each in self._programs(group)])
+            for each in self._streams:
+                each.order(orders[each.number], params[each.number], version, complete=self._admission.all_begun)
+            self._changed.notify_all()
 
-    def _take_over(self) -> None:
-        if self._closing:
-            raise Abandoned
-        if self._new is not None:
-            (params, version), self._new = self._new, None
-            self._sampler.set_params(params, keep_contexts=True)
-            self._runner.change_policy(version)
-
-    def _programs(self, group: int) -> list[tuple[Question, Program, int]]:
-        """Returns the programs of a group; its episodes have the numbers that they would have in its step."""
+    def _prompts(self, group: int) -> list[tuple[int, Question]]:
+        """Returns the questions of a group's episodes, with the numbers that these would have in its step."""
         step, place = divmod(group, self._draw.couplings)
-        drawn = self._draw.groups(step)
-        first = step * self._draw.episodes + len(self._prompts(drawn[:place]))
-        prompts = list(enumerate(self._prompts(drawn[place : place + 1]), first))
-        self._group_of |= dict.fromkeys((number for number, _ in prompts), group)
-        self._records[group] = []
-        return [(question, self._program(question), number) for number, question in prompts]
-
-    def _prompts(self, groups: Sequence[Coupled]) -> list[Question]:
-        return self._draw.method.prompts(groups)
-
-    def _finished(self, record: EpisodeRecord) -> None:
-        group = self._group_of.pop(record.episode)
-        self._records[group].append(record)
-        if group not in self._group_of.values():
-            with self._changed:
-                self._admission.finish(group)
-                self._changed.notify_all()
+        drawn, prompts = self._draw.groups(step), self._draw.method.prompts
+        first = step * self._draw.episodes + len(prompts(drawn[:place]))
+        return list(enumerate(prompts(drawn[place : place + 1]), first))
 
     def episodes(self, step: int) -> StepEpisodes:
-        with self._idle.waiting("trainer"), self._changed:
-            while (ready := self._admission.ready()) is None:
-                if self._error is not None:
-                    raise self._error
-                self._changed.wait()
+        ready = None
+        while ready is None:
+            with self._idle.waiting("trainer"):
+                self._wait_for(0 if self._admission.ready() else self._known + self._admission.missing)
+            self._exchange()
+            ready = self._admission.ready()
         self._ready = sorted(ready)
-        waited = time.monotonic()
         self._phase("rewards")
+        waited = time.monotonic() - self._taken_at - self._reward_seconds
         batch = StepBatch([self._draw.groups(n // len(ready))[n % len(ready)] for n in self._ready], most_rollouts=1)
         batch.add(self._scored(self._ready))
-        now = self._counters()
-        taken = waited - self._taken_at, now[1] - self._before[1], time.monotonic() - waited
+        lanes = [since(each, self._before.get(lane)) for lane, each in self._counters.items()]
+        wait = max(each.seconds["retrieval_wait"] for each in lanes)
         return StepEpisodes(
             batch=batch,
-            seconds=dict(zip(PHASES, taken, strict=True)),
-            statistics=spent(now[0], self._before[0]),
+            seconds={"rollout": waited, "retrieval_wait": wait, "rewards": self._reward_seconds},
+            statistics=together(lanes),
         )
 
-    def _scored(self, groups: Sequence[int]) -> Scored:
+    def _wait_for(self, groups: int) -> None:
+        """Waits until so many groups have finished since the start, in all processes, or sampling failed in one."""
+        while self._finished.add(0) < groups:
+            with self._changed:
+                self._changed.wait(LOOK_SECONDS)
+
+    def _exchange(self) -> None:
+        """Tells all processes which groups have finished, and what was sampled."""
+        with self._changed:
+            failure = next((stream.failure for stream in self._streams if stream.failure), None)
+            finished = [(stream, *own) for stream in self._streams for own in stream.take_finished().items()]
+        share = Share(questions=self._questions, failure=failure)
+        if failure is None:
+            try:
+                share.lanes = self._rewarded(finished)
+            except Exception as error:
+                share.failure = error
+        with self._idle.waiting("trainer"):
+            gathered = self._lanes.gathered(share)
+        self._known += len(gathered)
+        for each in gathered:
+            group = self._group_of[each.records[0].episode]
+            self._admission.finish(group)
+            del self._lane_of[group]
+            self._episodes[group], self._counters[each.lane] = each, each
+
+    def _rewarded(self, finished: list[tuple[LaneStream, int, list[EpisodeRecord]]]) -> list[LaneEpisodes]:
         """Scores groups, those of one step of the draw together: no question occurs in it twice."""
+        started, rewarded = time.monotonic(), []
+        finished.sort(key=lambda each: each[1])
+        for step, own in groupby(finished, key=lambda each: each[1] // self._draw.couplings):
+            groups = list(own)
+            with alone():
+                rewards = self._draw.method.rewards([record for *_, records in groups for record in records], step)
+            first = 0
+            for stream, _, records in groups:
+                part = slice(first, first := first + len(records))
+                rewarded.append(stream.sampled(records, rewards.part(part)))
+        self._reward_seconds += time.monotonic() - started
+        return rewarded
+
+    def _scored(self, groups: list[int]) -> Scored:
+        """Returns finished groups with their advantages, those of each step of the draw as one rollout."""
         parts = []
-        for step, own in groupby(groups, key=lambda group: group // self._draw.couplings):
-            records = [sorted(self._records[group], key=lambda record: record.episode) for group in own]
-            parts.append(self._draw.method.score([record for group in records for record in group], step))
+        for _, own in groupby(groups, key=lambda group: group // self._draw.couplings):
+            parts.append(self._draw.method.scored(*in_order([self._episodes[group] for group in own])))
         return joined(parts)
 
     def taken(self, step: int) -> None:
-        with self._changed:
-            self._admission.take(self._ready)
+        self._admission.take(self._ready)
         for group in self._ready:
-            del self._records[group]
-        self._taken_at, self._before = time.monotonic(), self._counters()
+            for record in self._episodes.pop(group).records:
+                del self._questions[record.episode], self._group_of[record.episode]
+        self._taken()
+
+    def _taken(self) -> None:
+        """Measures what the next step takes from here on."""
+        self._taken_at, self._before, self._reward_seconds = time.monotonic(), dict(self._counters), 0.0
 
     def learned(self, step: int) -> None:
-        params = self._copies.whole(self._copies.trained())
-        with self._changed:
-            self._new = params, step + 1
-            self._admission.learned()
-            self._changed.notify_all()
+        self._admission.learned()
+        self._order()
 
     def measurements(self, step: int, scored: Scored) -> dict[str, float]:
         changed = np.mean([bool(record.policy_changes) for record in scored.records])
@@ -198,15 +223,22 @@ class Streaming(InTurn):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._changed:
-            self._closing = True
+            threads = [stream.close() for stream in self._streams]
             self._changed.notify_all()
-        end_thread(self._thread, interrupted=isinstance(error, KeyboardInterrupt))
+        for thread in threads:
+            end_thread(thread, interrupted=isinstance(error, KeyboardInterrupt))
 
 
 def scheduled(
-    staleness: int, policy: Policy, lanes: Lanes, learner: Learner, draw: TrainingDraw, program: ProgramOf
+    staleness: int,
+    policy: Policy,
+    lanes: Lanes,
+    learner: Learner,
+    draw: TrainingDraw,
+    program: ProgramOf,
+    recompute_contexts: bool,
 ) -> InTurn:
-    """Returns the schedule of a run.
+    """Returns the schedule of a run; the arguments are those of `Streaming`.
 
     Raises:
       UserError: the lanes or the processes cannot sample while the trainer learns.
@@ -214,17 +246,11 @@ def scheduled(
     if staleness == 0:
         return InTurn(lanes, learner, draw)
     processes = jax.process_count()
-    if processes > 1 and (staleness > 1 or lanes.count == 1):
+    if processes > 1 and lanes.count == 1:
         raise UserError(
-            f"train.staleness is {staleness}, but {processes} processes run this command, which sample while they learn"
-            f" only at a staleness of 1 and with lanes of their own: set Lanes.count to {processes} or a multiple, and"
-            " train.staleness to 1 or 0"
+            f"train.staleness is {staleness}, but {processes} processes share one lane, which samples and learns in"
+            f" turn: set Lanes.count to {processes} or a multiple, or train.staleness to 0"
         )
     if staleness == 1:
         return OneAhead(policy, lanes, learner, draw)
-    if lanes.count > 1:
-        raise UserError(
-            f"train.staleness is {staleness}, which takes one lane, but Lanes.count is {lanes.count}: set one of them"
-            " to 1"
-        )
-    return Streaming(staleness, policy, lanes, learner, draw, program)
+    return Streaming(staleness, policy, lanes, learner, draw, program, recompute_contexts)

@@ -45,10 +45,11 @@ from lcrag.retrieval import SearchableCollections
 # What fits a run to its devices; continued on others, sums of floats are rounded otherwise.
 HARDWARE = (
     *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
-    *("policy.mesh", "Computation.remat", "Layout.rows", "sft/Layout.rows"),
+    *("policy.mesh", "Computation.remat"),
+    *(f"{scope}Layout.{part}" for scope in ("", "sft/") for part in ("rows", "short_row_length")),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
     *(f"Sampler.{part}" for part in ("decode_rows", "drafts", "least_tokens_per_pass", "layers", "merge_adapters")),
-    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh"),
+    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh", "Lanes.stealing"),
 )
 MAY_CHANGE = (
     *HARDWARE,
@@ -80,6 +81,7 @@ def train(
     passes_per_rollout: Count = 1,
     most_rollouts: Count = 1,
     staleness: Amount = 0,
+    recompute_contexts: bool = False,
     checkpoint_every: Count = 50,
     episodes_every: Count = 10,
     extreme_groups: Amount = 64,
@@ -114,6 +116,8 @@ def train(
       staleness: Updates by which the policy may be older that sampled an episode. 0: sampling and learning take turns.
         1: the next step is sampled while the update runs. More: sampling never pauses, and steps depend on timing.
         Above 0, `objective.importance_cap` must correct for it.
+      recompute_contexts: Above a staleness of 1, new weights compute the contexts of running episodes again; without it
+        these keep the keys and values of older ones.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Steps between those of which every episode is written.
       extreme_groups: Groups of each other step of which the best and the worst episode are written, those whose
@@ -129,7 +133,7 @@ def train(
     """
     sinks = configured_sinks()
     check_dynamic_sampling(most_rollouts, critic)
-    check_staleness(staleness, objective, most_rollouts)
+    check_staleness(staleness, objective, most_rollouts, recompute_contexts)
     updates = updates_per_rollout * passes_per_rollout
     optimizer = optimizer.with_updates(updates)
     if critic is not None:
@@ -161,7 +165,7 @@ def train(
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        schedule = scheduled(staleness, policy, lanes, learner, draw, program)
+        schedule = scheduled(staleness, policy, lanes, learner, draw, program, recompute_contexts)
         first = schedule.restore(checkpoints)
         if held_out is not None and first == 0:
             held_out.before(run.path, learner.params, console)

@@ -1,0 +1,109 @@
+"""Collections whose languages are divided over the processes of a cluster: each opens a share and serves it to all.
+
+What they say to each other is the HTTP API of `lcrag serve`; their addresses are exchanged once, by `jax.distributed`.
+"""
+
+import ipaddress
+import json
+import socket
+from collections.abc import Mapping, Set
+
+import gin
+import jax
+
+from lcrag.app.composition.components import configured_collections
+from lcrag.episodes.agreement import check_same_everywhere, exchanged
+from lcrag.errors import UserError
+from lcrag.retrieval import Collections, SearchableCollections
+from lcrag.retrieval.collections import collection_sizes
+from lcrag.retrieval.remote import ROUTER_PATIENCE, Patience, RoutedCollections
+from lcrag.retrieval.service import make_application
+from lcrag.retrieval.service.server import listen, serve_on_thread
+
+
+@gin.configurable
+def divided_collections(patience: Patience = ROUTER_PATIENCE) -> SearchableCollections:
+    """Opens this process's share of the languages that `load_collections` names, and searches all of them.
+
+    A share is whole languages, by their size; with fewer languages than processes, several open the same one and take
+    turns. Each process serves its share on a free port. A process by itself opens everything and serves nothing.
+
+    Args:
+      patience: Timeouts and retries of searches.
+
+    Raises:
+      UserError: the processes see different collections or encoders, or a share cannot be opened or reached.
+    """
+    if jax.process_count() == 1:
+        return configured_collections()
+    bound = gin.get_bindings("load_collections", resolve_references=False)
+    if "folder" not in bound:
+        return configured_collections()  # raises the error of a folder that is not named
+    sizes = collection_sizes(bound["folder"], bound.get("languages"), bound.get("parts"))
+    check_same_everywhere({"list of collections": json.dumps(sizes)})
+    share = shares(sizes, jax.process_count())[jax.process_index()]
+    try:
+        opened = configured_collections(languages=share)
+        devices = jax.tree.leaves(opened.encoder.params)[0].devices()
+        check_placed({device.platform for device in devices}, jax.default_backend())
+        address: bytes | Exception = _serve(opened).encode()
+    except UserError as error:
+        address = error
+    hosts = [url.decode() for url in exchanged("opening the collections", address)]
+    return RoutedCollections(hosts, patience=patience)
+
+
+def shares(sizes: Mapping[str, int], processes: int) -> list[list[str]]:
+    """Returns the languages that each process opens: the largest first, each where the fewest bytes are so far.
+
+    Processes that would be left without one open one of the others' too, the largest first.
+    """
+    names = sorted(sizes, key=lambda name: (-sizes[name], name))
+    held: list[list[str]] = [[] for _ in range(processes)]
+    for name in names:
+        min(held, key=lambda own: sum(max(1, sizes[each]) for each in own)).append(name)
+    for number in range(len(names), processes):
+        held[number].append(names[number % len(names)])
+    return held
+
+
+def check_placed(encoder: Set[str], backend: str) -> None:
+    """Checks that searches of other processes need no device that may wait for these processes.
+
+    Args:
+      encoder: Platforms of the devices that encode queries.
+      backend: Platform of the devices that train and sample.
+
+    Raises:
+      UserError: an accelerator encodes, which an exchange of all processes would block.
+    """
+    if backend != "cpu" and encoder != {"cpu"}:
+        raise UserError(
+            "divided_collections answers other processes while its devices wait for them, but the query encoder runs on"
+            f" {', '.join(sorted(encoder))}: set load_collections.devices = 'cpu'"
+        )
+
+
+def _serve(collections: Collections) -> str:
+    """Serves collections on a thread until the process ends; returns an address that the other processes reach."""
+    from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
+
+    coordinator, _, port = str(distributed.global_state.coordinator_address).rpartition(":")
+    coordinator = coordinator.strip("[]")
+    family, _, _, _, address = socket.getaddrinfo(coordinator, int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as towards:
+        towards.connect(address)  # sends nothing
+        own = towards.getsockname()[0]
+    host = listening = own
+    if jax.process_index() == 0 and not _is_loopback(coordinator):
+        host, listening = coordinator, "::" if family == socket.AF_INET6 else "0.0.0.0"  # as the others call it
+    listener = listen(listening, 0)
+    serve_on_thread(make_application(collections), listener)
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
