@@ -1,6 +1,6 @@
 """Steps in which no reward varied within a group, and so nothing was learned: the probable cause, and the mend."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,6 @@ def run_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
             f"no reward varied in any of {len(steps)} steps, so the policy has learned nothing; {cause_and_mend(idle)}"
         )
     return f"no reward varied in {len(idle)} of {len(steps)} steps, which taught nothing; {cause_and_mend(idle)}"
-
-
-def warn(sentence: str | None, say: Callable[[str], object]) -> None:
-    """Says a sentence, if there is one."""
-    if sentence is not None:
-        say(sentence)
 
 
 def cause_and_mend(steps: Sequence[Mapping[str, Any]]) -> str:
