@@ -100,15 +100,27 @@ def selection(
                 )
             console.print(f"rollout {attempt}: {len(left)} questions", highlight=False)
         solved = {row["key"]: row["attempt"] for row in journal.rows if row["correct"]}
-        selected = select(asked, first_right, solved, easy_share=easy_share, seed=seed)
-        train, validation = split(selected, validation_share, seed)
-        everything = unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed)
-        sides = {TRAIN: train, VALIDATION: validation, UNFILTERED: everything}
+        sides = _sides(asked, first_right, solved, easy_share, validation_share, seed)
         for name, side in sides.items():
             write_json_lines(run.path / name, (each.row() for each in side))
         report = _report(first_right, solved, sides)
         write_json(run.path / teaching.REPORT, report)
         console.print(_table(report))
+
+
+def _sides(
+    asked: Sequence[Question],
+    first_right: Mapping[str, bool],
+    solved: Mapping[str, int],
+    easy_share: float,
+    validation_share: float,
+    seed: int,
+) -> dict[str, Sequence[Selected]]:
+    """Returns the selected questions of each file."""
+    selected = select(asked, first_right, solved, easy_share=easy_share, seed=seed)
+    train, validation = split(selected, validation_share, seed)
+    everything = unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed)
+    return {TRAIN: train, VALIDATION: validation, UNFILTERED: everything}
 
 
 def _first_right(folder: pathlib.Path) -> dict[str, bool]:
