@@ -1,12 +1,13 @@
-"""What a run keeps of each training step: metrics, episodes and warnings, and whether it may go on."""
+"""What a run keeps of each training step: metrics, episodes, and warnings with a probable cause and the mend."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from lcrag.app.commands.train.sentinels import CollapseWatch
-from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning
 from lcrag.app.commands.train.utilisation import wall_time
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.display import ProgressDisplay
@@ -14,6 +15,10 @@ from lcrag.app.runs import read_metrics
 from lcrag.app.runs.folder import RunFolder
 from lcrag.app.runs.metrics import MetricsLog, UnwrittenLog
 from lcrag.errors import UserError
+
+# Shares of the groups of a step that give their episodes no advantage.
+WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
+FEW_ANSWERS, FEW_NATS = 0.1, 0.01
 
 
 @dataclasses.dataclass
@@ -68,3 +73,79 @@ class StepLog:
         """Prints a warning about all steps that taught nothing, if there are any."""
         if warning := run_warning(self.history):
             console.print(warning, highlight=False, soft_wrap=True)
+
+
+def taught_nothing(metrics: Mapping[str, Any]) -> bool:
+    """Returns whether no group of a step had rewards to compare (metrics as in `metrics.jsonl`).
+
+    Never with a critic, whose advantages need no group.
+    """
+    if "critic/gradient_norm" in metrics:
+        return False
+    return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
+
+
+def step_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns a sentence if the last step taught nothing, at the 1st, 10th, 100th, ... of such steps in a row.
+
+    Args:
+      steps: Metrics of the steps so far, oldest first.
+    """
+    in_a_row = next((n for n, each in enumerate(reversed(steps)) if not taught_nothing(each)), len(steps))
+    if str(in_a_row).strip("0") != "1":
+        return None
+    which = "in this step" if in_a_row == 1 else f"for {in_a_row} steps in a row"
+    return f"step {steps[-1]['step'] + 1}: no reward varied within a group {which}; {cause_and_mend(steps[-in_a_row:])}"
+
+
+def run_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns a sentence about all steps of a run that taught nothing; None if every step taught something."""
+    idle = [each for each in steps if taught_nothing(each)]
+    if not idle:
+        return None
+    if len(idle) == len(steps):
+        return (
+            f"no reward varied in any of {len(steps)} steps, so the policy has learned nothing; {cause_and_mend(idle)}"
+        )
+    return f"no reward varied in {len(idle)} of {len(steps)} steps, which taught nothing; {cause_and_mend(idle)}"
+
+
+def cause_and_mend(steps: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the probable cause of rewards that are all equal, with what to change.
+
+    Args:
+      steps: Metrics of the steps concerned.
+    """
+
+    def mean(name: str, absent: float) -> float:
+        values = [float(step[name]) for step in steps if step.get(name) is not None]
+        return float(np.mean(values)) if values else absent
+
+    if mean("groups/of_one", 0) > 0.5:
+        return "most groups have one scored episode: raise Method.samples, or see why the others failed in episodes/"
+    if mean("groups/below_floor", 0) > 0.5:
+        return "most rewards differ by less than Method.least_std: lower it, or use a reward with larger differences"
+    answered = mean("episode/answered", 1)
+    if answered < FEW_ANSWERS and mean("episode/length_stops", 0) > 0.5:
+        return (
+            f"{answered:.0%} of the episodes answered, and most were cut at the limit of a generation: raise"
+            " Runner.max_tokens"
+        )
+    if answered < FEW_ANSWERS:
+        return (
+            f"{answered:.0%} of the episodes answered in the program's format: read episodes/, check the prompt and the"
+            " chat template, or begin with `lcrag sft` on demonstrations (docs/sft.md)"
+        )
+    if mean("entropy", 1) < FEW_NATS:
+        return (
+            "the samples of a prompt are nearly one text: raise Runner.temperature, or stop the SFT before it earlier"
+        )
+    if mean("reward/total", 0) == 0:
+        return (
+            "every reward is 0: compare answers and golds in episodes/, and begin with easier questions"
+            " (`lcrag curate selection`) or with `lcrag sft`"
+        )
+    return (
+        "the samples of a question are all right or all wrong: choose questions of medium difficulty"
+        " (`lcrag curate selection`), or raise Method.samples or train.most_rollouts"
+    )

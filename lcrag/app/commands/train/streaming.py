@@ -11,9 +11,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from lcrag.app.commands.train.admission import Admission
-from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.commands.train.lane_streams import LaneStream
-from lcrag.app.commands.train.rollouts import StepEpisodes
+from lcrag.app.commands.train.rollouts import StepBatch, StepEpisodes
 from lcrag.app.commands.train.schedule import (
     IdleTimes,
     InTurn,
