@@ -27,7 +27,7 @@ from timing import report
 from lcrag import rewards
 from lcrag.methods.lcrl.rewards import anti_consistency
 from lcrag.methods.translate_r1.call_costs import cost_adjusted_rewards
-from lcrag.testing import plain_costs, plain_rewards
+from lcrag.testing import plain_rewards
 
 ANSWERS, GOLDS = 4096, 3
 GROUPS, GROUP_SIZE = 256, 16
@@ -159,7 +159,7 @@ def compare_costs(repeats: int) -> None:
     print(f"{COSTED_GROUPS} groups of {SAMPLES} samples that call a tool")
     for method in ("flat", "otc", "group_relative", "gated"):
         fast = lambda method=method: np.asarray(cost_adjusted_rewards(*groups, method))  # noqa: E731
-        plain = lambda method=method: plain_costs.cost_adjusted_rewards(*plain_groups, method)  # noqa: E731
+        plain = lambda method=method: plain_rewards.cost_adjusted_rewards(*plain_groups, method)  # noqa: E731
         compare(f"cost: {method}", fast, plain, repeats, tolerance=1e-6)
 
 

@@ -51,6 +51,10 @@ class Critic:
     def __post_init__(self):
         check_fields(self)
 
+    def with_updates(self, updates: int) -> "Critic":
+        """Return the critic for a run whose steps make so many updates each; see `Optimizer.with_updates`."""
+        return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates))
+
     @property
     def objective(self) -> ValueRegression:
         return ValueRegression(self.value_clip)

@@ -197,19 +197,9 @@ def decode(
     """
     everyone = slots
     if rows is not None:
-        padding = (rows == slots.pending.shape[0] // rows.shape[0]).reshape(-1)
-        slots = Slots(slots.cache, *jax.tree.map(lambda x: per_slot(x, rows), tuple(slots[1:])))
-        slots = slots._replace(running=slots.running & ~padding)
-    count, parameters, first = slots.pending.shape[0], slots.parameters, slots.lengths - 1
+        slots = _chosen(everyone, rows)
+    parameters, first = slots.parameters, slots.lengths - 1
     keys = streams(parameters.seed, parameters.episode)
-    report = DecodeReport(
-        tokens=jnp.zeros((count, block), jnp.int32),
-        log_probabilities=jnp.zeros((count, block), jnp.float32),
-        counts=jnp.zeros(count, jnp.int32),
-        passes=jnp.zeros(count, jnp.int32),
-        reasons=jnp.full(count, CONTINUES, jnp.int32),
-        steps=jnp.zeros((), jnp.int32),
-    )
     takes_out = config.unroll_layers and isinstance(slots.cache, KeyValueCache)
     cache = (per_layer if takes_out else in_place)(config, window, params, everyone.cache, rows, shares)
 
@@ -224,12 +214,7 @@ def decode(
 
     def step(carry):
         slots, report = carry
-        tried = slots.pending[:, None]
-        if drafts:
-            assert slots.history is not None, "slots keep no tokens to draft from"
-            guesses = drafted(slots.history[:, :window], slots.lengths, drafts)
-            tried = jnp.concatenate([tried, guesses], axis=1)
-        ahead = jnp.arange(drafts + 1)
+        tried, ahead = _tried(slots, window, drafts), jnp.arange(drafts + 1)
         places = jnp.maximum(slots.lengths - 1, 0)  # an empty slot must attend to something, or its softmax is 0 / 0
         hidden, seen = cache.feed(slots.cache, tried, places[:, None] + ahead)
         uniform = jax.vmap(uniforms, (None, 1), 1)(keys, slots.lengths[:, None] + ahead)
@@ -242,12 +227,43 @@ def decode(
                 right &= samples(slots, report) & (tokens[:, place] == tried[:, place + 1])
         return slots, report
 
-    slots, report = jax.lax.while_loop(goes_on, step, (slots._replace(cache=cache.start), report))
+    start = slots._replace(cache=cache.start), _empty_report(len(slots.pending), block)
+    slots, report = jax.lax.while_loop(goes_on, step, start)
     slots = slots._replace(cache=cache.end(slots.cache, jnp.maximum(first, 0), block))
-    if rows is not None:
-        new = jax.tree.map(lambda x, new: with_per_slot(x, rows, new), tuple(everyone[1:]), tuple(slots[1:]))
-        slots = Slots(slots.cache, *new)
-    return slots, report
+    return (slots if rows is None else _with_chosen(everyone, rows, slots)), report
+
+
+def _chosen(slots: Slots, rows: Int[Array, "shares rows"]) -> Slots:
+    """Returns some slots with the cache of all; padding does not run."""
+    padding = (rows == slots.pending.shape[0] // rows.shape[0]).reshape(-1)
+    chosen = Slots(slots.cache, *jax.tree.map(lambda x: per_slot(x, rows), tuple(slots[1:])))
+    return chosen._replace(running=chosen.running & ~padding)
+
+
+def _with_chosen(slots: Slots, rows: Int[Array, "shares rows"], chosen: Slots) -> Slots:
+    """Returns all slots with what became of some, which have the cache of all."""
+    new = jax.tree.map(lambda x, new: with_per_slot(x, rows, new), tuple(slots[1:]), tuple(chosen[1:]))
+    return Slots(chosen.cache, *new)
+
+
+def _empty_report(slots: int, block: int) -> DecodeReport:
+    return DecodeReport(
+        tokens=jnp.zeros((slots, block), jnp.int32),
+        log_probabilities=jnp.zeros((slots, block), jnp.float32),
+        counts=jnp.zeros(slots, jnp.int32),
+        passes=jnp.zeros(slots, jnp.int32),
+        reasons=jnp.full(slots, CONTINUES, jnp.int32),
+        steps=jnp.zeros((), jnp.int32),
+    )
+
+
+def _tried(slots: Slots, window: int, drafts: int) -> Int[Array, "slots tried"]:
+    """Returns the tokens that a step feeds: the pending one and those drafted after it."""
+    pending = slots.pending[:, None]
+    if not drafts:
+        return pending
+    assert slots.history is not None, "slots keep no tokens to draft from"
+    return jnp.concatenate([pending, drafted(slots.history[:, :window], slots.lengths, drafts)], axis=1)
 
 
 def _sampled(

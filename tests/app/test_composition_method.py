@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from lcrag.app.commands.train.dynamic_sampling import StepBatch
+from lcrag.app.commands.train.rollouts import StepBatch
 from lcrag.app.composition.method import Method
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lcrag.app.commands.compile.collectives import collectives_of
+from lcrag.app.commands.compile.compilation import collectives_of
 from lcrag.app.commands.compile.hlo import Program
 from lcrag.policy import make_mesh, replicated
 from lcrag.sampling.choice import choose, inverse_cdf, nucleus, streams, uniforms

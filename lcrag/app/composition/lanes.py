@@ -84,6 +84,8 @@ class Lanes:
       seed: Seed of sampling.
 
     Attributes:
+      policy: The policy.
+      program: Builds a question's program.
       count: Number of lanes, those of other processes included.
       local: The lanes of this process.
       sampler: Of this process's first lane.
@@ -98,8 +100,8 @@ class Lanes:
     def __init__(self, policy: Policy, collections: SearchableCollections, method: Method, seed: Seed):
         settings = configured_lanes()
         self.count, self._stealing = settings.count, settings.stealing
-        self._method, self._policy = method, policy
-        self._program = method.on(collections.languages)
+        self._method, self.policy = method, policy
+        self.program = method.on(collections.languages)
         self.seconds, self.statistics = dict.fromkeys(PHASES, 0.0), SamplerStatistics()
         self._abandoned, self._rollouts = threading.Event(), itertools.count()
         self._meshes: list[Mesh] = []
@@ -129,7 +131,7 @@ class Lanes:
         """
         if self.count == 1:
             return {0: params}
-        handed = hand_over(self._policy.config, params, self._policy.mesh, self._meshes)
+        handed = hand_over(self.policy.config, params, self.policy.mesh, self._meshes)
         return {number: each for number, each in enumerate(handed) if each is not None}
 
     def set_params(self, params: PyTree) -> None:
@@ -189,7 +191,7 @@ class Lanes:
         """
         prompts = [self._method.prompts([group]) for group in groups]
         numbers = itertools.count(first_number)
-        programs = [[(each, self._program(each), next(numbers)) for each in own] for own in prompts]
+        programs = [[(each, self.program(each), next(numbers)) for each in own] for own in prompts]
         scores = functools.partial(self._method.rewards, step=step)
         runners = [lane.runner for lane in self.local]
         return self._sampled(programs, groups, runners, scores, policy_version=policy_version, progress=progress)

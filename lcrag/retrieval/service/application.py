@@ -78,25 +78,10 @@ def make_application(
         most_query_characters=limits.query_characters,
         most_passages=limits.passages,
     )
-    content = {wire.CONTENT_HEADER: wire.digest(description.hashes)}
     batcher = search_batcher(
         collections, window_seconds=window_seconds, batch_items=batch_queries, waiting_items=limits.waiting_queries
     )
-
-    async def retrieve(asked: wire.RetrieveRequest) -> dict[str, Any]:
-        passages = min(PASSAGES, limits.passages) if asked.topk is None else asked.topk
-        _check_limits(asked.queries, passages, limits)
-        languages = _languages(asked, description)
-        if not asked.queries:
-            return wire.answer_of([], asked.return_scores)
-        async with refusing("the search failed", limits.search_seconds):
-            hits = await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
-        return wire.answer_of(hits, asked.return_scores)
-
-    endpoints: list[Extension] = [
-        JsonEndpoint("/retrieve", wire.RetrieveRequest, retrieve, limits, batcher, headers=content),
-        *extensions,
-    ]
+    endpoints = [_retrieve_endpoint(batcher, description, limits), *extensions]
 
     @contextlib.asynccontextmanager
     async def living(_: FastAPI) -> AsyncIterator[None]:
@@ -114,21 +99,44 @@ def make_application(
 
     @application.get("/healthz")
     async def healthz() -> JSONResponse:
-        running = all(endpoint.running for endpoint in endpoints)
-        health: dict[str, Any] = {
-            "status": "ok" if running else "stopped",
-            "languages": description.languages,
-            "unanswered": sum(endpoint.unanswered for endpoint in endpoints),
-        }
-        if description.hashes:
-            health |= {"content": content[wire.CONTENT_HEADER]}
-        if isinstance(collections, HostedCollections):
-            health["hosts"] = await asyncio.to_thread(collections.health)
-        return JSONResponse(health, 200 if running else 503)
+        hosts = await asyncio.to_thread(collections.health) if isinstance(collections, HostedCollections) else None
+        return _health(endpoints, description, hosts)
 
     for endpoint in endpoints:
         endpoint.add_to(application)
     return application
+
+
+def _retrieve_endpoint(
+    batcher: SearchBatcher, description: wire.Description, limits: ServiceLimits
+) -> JsonEndpoint[wire.RetrieveRequest]:
+    async def retrieve(asked: wire.RetrieveRequest) -> dict[str, Any]:
+        passages = min(PASSAGES, limits.passages) if asked.topk is None else asked.topk
+        _check_limits(asked.queries, passages, limits)
+        languages = _languages(asked, description)
+        if not asked.queries:
+            return wire.answer_of([], asked.return_scores)
+        async with refusing("the search failed", limits.search_seconds):
+            hits = await batcher.ask(list(zip(asked.queries, languages, strict=True)), passages)
+        return wire.answer_of(hits, asked.return_scores)
+
+    content = {wire.CONTENT_HEADER: wire.digest(description.hashes)}
+    return JsonEndpoint("/retrieve", wire.RetrieveRequest, retrieve, limits, batcher, headers=content)
+
+
+def _health(endpoints: Sequence[Extension], description: wire.Description, hosts: Any) -> JSONResponse:
+    """Returns what the service and the hosts of its collections can answer; 503 if an endpoint has stopped."""
+    running = all(endpoint.running for endpoint in endpoints)
+    health: dict[str, Any] = {
+        "status": "ok" if running else "stopped",
+        "languages": description.languages,
+        "unanswered": sum(endpoint.unanswered for endpoint in endpoints),
+    }
+    if description.hashes:
+        health |= {"content": wire.digest(description.hashes)}
+    if hosts is not None:
+        health["hosts"] = hosts
+    return JSONResponse(health, 200 if running else 503)
 
 
 def search_batcher(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from lcrag.app.commands.compile.collectives import Collective, collectives_of
+from lcrag.app.commands.compile.compilation import Collective, collectives_of
 from lcrag.app.commands.compile.hlo import Program
 
 MESH = Mesh(jax.devices()[:4], ("x",))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines, measured, run
 
-from lcrag.app.commands.train.dynamic_sampling import StepBatch
+from lcrag.app.commands.train.rollouts import StepBatch
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Scored
 from lcrag.data.questions import Question

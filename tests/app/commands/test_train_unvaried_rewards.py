@@ -3,7 +3,7 @@
 import pytest
 from experiment_parts import run
 
-from lcrag.app.commands.train.unvaried_rewards import cause_and_mend, run_warning, step_warning, taught_nothing
+from lcrag.app.commands.train.step_log import cause_and_mend, run_warning, step_warning, taught_nothing
 
 VARIED = {"groups/without_variance": 0.5, "reward/total": 0.5}
 IDLE = {"groups/without_variance": 1.0, "reward/total": 0.0, "episode/answered": 1.0, "entropy": 0.5}

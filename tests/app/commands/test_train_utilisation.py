@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines
 
-from lcrag.app.commands.report.wall_time import PARTS, wall_time_table
 from lcrag.app.commands.train import utilisation
 from lcrag.app.commands.train.utilisation import (
     Utilisation,
@@ -19,6 +18,7 @@ from lcrag.app.commands.train.utilisation import (
 )
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.evaluation.training_log import PARTS, wall_time_table
 from lcrag.learning import Trajectory
 from lcrag.policy import Policy, make_mesh
 from lcrag.policy.accelerators import accelerator_named

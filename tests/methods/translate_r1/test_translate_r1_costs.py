@@ -11,7 +11,7 @@ from lcrag.errors import UserError
 from lcrag.methods.translate_r1.call_costs import METHODS, cost, cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards import Episodes
 from lcrag.rewards.terms import answer_only
-from lcrag.testing import plain_costs as oracle
+from lcrag.testing import plain_rewards as oracle
 
 SIZE = 8
 SAMPLES = st.tuples(st.sampled_from([0.0, 0.3, 0.7, 1.0]), st.integers(0, 3), st.booleans())

@@ -8,13 +8,11 @@ from typing import Any
 from rich.table import Table
 
 from lcrag.app.commands.curate import teaching
-from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Teacher
 from lcrag.app.display import make_console
-from lcrag.app.runs import Journal, open_run, provenance
+from lcrag.app.runs import Journal
 from lcrag.app.runs.files import write_json, write_json_lines
 from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
-from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.limits import Count, NonNegative
@@ -55,25 +53,20 @@ def demonstrations(
     Raises:
       UserError: the folder holds another run, or the teacher cannot play.
     """
-    teaching.check_distinct(questions)
-    hashes = {"questions": records_fingerprint(questions), **collections.content_hashes(), **teacher.hashes}
-    about, console = provenance(seed=0, hashes=hashes), make_console()
-    teaching.check_program(program, questions[0], collections)
-    config = operative_config()
-    with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
+    taught = teaching.Teaching(
+        program=program, collections=collections, teacher=teacher, temperature=temperature, batch=batch
+    )
+    with taught.open_run(output_dir, questions, {}, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         journal = Journal(run.path / EPISODES)
         done = {row["key"] for row in journal.rows}
         left = [(number, each) for number, each in enumerate(questions) if each.key not in done]
-        batches = teaching.play_batches(
-            left, program, collections, teacher, batch=batch, temperature=temperature, attempt=0
-        )
-        for records in batches:
+        for records in taught.play(left, attempt=0):
             journal.append(_judged(records, answer))
         rows = [row for episode in journal.rows if episode["verdict"] == KEPT for row in segments(episode)]
         write_json_lines(run.path / ROWS, rows)
         report = _report(journal.rows, rows)
         write_json(run.path / teaching.REPORT, report)
-        console.print(_table(report))
+        make_console().print(_table(report))
 
 
 def _judged(records: Sequence[EpisodeRecord], answer: str) -> Iterator[dict[str, Any]]:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lcrag.app.commands.curate import teaching
-from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Teacher
 from lcrag.app.display import make_console
-from lcrag.app.runs import Journal, open_run, provenance
+from lcrag.app.runs import Journal
 from lcrag.app.runs.files import write_json, write_json_lines, write_text
 from lcrag.curation.playing import KEPT, right
 from lcrag.data.files import records_fingerprint
@@ -65,22 +64,17 @@ def golden_plans(
     Raises:
       UserError: the folder holds another run, or the teacher cannot play.
     """
-    teaching.check_distinct(questions)
+    taught = teaching.Teaching(
+        program=program, collections=collections, teacher=teacher, temperature=temperature, batch=batch
+    )
     left = without_held_out(questions, held_out)
-    hashes = {"questions": records_fingerprint(questions), "held_out": records_fingerprint(held_out)}
-    hashes |= {**collections.content_hashes(), **teacher.hashes}
-    about, console = provenance(seed=0, hashes=hashes), make_console()
-    teaching.check_program(program, questions[0], collections)
-    config = operative_config()
-    with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
+    hashes = {"held_out": records_fingerprint(held_out)}
+    with taught.open_run(output_dir, questions, hashes, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
         journal = Journal(run.path / TRAJECTORIES)
         done = {(row["key"], row["attempt"]) for row in journal.rows}
         for attempt in range(1, trajectories + 1):
             missing = [(number, each) for number, each in enumerate(left) if (each.key, attempt) not in done]
-            batches = teaching.play_batches(
-                missing, program, collections, teacher, batch=batch, temperature=temperature, attempt=attempt
-            )
-            for records in batches:
+            for records in taught.play(missing, attempt):
                 journal.append(_judged(records, answer, attempt))
         golden = golden_questions(left, journal.rows)
         write_json_lines(run.path / QUESTIONS, (each.row() for each in golden))
@@ -88,6 +82,7 @@ def golden_plans(
         write_json(run.path / teaching.REPORT, report)
         tables = (filter_table(report), golden_table(report))
         write_text(run.path / PAGE, "\n".join(["# Golden plans\n", *map(to_markdown, tables)]))
+        console = make_console()
         for table in tables:
             console.print(to_rich(table))
 

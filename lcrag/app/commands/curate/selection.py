@@ -11,13 +11,11 @@ from rich.table import Table
 
 from lcrag.app.commands.curate import teaching
 from lcrag.app.commands.curate.demonstrations import EPISODES
-from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Teacher
 from lcrag.app.display import make_console
-from lcrag.app.runs import Journal, open_run, provenance
+from lcrag.app.runs import Journal
 from lcrag.app.runs.files import write_json, write_json_lines
 from lcrag.curation.playing import right
-from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.limits import Count, InnerShare, NonNegative, Seed, Share
@@ -77,38 +75,47 @@ def selection(
     Raises:
       UserError: the folder holds another run, there are no demonstrations, or the teacher cannot play.
     """
-    teaching.check_distinct(questions)
+    taught = teaching.Teaching(
+        program=program, collections=collections, teacher=teacher, temperature=temperature, batch=batch
+    )
     first_right = _first_right(pathlib.Path(demonstrated))
     asked = [each for each in questions if each.key in first_right]
     marks = hashlib.sha256(json.dumps(first_right, sort_keys=True).encode()).hexdigest()[:16]
-    hashes = {"questions": records_fingerprint(questions), "demonstrations": marks}
-    hashes |= {**collections.content_hashes(), **teacher.hashes}
-    teaching.check_program(program, questions[0], collections)
-    config, about = operative_config(), provenance(seed=seed, hashes=hashes)
-    console = make_console()
-    with open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run:
+    hashes, console = {"demonstrations": marks}, make_console()
+    with taught.open_run(
+        output_dir, questions, hashes, seed=seed, may_change=MAY_CHANGE, same_hashes=SAME_HASHES
+    ) as run:
         journal = Journal(run.path / ROLLOUTS)
         for attempt in range(1, rollouts + 1):
             left = _still_wrong(asked, first_right, journal.rows, attempt)
-            batches = teaching.play_batches(
-                left, program, collections, teacher, batch=batch, temperature=temperature, attempt=attempt
-            )
-            for records in batches:
+            for records in taught.play(left, attempt):
                 journal.append(
                     {"key": each.question.key, "attempt": attempt, "correct": correct, "answer": each.outcome.answer}
                     for each, correct in zip(records, right(records, answer), strict=True)
                 )
             console.print(f"rollout {attempt}: {len(left)} questions", highlight=False)
         solved = {row["key"]: row["attempt"] for row in journal.rows if row["correct"]}
-        selected = select(asked, first_right, solved, easy_share=easy_share, seed=seed)
-        train, validation = split(selected, validation_share, seed)
-        everything = unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed)
-        sides = {TRAIN: train, VALIDATION: validation, UNFILTERED: everything}
+        sides = _sides(asked, first_right, solved, easy_share, validation_share, seed)
         for name, side in sides.items():
             write_json_lines(run.path / name, (each.row() for each in side))
         report = _report(first_right, solved, sides)
         write_json(run.path / teaching.REPORT, report)
         console.print(_table(report))
+
+
+def _sides(
+    asked: Sequence[Question],
+    first_right: Mapping[str, bool],
+    solved: Mapping[str, int],
+    easy_share: float,
+    validation_share: float,
+    seed: int,
+) -> dict[str, Sequence[Selected]]:
+    """Returns the selected questions of each file."""
+    selected = select(asked, first_right, solved, easy_share=easy_share, seed=seed)
+    train, validation = split(selected, validation_share, seed)
+    everything = unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed)
+    return {TRAIN: train, VALIDATION: validation, UNFILTERED: everything}
 
 
 def _first_right(folder: pathlib.Path) -> dict[str, bool]:

@@ -1,13 +1,20 @@
 """What the curations with a teacher share: checks before the output folder is claimed, and batches of episodes."""
 
 import collections
+import contextlib
+import dataclasses
 import functools
+import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from lcrag.app.composition.configuration import operative_config
 from lcrag.app.composition.teachers import Teacher
 from lcrag.app.display import ProgressDisplay, progress_display
+from lcrag.app.runs import open_run, provenance
+from lcrag.app.runs.folder import RunFolder
+from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
 from lcrag.errors import UserError
@@ -33,36 +40,65 @@ def check_distinct(questions: Sequence[Question]) -> None:
         raise UserError(f"the question {key} is there {count} times: name each data set once")
 
 
-def check_program(program: BuildProgram, question: Question, collections: SearchableCollections) -> None:
-    """Starts an episode, so that a program rejects impossible settings before the output folder is claimed."""
-    next(iter(program(question, collections.languages)))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """A teacher that plays a program on questions, many at a time.
 
-
-def play_batches(
-    numbered: Sequence[tuple[int, Question]],
-    program: BuildProgram,
-    collections: SearchableCollections,
-    teacher: Teacher,
-    *,
-    batch: int,
-    temperature: float,
-    attempt: int,
-) -> Iterator[list[EpisodeRecord]]:
-    """Plays a program on questions with the numbers of their random streams; yields the episodes of each batch.
-
-    Shows the progress, with the average rate of tokens.
+    Attributes:
+      program: Builds a question's program.
+      collections: What it searches.
+      teacher: Plays it.
+      temperature: Of the teacher's sampling; 0 is greedy.
+      batch: Questions played concurrently.
     """
-    tokens, started = 0, time.monotonic()
-    with progress_display(f"attempt {attempt or 1}", len(numbered), unit="question", transient=True) as display:
-        for start in range(0, len(numbered), batch):
-            part = numbered[start : start + batch]
-            jobs = [(question, program(question, collections.languages), number) for number, question in part]
-            show = functools.partial(_show, display, start)
-            records = teacher.play(jobs, collections.search, temperature=temperature, attempt=attempt, progress=show)
-            tokens += sum(int(record.by_policy.sum()) for record in records)
-            rate = tokens / (time.monotonic() - started)
-            display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
-            yield records
+
+    program: BuildProgram
+    collections: SearchableCollections
+    teacher: Teacher
+    temperature: float
+    batch: int
+
+    @contextlib.contextmanager
+    def open_run(
+        self,
+        folder: pathlib.Path,
+        questions: Sequence[Question],
+        hashes: Mapping[str, str],
+        *,
+        seed: int = 0,
+        may_change: Collection[str],
+        same_hashes: Collection[str],
+    ) -> Iterator[RunFolder]:
+        """Opens the output folder for some questions; `hashes` are of what the run depends on in addition.
+
+        Raises:
+          UserError: there are no questions or one twice, the program rejects its settings, or as `open_run`.
+        """
+        check_distinct(questions)
+        found = {"questions": records_fingerprint(questions), **hashes}
+        about = provenance(seed=seed, hashes={**found, **self.collections.content_hashes(), **self.teacher.hashes})
+        next(iter(self.program(questions[0], self.collections.languages)))  # rejects impossible settings
+        config = operative_config()
+        with open_run(folder, config=config, about=about, may_change=may_change, same_hashes=same_hashes) as run:
+            yield run
+
+    def play(self, numbered: Sequence[tuple[int, Question]], attempt: int) -> Iterator[list[EpisodeRecord]]:
+        """Plays questions with the numbers of their random streams; yields the episodes of each batch.
+
+        Shows the progress, with the average rate of tokens.
+        """
+        tokens, started = 0, time.monotonic()
+        options: dict[str, Any] = {"temperature": self.temperature, "attempt": attempt}
+        with progress_display(f"attempt {attempt or 1}", len(numbered), unit="question", transient=True) as display:
+            for start in range(0, len(numbered), self.batch):
+                part = numbered[start : start + self.batch]
+                jobs = [(each, self.program(each, self.collections.languages), number) for number, each in part]
+                show = functools.partial(_show, display, start)
+                records = self.teacher.play(jobs, self.collections.search, progress=show, **options)
+                tokens += sum(int(record.by_policy.sum()) for record in records)
+                rate = tokens / (time.monotonic() - started)
+                display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
+                yield records
 
 
 def _show(display: ProgressDisplay, before: int, finished: int, total: int) -> None:

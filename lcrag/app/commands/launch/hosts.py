@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lcrag.app.runs.stopping import exit_status
@@ -180,3 +180,31 @@ def _show(process: subprocess.Popen[bytes], log: Path) -> None:
             file.flush()
             sys.stdout.buffer.write(chunk)
             sys.stdout.flush()
+
+
+def run_settings(settings: Mapping[str, str]) -> Settings:
+    """How a job on hosts is run."""
+    return Settings(
+        logs=Path(settings["--logs"]),
+        restarts=int(settings["--restarts"]),
+        pause_seconds=float(settings["--pause_seconds"]),
+        grace_seconds=float(settings["--grace_seconds"]),
+    )
+
+
+def call(words: list[str], hint: str) -> str:
+    """Runs a command and returns its output, which is also shown.
+
+    Raises:
+      UserError: it is not installed, or failed.
+    """
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError(f"there is no command {words[0]}: {hint}") from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise UserError(f"{shlex.join(words[:5])} ... failed: {said}")
+    if done.stdout.strip():
+        print(done.stdout.strip(), flush=True)
+    return done.stdout

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments
 from lcrag.app.cluster import LOST
-from lcrag.app.commands.launch.calls import call, run_settings
-from lcrag.app.commands.launch.hosts import Host, remote_line, run_on
+from lcrag.app.commands.launch.hosts import Host, call, remote_line, run_on, run_settings
 from lcrag.app.commands.launch.pods import launch_pod, launch_xpk
 from lcrag.errors import UserError
 from lcrag.files import file_name, is_remote

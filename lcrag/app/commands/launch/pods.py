@@ -5,8 +5,7 @@ import time
 from collections.abc import Mapping
 
 from lcrag.app.cluster import LOST
-from lcrag.app.commands.launch.calls import call, run_settings
-from lcrag.app.commands.launch.hosts import Host, remote_line, run_on
+from lcrag.app.commands.launch.hosts import Host, call, remote_line, run_on, run_settings
 from lcrag.errors import UserError
 
 FOLDER = "lcrag"  # on the hosts, in the home folder

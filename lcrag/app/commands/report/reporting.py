@@ -11,7 +11,6 @@ from rich.console import Console
 from lcrag.app.commands.evaluate import Evaluation
 from lcrag.app.commands.report.comparing import compare_runs
 from lcrag.app.commands.report.run_folders import run_folders, stratify
-from lcrag.app.commands.report.wall_time import wall_time_table
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console
 from lcrag.app.runs import is_writer, read_configured
@@ -32,6 +31,7 @@ from lcrag.evaluation import (
     write_report,
 )
 from lcrag.evaluation.answerable import STRATA
+from lcrag.evaluation.training_log import wall_time_table
 from lcrag.methods.globalrag.analysis import diversity_table, phase_table, plan_diversity
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")

@@ -122,17 +122,15 @@ def serve(
         return
     searched = _searched(collections, tool, translator)
     with listen(host, port) as listener:
-        console, address, local_only = Console(), address_of(listener), is_loopback(listener)
-        lines = [f"serving {', '.join(searched.languages)} at {address}/retrieve"] if searched.languages else []
-        extensions: list[Extension] = []
-        if service is not None:
-            tool_routes, tool_lines = tool_extensions(service, address, local_only=local_only)
-            extensions, lines = [*extensions, *tool_routes], [*lines, *tool_lines]
+        console, local_only = Console(), is_loopback(listener)
+        extensions, lines = (
+            tool_extensions(service, address_of(listener), local_only=local_only) if service else ([], [])
+        )
+        if searched.languages:
+            lines.insert(0, f"serving {', '.join(searched.languages)} at {address_of(listener)}/retrieve")
         if translator is not None:
-            extensions.append(
-                translation_endpoint(translator, limits=translation_limits, window_seconds=window_seconds)
-            )
-            lines.append(f"translations at {address}/translate")
+            extensions += [translation_endpoint(translator, limits=translation_limits, window_seconds=window_seconds)]
+            lines += [f"translations at {address_of(listener)}/translate"]
         application = make_application(
             searched,
             limits=limits,
@@ -143,14 +141,12 @@ def serve(
         )
         warm_up(searched, warm_up_queries)
         if not local_only:
-            lines.append("anyone who can reach this address can use it: there is no authentication")
+            lines += ["anyone who can reach this address can use it: there is no authentication"]
         for line in lines:
             console.print(line, markup=False, soft_wrap=True)
-        longest_seconds = max(
-            limits.search_seconds,
-            tool_limits.answer_seconds if service else 0.0,
-            translation_limits.answer_seconds if translator else 0.0,
-        )
+        of_tool = tool_limits.answer_seconds if service else 0.0
+        of_translations = translation_limits.answer_seconds if translator else 0.0
+        longest_seconds = max(limits.search_seconds, of_tool, of_translations)
         run_until_stopped(application, listener, longest_seconds, arrival_seconds)
         console.print("stopped; the requests in flight were finished")
 

@@ -93,32 +93,13 @@ def sft(
     """
     sinks, longest = configured_sinks(), max(layout.row_lengths)
     check_rows(layout, longest, policy.mesh)
-    chat = configured_chat()
-    chat.check(policy.tokenizer)
-    context = RowContext(
-        tokenizer=policy.tokenizer,
-        chat=chat,
-        longest_tokens=min(longest, policy.config.max_positions),
-        method=method,
-        collections=collections,
-    )
-    table, validation = (list(make(context)) for make in (rows, validation_rows))
+    longest = min(longest, policy.config.max_positions)
+    table, validation = made_rows(rows, validation_rows, policy, longest, method, collections)
     if rows_per_step > len(table):
         raise UserError(
             f"there are {len(table)} rows for steps of {rows_per_step}: lower sft.rows_per_step or add rows"
         )
-    if not validation:
-        raise UserError("there are no validation rows, so no loss to stop on: give sft.validation_rows some")
-    held_out = None
-    if evaluation is not None:
-        if method is None or collections is None:
-            raise UserError(
-                "sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None"
-            )
-        check_rewarded(evaluation.reward, evaluation.questions)
-        sampler = make_sampler(policy)
-        runner = make_runner(sampler, policy, collections, seed, may_wait=True)
-        held_out = BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
+    held_out = None if evaluation is None else bound_evaluation(evaluation, policy, method, collections, seed)
     hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
     hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}
     about, config = provenance(seed=seed, hashes=hashes), operative_config()
@@ -163,6 +144,50 @@ def sft(
             held_out.after(run.path, learner.params, console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
+
+
+def made_rows(
+    rows: RowSource,
+    validation_rows: RowSource,
+    policy: Policy,
+    longest_tokens: int,
+    method: Method | None,
+    collections: SearchableCollections | None,
+) -> tuple[list[Trajectory], list[Trajectory]]:
+    """Makes the rows to learn from and those to validate on; the other arguments are for `RowContext`.
+
+    Raises:
+      UserError: rows cannot be made, or there are none to validate on.
+    """
+    chat = configured_chat()
+    chat.check(policy.tokenizer)
+    context = RowContext(
+        tokenizer=policy.tokenizer, chat=chat, longest_tokens=longest_tokens, method=method, collections=collections
+    )
+    table, validation = (list(make(context)) for make in (rows, validation_rows))
+    if not validation:
+        raise UserError("there are no validation rows, so no loss to stop on: give sft.validation_rows some")
+    return table, validation
+
+
+def bound_evaluation(
+    evaluation: Evaluation,
+    policy: Policy,
+    method: Method | None,
+    collections: SearchableCollections | None,
+    seed: int,
+) -> BoundEvaluation:
+    """Returns the held-out evaluation, with a sampler of its own.
+
+    Raises:
+      UserError: it cannot be made with the program and the collections.
+    """
+    if method is None or collections is None:
+        raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
+    check_rewarded(evaluation.reward, evaluation.questions)
+    sampler = make_sampler(policy)
+    runner = make_runner(sampler, policy, collections, seed, may_wait=True)
+    return BoundEvaluation(evaluation, policy, method, collections, sampler, runner, seed)
 
 
 def timed_update(learner: SupervisedLearner, rows: Sequence[Trajectory], utilisation: Utilisation) -> dict[str, float]:

@@ -179,13 +179,12 @@ class OneAhead(InTurn):
     Sampling has its own copy of the parameters. A checkpoint holds this copy, in the compute dtype, because it samples
     the step after the checkpoint: a continued run samples that step again.
 
-    Args:
-      policy: What is trained; the other arguments are those of `InTurn`.
+    The arguments are those of `InTurn`.
     """
 
-    def __init__(self, policy: Policy, lanes: Lanes, learner: Learner, draw: TrainingDraw):
+    def __init__(self, lanes: Lanes, learner: Learner, draw: TrainingDraw):
         super().__init__(lanes, learner, draw)
-        self._copies = OwnParameters(policy, learner)
+        self._copies = OwnParameters(lanes.policy, learner)
         self._behaviour, self._steps = self._copies.trained(), 0
         self._wanted: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._sampled: queue.SimpleQueue[StepEpisodes | Share | BaseException] = queue.SimpleQueue()

@@ -11,9 +11,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from lcrag.app.commands.train.admission import Admission
-from lcrag.app.commands.train.dynamic_sampling import StepBatch
 from lcrag.app.commands.train.lane_streams import LaneStream
-from lcrag.app.commands.train.rollouts import StepEpisodes
+from lcrag.app.commands.train.rollouts import StepBatch, StepEpisodes
 from lcrag.app.commands.train.schedule import (
     IdleTimes,
     InTurn,
@@ -26,7 +25,6 @@ from lcrag.app.commands.train.schedule import (
 from lcrag.app.composition.lane_episodes import LaneEpisodes, Share, in_order, since, together
 from lcrag.app.composition.lane_plan import SharedCount
 from lcrag.app.composition.lanes import Lanes
-from lcrag.app.composition.method import ProgramOf
 from lcrag.app.composition.scoring import Scored, joined
 from lcrag.app.composition.training_draw import TrainingDraw
 from lcrag.data.questions import Question
@@ -35,7 +33,6 @@ from lcrag.episodes.agreement import alone
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
-from lcrag.policy import Policy
 
 UNDER_WAY = "under_way"  # of a checkpoint: groups that had begun; -1 after them
 LOOK_SECONDS = 0.05  # between two looks at how many groups have finished in other processes
@@ -50,29 +47,24 @@ class Streaming(InTurn):
     the groups that had begun; a continued run samples these again, first.
 
     Args:
+      lanes: Sample and score episodes.
+      learner: Learns from them.
+      draw: The groups of each step.
       staleness: Updates by which the policy may be newer that learns from an episode than the one that began it.
-      program: Builds a question's program; the other arguments are those of `OneAhead`.
       recompute_contexts: Whether new parameters compute the contexts again of episodes that have begun.
     """
 
     def __init__(
-        self,
-        staleness: int,
-        policy: Policy,
-        lanes: Lanes,
-        learner: Learner,
-        draw: TrainingDraw,
-        program: ProgramOf,
-        recompute_contexts: bool = False,
+        self, lanes: Lanes, learner: Learner, draw: TrainingDraw, staleness: int, recompute_contexts: bool = False
     ):
         super().__init__(lanes, learner, draw)
         self._idle = IdleTimes(samplers=len(lanes.local))
-        self._staleness, self._copies = staleness, OwnParameters(policy, learner)
-        self._replicated = NamedSharding(policy.mesh, PartitionSpec())
+        self._staleness, self._copies = staleness, OwnParameters(lanes.policy, learner)
+        self._replicated = NamedSharding(lanes.policy.mesh, PartitionSpec())
         self._admission = Admission(draw.couplings, staleness, last=0)
         self._changed = threading.Condition()  # of the streams
         self._finished, self._known = SharedCount("lcrag/finished_groups"), 0
-        parts = program, self._changed, self._finished, self._idle
+        parts = lanes.program, self._changed, self._finished, self._idle
         self._streams = [LaneStream(lane, *parts, recompute=recompute_contexts) for lane in lanes.local]
         self._questions: dict[int, Question] = {}  # episode under way -> its question
         self._group_of: dict[int, int] = {}  # episode under way -> its group
@@ -229,15 +221,7 @@ class Streaming(InTurn):
             end_thread(thread, interrupted=isinstance(error, KeyboardInterrupt))
 
 
-def scheduled(
-    staleness: int,
-    policy: Policy,
-    lanes: Lanes,
-    learner: Learner,
-    draw: TrainingDraw,
-    program: ProgramOf,
-    recompute_contexts: bool,
-) -> InTurn:
+def scheduled(lanes: Lanes, learner: Learner, draw: TrainingDraw, staleness: int, recompute_contexts: bool) -> InTurn:
     """Returns the schedule of a run; the arguments are those of `Streaming`.
 
     Raises:
@@ -252,5 +236,5 @@ def scheduled(
             f" turn: set Lanes.count to {processes} or a multiple, or train.staleness to 0"
         )
     if staleness == 1:
-        return OneAhead(policy, lanes, learner, draw)
-    return Streaming(staleness, policy, lanes, learner, draw, program, recompute_contexts)
+        return OneAhead(lanes, learner, draw)
+    return Streaming(lanes, learner, draw, staleness, recompute_contexts)

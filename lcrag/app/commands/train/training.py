@@ -1,7 +1,5 @@
 """`lcrag train`: reinforcement learning, from rollouts to a held-out table. Reads top to bottom."""
 
-import dataclasses
-import functools
 import pathlib
 import time
 from collections.abc import Sequence
@@ -14,9 +12,9 @@ from lcrag.app.commands.train.rollouts import StepEpisodes
 from lcrag.app.commands.train.schedule import check_staleness
 from lcrag.app.commands.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
 from lcrag.app.commands.train.step_checkpoints import StepCheckpoints
+from lcrag.app.commands.train.step_log import StepLog
 from lcrag.app.commands.train.streaming import scheduled
-from lcrag.app.commands.train.unvaried_rewards import run_warning, step_warning, warn
-from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of, wall_time
+from lcrag.app.commands.train.utilisation import Utilisation, memory_metrics, utilisation_of
 from lcrag.app.composition.checking import (
     check_dynamic_sampling,
     check_exploration,
@@ -31,10 +29,8 @@ from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Scored
 from lcrag.app.composition.training_draw import Sizes, training_draw
 from lcrag.app.display import make_console, progress_display
-from lcrag.app.runs import open_run, provenance, read_metrics
-from lcrag.app.runs.folder import RunFolder
+from lcrag.app.runs import open_run, provenance
 from lcrag.data.questions import Question
-from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
@@ -135,9 +131,7 @@ def train(
     check_dynamic_sampling(most_rollouts, critic)
     check_staleness(staleness, objective, most_rollouts, recompute_contexts)
     updates = updates_per_rollout * passes_per_rollout
-    optimizer = optimizer.with_updates(updates)
-    if critic is not None:
-        critic = dataclasses.replace(critic, optimizer=critic.optimizer.with_updates(updates))
+    optimizer, critic = optimizer.with_updates(updates), critic and critic.with_updates(updates)
     sizes = Sizes(couplings=couplings, question_share=question_share, most_rollouts=most_rollouts, seed=seed)
     draw = training_draw(method, questions, sizes, group_baseline=critic is None)
     draw.groups(step=0)  # rejects a table that is too small
@@ -149,12 +143,10 @@ def train(
     runner = lanes.runner
     check_exploration(runner.temperature)
     check_rows(layout, lanes.sampler.context, policy.mesh)
-    program, native = method.on(collections.languages), method.native_collections
-    check_questions(questions, collections, runner, program, native_collections=native)
+    check_questions(questions, collections, runner, lanes.program, native_collections=method.native_collections)
     held_out = None
     if evaluation is not None:
         held_out = BoundEvaluation(evaluation, policy, method, collections, lanes, runner, seed)
-
     asked = [*questions, *(evaluation.questions if evaluation else ())]
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
@@ -165,18 +157,18 @@ def train(
         console = make_console()
         counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
         learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        schedule = scheduled(staleness, policy, lanes, learner, draw, program, recompute_contexts)
+        schedule = scheduled(lanes, learner, draw, staleness, recompute_contexts)
         first = schedule.restore(checkpoints)
         if held_out is not None and first == 0:
             held_out.before(run.path, learner.params, console)
         with (
             StepCheckpoints(checkpoints, schedule, first) as saved,
-            run.metrics(first - 1, sinks) as log,
+            run.metrics(first - 1, sinks) as metrics_log,
             progress_display(method.name, steps, first=first, tokens=runner.written_tokens) as display,
             schedule,
         ):
-            history = read_metrics(run.path)
             watch = CollapseWatch(run.path, sentinels, collections.languages, most_skipped_in_a_row)
+            log = StepLog(run, metrics_log, display, watch, episodes_every, extreme_groups, advantages=critic is None)
             utilisation = utilisation_of(policy, passes_per_rollout)
             schedule.begin(first, steps, display.phase)
             for step in range(first, steps):
@@ -186,33 +178,14 @@ def train(
                 display.phase("update")
                 scored, metrics = learn(learner, episodes, utilisation)
                 schedule.learned(step)
-                metrics |= schedule.measurements(step, scored)
-                metrics |= wall_time(metrics)
-                metrics |= watch.measure(scored)
-                log.write(step, metrics)
-                display.update(step + 1, metrics)
-                history.append({"step": step, **metrics})
-                warn(step_warning(history), display.say)
-                reason_to_stop, last = watch.reason_to_stop(step, metrics, scored), step == steps - 1
-                whole = bool(reason_to_stop) or last or step % episodes_every == 0
-                write_episodes(run, step, scored, None if whole else extreme_groups, advantages=critic is None)
-                if reason_to_stop:
-                    raise UserError(reason_to_stop)
+                last = step == steps - 1
+                log.write(step, scored, metrics | schedule.measurements(step, scored), last=last)
                 saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
-        warn(run_warning(history), functools.partial(console.print, highlight=False, soft_wrap=True))
+        log.sum_up(console)
         if held_out is not None:
             held_out.after(run.path, learner.params, console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
-
-
-def write_episodes(run: RunFolder, step: int, scored: Scored, most_groups: int | None, *, advantages: bool) -> None:
-    """Writes the episodes of a step: all, or the best and the worst of at most some groups."""
-    if most_groups is None:
-        run.write_episodes(step, scored.episodes_json(advantages=advantages))
-    elif most_groups:
-        rows = scored.episodes_json(scored.extremes(most_groups), advantages=advantages)
-        run.write_episodes(step, rows, extremes=True)
 
 
 def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) -> tuple[Scored, dict[str, float | int]]:

@@ -1,13 +1,78 @@
-"""Steps in which no reward varied within a group, and so nothing was learned: the probable cause, and the mend."""
+"""What a run keeps of each training step: metrics, episodes, and warnings with a probable cause and the mend."""
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+
+from lcrag.app.commands.train.sentinels import CollapseWatch
+from lcrag.app.commands.train.utilisation import wall_time
+from lcrag.app.composition.scoring import Scored
+from lcrag.app.display import ProgressDisplay
+from lcrag.app.runs import read_metrics
+from lcrag.app.runs.folder import RunFolder
+from lcrag.app.runs.metrics import MetricsLog, UnwrittenLog
+from lcrag.errors import UserError
 
 # Shares of the groups of a step that give their episodes no advantage.
 WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
 FEW_ANSWERS, FEW_NATS = 0.1, 0.01
+
+
+@dataclasses.dataclass
+class StepLog:
+    """Writes what steps measured and sampled, shows it, and ends a run that diverges or collapses.
+
+    Attributes:
+      run: The run's folder.
+      metrics: Its log of metrics.
+      display: Shows them.
+      watch: Decides whether the run must end.
+      episodes_every: Steps between those of which every episode is written.
+      extreme_groups: Groups of each other step of which the best and the worst episode are written.
+      advantages: Whether episodes are written with their advantages.
+      history: Metrics of all steps so far, oldest first.
+    """
+
+    run: RunFolder
+    metrics: MetricsLog | UnwrittenLog
+    display: ProgressDisplay
+    watch: CollapseWatch
+    episodes_every: int
+    extreme_groups: int
+    advantages: bool
+    history: list[dict[str, Any]] = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.history = list(read_metrics(self.run.path))
+
+    def write(self, step: int, scored: Scored, measured: dict[str, Any], *, last: bool) -> None:
+        """Writes a step; the last one's episodes are written whole, as are those of a step that ends the run.
+
+        Raises:
+          UserError: the run must end.
+        """
+        metrics = measured | wall_time(measured) | self.watch.measure(scored)
+        self.metrics.write(step, metrics)
+        self.display.update(step + 1, metrics)
+        self.history.append({"step": step, **metrics})
+        if warning := step_warning(self.history):
+            self.display.say(warning)
+        reason_to_stop = self.watch.reason_to_stop(step, metrics, scored)
+        if reason_to_stop or last or step % self.episodes_every == 0:
+            self.run.write_episodes(step, scored.episodes_json(advantages=self.advantages))
+        elif self.extreme_groups:
+            extremes = scored.extremes(self.extreme_groups)
+            self.run.write_episodes(step, scored.episodes_json(extremes, advantages=self.advantages), extremes=True)
+        if reason_to_stop:
+            raise UserError(reason_to_stop)
+
+    def sum_up(self, console: Console) -> None:
+        """Prints a warning about all steps that taught nothing, if there are any."""
+        if warning := run_warning(self.history):
+            console.print(warning, highlight=False, soft_wrap=True)
 
 
 def taught_nothing(metrics: Mapping[str, Any]) -> bool:
@@ -43,12 +108,6 @@ def run_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
             f"no reward varied in any of {len(steps)} steps, so the policy has learned nothing; {cause_and_mend(idle)}"
         )
     return f"no reward varied in {len(idle)} of {len(steps)} steps, which taught nothing; {cause_and_mend(idle)}"
-
-
-def warn(sentence: str | None, say: Callable[[str], object]) -> None:
-    """Says a sentence, if there is one."""
-    if sentence is not None:
-        say(sentence)
 
 
 def cause_and_mend(steps: Sequence[Mapping[str, Any]]) -> str:
