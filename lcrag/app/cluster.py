@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from lcrag.app.cli.arguments import whole_number
 from lcrag.errors import UserError
 
 OPTIONS = {
@@ -68,7 +69,11 @@ def find_cluster(options: Mapping[str, str], environment: Mapping[str, str] = os
     Raises:
       UserError: the options are wrong or incomplete.
     """
-    numbers = {option: _number(options, option) for option in OPTIONS if option != "--coordinator"}
+    numbers = {
+        option: whole_number(option, options[option]) if option in options else None
+        for option in OPTIONS
+        if option != "--coordinator"
+    }
     processes, process = numbers["--processes"], numbers["--process"]
     seconds = {
         "join_seconds": _at_least_1(numbers, "--join_seconds", JOIN_SECONDS),
@@ -164,13 +169,6 @@ def _slices(attributes: str) -> int:
 
 def _known(environment: Mapping[str, str], names: Sequence[str]) -> int | None:
     return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)
-
-
-def _number(options: Mapping[str, str], option: str) -> int | None:
-    value = options.get(option)
-    if value is not None and not value.isdigit():
-        raise UserError(f"{option} takes a whole number, not {value!r}")
-    return None if value is None else int(value)
 
 
 def _at_least_1(numbers: Mapping[str, int | None], option: str, usual: int) -> int:

@@ -24,6 +24,13 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(width=120)
 
 
+def size_text(count: float | None) -> str:
+    """Returns a number of bytes as `1.25 GiB` or `3.4 MiB`; empty for None."""
+    if count is None:
+        return ""
+    return f"{count / 2**30:,.2f} GiB" if count >= 2**30 / 10 else f"{count / 2**20:,.1f} MiB"
+
+
 def hours_and_minutes(seconds: float) -> str:
     """Returns a duration as `1h 02m`, `3m 05s` or `12s`."""
     minutes, rest = divmod(round(seconds), 60)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from lcrag.episodes.requests import (
@@ -17,6 +17,7 @@ from lcrag.episodes.requests import (
 )
 
 Requests: TypeAlias = Request | tuple[Request, ...]
+Asking: TypeAlias = Generator[Requests, Any, Any]  # yields requests, returns an answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,35 +37,28 @@ class LoggedSearch:
 
 def log_searches(program: Program, log: list[LoggedSearch]) -> Program:
     """Wraps a fresh episode program and appends every answered search to `log`, in the order requested."""
-    return intercepted(program, answered=lambda asked, answer: log.extend(_searches(asked, answer)))
+
+    def logged(asked: Requests) -> Asking:
+        answer = yield asked
+        log.extend(_searches(asked, answer))
+        return answer
+
+    return intercepted(program, logged)
 
 
-def intercepted(
-    program: Program,
-    asking: Callable[[Requests], Requests] | None = None,
-    answered: Callable[[Requests, Any], None] | None = None,
-) -> Program:
-    """Wraps a fresh episode program.
-
-    Args:
-      program: The program.
-      asking: Returns what is requested in place of the program's own requests.
-      answered: Called with the requests and their answer.
-    """
+def intercepted(program: Program, around: Callable[[Requests], Asking]) -> Program:
+    """Wraps a fresh episode program: `around(requests)` asks in its place, and returns what it is answered."""
     resume: Callable[[], Requests] = functools.partial(next, program)
     while True:
         try:
             asked = resume()
         except StopIteration as end:
             return end.value
-        asked = asking(asked) if asking else asked
         try:
-            answer = yield asked
+            answer = yield from around(asked)
         except (ContextFull, GenerationFailed) as raised:
             resume = functools.partial(program.throw, raised)
         else:
-            if answered:
-                answered(asked, answer)
             resume = functools.partial(program.send, answer)
 
 

@@ -7,16 +7,14 @@ in the prompt. The harmful requests are the user's: a file of questions.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from lcrag.data.questions import Question
-from lcrag.episodes.requests import ContextFull, Generate, GenerationFailed, Observe, Program, Retrieve
-from lcrag.episodes.search_log import Requests
+from lcrag.episodes.requests import Generate, Observe, Program, Retrieve
+from lcrag.episodes.search_log import Asking, Requests, intercepted
 from lcrag.episodes.tags import SEARCH, closing, neutralise, opening
 from lcrag.errors import UserError
 from lcrag.evaluation.answered import SAFETY, Answered
@@ -61,28 +59,21 @@ def attacked(program: Program, searches: int) -> Program:
     The tag is the environment's and is not trained on; what follows it is the policy's. The program reads both as one
     text and keeps its budgets. Completions outside the dialogue are not attacked.
     """
-    resume: Callable[[], Requests] = functools.partial(next, program)
     queries: list[str] = []
     forced = 0
-    while True:
-        try:
-            asked = resume()
-        except StopIteration as end:
-            outcome = end.value
-            extra, counts = outcome.extra | {QUERIES: queries}, outcome.counts | {FORCED: forced}
-            return dataclasses.replace(outcome, extra=extra, counts=counts)
-        queries += _queries(asked)
-        try:
-            if forced < searches and isinstance(asked, Generate) and closing(SEARCH) in asked.stop:
-                forced += 1
-                _, written = yield (Observe(opening(SEARCH)), asked)
-                answer: Any = opening(SEARCH) + written
-            else:
-                answer = yield asked
-        except (ContextFull, GenerationFailed) as raised:
-            resume = functools.partial(program.throw, raised)
-        else:
-            resume = functools.partial(program.send, answer)
+
+    def forcing(asked: Requests) -> Asking:
+        nonlocal forced
+        queries.extend(_queries(asked))
+        if forced < searches and isinstance(asked, Generate) and closing(SEARCH) in asked.stop:
+            forced += 1
+            _, written = yield (Observe(opening(SEARCH)), asked)
+            return opening(SEARCH) + written
+        return (yield asked)
+
+    outcome = yield from intercepted(program, forcing)
+    extra, counts = outcome.extra | {QUERIES: queries}, outcome.counts | {FORCED: forced}
+    return dataclasses.replace(outcome, extra=extra, counts=counts)
 
 
 def _queries(asked: Requests) -> list[str]:

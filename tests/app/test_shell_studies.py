@@ -159,7 +159,8 @@ def test_points_are_run_once_and_then_reported(study, jobs):
     words = ("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out")
     status, calls, _ = study(*words)
     assert status == 0
-    assert [call.command for call in calls] == ["sft"] * 2 + ["train"] * 6 + ["report"]
+    assert sorted(call.command for call in calls[:-1]) == ["sft"] * 2 + ["train"] * 6  # several jobs: in any order
+    assert calls[-1].command == "report"
     assert calls[-1].words == ("out/study",)
     assert (calls[-1].output_dir.parent / "study" / "ppo-1.log").is_file()
     status, again, _ = study(*words)

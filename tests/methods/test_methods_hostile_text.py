@@ -123,7 +123,7 @@ class Case:
 
     def episode(self, question, watch=None):
         made = PROGRAMS[self.program](question, LANGUAGES, **self.settings)
-        return made if watch is None else intercepted(made, asking=watch)
+        return made if watch is None else intercepted(made, watch)
 
 
 @st.composite
@@ -172,7 +172,7 @@ def check_blocks(tokenizer, choose, requests):
             room = choose.choice([3, 20, 100, 1000])
             shown = block.fit(tokenizer, room)
             assert shown is None or len(tokenizer.encode(shown)) <= min(room, block.budget_tokens)
-    return requests
+    return (yield requests)
 
 
 def check(case: Case, record: EpisodeRecord) -> None:

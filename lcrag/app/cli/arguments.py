@@ -113,3 +113,15 @@ def check_no_secret(name: str, value: str) -> None:
             f"{name} holds a password or a key in an address, which config.gin would keep: leave it out, and give keys"
             " in environment variables (OPENAI_API_KEY, SERPAPI_API_KEY, GOOGLE_API_KEY)"
         )
+
+
+def whole_number(option: str, text: str, least: int = 0) -> int:
+    """Returns the number that was given to an option.
+
+    Raises:
+      UserError: it is not a whole number, or less than `least`.
+    """
+    if not text.isdecimal() or int(text) < least:
+        of = f" of {least} or more" if least else ""
+        raise UserError(f"{option} takes a whole number{of}, not {text!r}")
+    return int(text)

@@ -71,6 +71,11 @@ class Evaluation:
         if self.audit is not None:
             strata(self.audit, [question.key for question in self.questions])
 
+    @property
+    def decodings(self) -> dict[str, int]:
+        """Inference runs of each way of decoding; greedy decoding has one."""
+        return {name: self.runs if temperature else 1 for name, temperature in self.temperatures.items()}
+
     def run(
         self,
         folder: pathlib.Path,
@@ -91,7 +96,7 @@ class Evaluation:
         rows: list[Row] = []
         for decoding, temperature in self.temperatures.items():
             method, samples = f"{label}, {decoding}", []
-            for number in range(1, (self.runs if temperature else 1) + 1):
+            for number in range(1, self.decodings[decoding] + 1):
                 decoder = dataclasses.replace(
                     runner,
                     temperature=temperature,

@@ -1,7 +1,8 @@
 """What the steps of a training run draw: known before anything is sampled."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lcrag.app.composition.method import Method
 from lcrag.data.batches import Coupled, groups_of_step, share_of
@@ -83,3 +84,9 @@ def training_draw(method: Method, questions: Sequence[Question], sizes: Sizes, *
         drawn=couplings * sizes.most_rollouts,
         seed=sizes.seed,
     )
+
+
+def composed_draw(arguments: Mapping[str, Any]) -> TrainingDraw:
+    """Returns what a run's steps draw, from the composed arguments of `train`; see `training_draw`."""
+    sizes = Sizes(**{field.name: arguments[field.name] for field in dataclasses.fields(Sizes)})
+    return training_draw(arguments["method"], arguments["questions"], sizes, group_baseline=arguments["critic"] is None)

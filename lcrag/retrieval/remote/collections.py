@@ -102,6 +102,12 @@ class RemoteCollections:
         return answered
 
 
+def cut_by_language(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
+    """Splits pairs into pieces of one language and at most `size`."""
+    languages = dict.fromkeys(language for _, language in pairs)
+    return [piece for code in languages for piece in cut([pair for pair in pairs if pair[1] == code], size)]
+
+
 def cut(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
     """Splits pairs into pieces of at most `size`."""
     return [list(pairs[start : start + size]) for start in range(0, len(pairs), size)]

@@ -16,7 +16,7 @@ import tenacity
 from lcrag.errors import UserError
 from lcrag.limits import Count, limited
 from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.remote.collections import Pair, cut
+from lcrag.retrieval.remote.collections import Pair, cut_by_language
 from lcrag.retrieval.remote.transport import USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable, shown
 from lcrag.retrieval.remote.web import key_from
 from lcrag.retrieval.wire import one_line
@@ -259,9 +259,7 @@ class QdrantBackend:
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """Returns requests of many queries in one language."""
-        languages = dict.fromkeys(language for _, language in pairs)
-        by_language = [[pair for pair in pairs if pair[1] == language] for language in languages]
-        return [request for same in by_language for request in cut(same, self._queries)]
+        return cut_by_language(pairs, self._queries)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Encodes the queries of one language and searches once (see `Backend.fetch`)."""

@@ -10,7 +10,7 @@ import pydantic
 from lcrag.errors import UserError
 from lcrag.retrieval import wire
 from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.remote.collections import Pair, cut
+from lcrag.retrieval.remote.collections import Pair, cut, cut_by_language
 from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal, shown
 
 # A client started before its server should fail soon.
@@ -149,9 +149,7 @@ class SearchR1Servers:
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """Returns requests of many queries in one language."""
-        languages = dict.fromkeys(language for _, language in pairs)
-        by_language = [[pair for pair in pairs if pair[1] == language] for language in languages]
-        return [request for same in by_language for request in cut(same, self._queries)]
+        return cut_by_language(pairs, self._queries)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Sends one request, whose pairs have one language (see `Backend.fetch`)."""

@@ -155,7 +155,7 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, rows, capsys):
     assert f"there is no folder {tmp_path}/none" in refused(capsys, tmp_path / "none")
     assert f"{tmp_path}/empty has no episodes" in refused(capsys, tmp_path / "empty")
     assert "have no question in common" in refused(capsys, one, other)
-    assert "--steps must be a whole number of 1 or more, not '0'" in refused(capsys, one, "--steps=0")
+    assert "--steps takes a whole number of 1 or more, not '0'" in refused(capsys, one, "--steps=0")
     assert "takes no configuration" in refused(capsys, one, "--gin_file=quickstart.gin")
     assert f"cannot write the page {one}/episodes" in refused(capsys, one, f"--output={one}/episodes")
 

@@ -16,7 +16,7 @@ from lcrag.app.composition.checking import check_shares
 from lcrag.app.composition.components import Computation, configured_sampler, resolved_folder
 from lcrag.app.composition.lane_plan import configured_lanes
 from lcrag.app.composition.used_bindings import check_used
-from lcrag.app.display import make_console
+from lcrag.app.display import make_console, size_text
 from lcrag.app.runs import write_json
 from lcrag.errors import UserError
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
@@ -170,7 +170,7 @@ def _introduce(plan: CompilePlan, target: Target, console: Console) -> None:
     axes = " x ".join(f"{name} {size}" for name, size in plan.mesh.shape.items())
     config, sampler = plan.config, plan.sampler
     append_rows, append_tokens = plan.lane.largest_append
-    held = ", ".join(f"{name} {_size_text(size)}" for name, size in residents(plan).items() if size)
+    held = ", ".join(f"{name} {size_text(size)}" for name, size in residents(plan).items() if size)
     lines = [
         f"{config.family} of {config.layers} layers, {config.width:,} wide, {config.vocabulary_size:,} tokens:"
         f" {parameter_count(config):,} parameters on {target.name}: {axes}",
@@ -204,7 +204,7 @@ def _memory_table(findings: Sequence[Finding]) -> Table:
         memory = each.compilation.memory
         parts = (memory.arguments, memory.temporaries, memory.code + memory.outputs) if memory else (None,) * 3
         fits = {True: "yes", False: "[red]no[/red]", None: "unknown"}[each.fits]
-        sizes = map(_size_text, (*parts, each.other_bytes, each.needed, each.memory))
+        sizes = map(size_text, (*parts, each.other_bytes, each.needed, each.memory))
         table.add_row(each.compilation.program, *sizes, fits, f"{each.compilation.seconds:.0f} s")
     return table
 
@@ -215,7 +215,7 @@ def _collectives_table(findings: Sequence[Finding]) -> Table:
     for each in findings:
         for one in each.compilation.collectives:
             counts = str(one.places), f"{one.executions:,}"
-            table.add_row(each.compilation.program, one.kind, *counts, _size_text(one.bytes))
+            table.add_row(each.compilation.program, one.kind, *counts, size_text(one.bytes))
     return table
 
 
@@ -224,7 +224,7 @@ def _costs_table(findings: Sequence[Finding]) -> Table:
     table = _table("Work of each device by formula, shared evenly", "program", *columns)
     for each in findings:
         cost = each.cost
-        numbers = (f"{cost.flops / 1e12:,.3f}", f"{cost.recomputed_flops / 1e12:,.3f}", _size_text(cost.bytes or None))
+        numbers = (f"{cost.flops / 1e12:,.3f}", f"{cost.recomputed_flops / 1e12:,.3f}", size_text(cost.bytes or None))
         table.add_row(each.compilation.program, cost.unit, *numbers, _milliseconds(each.least_seconds))
     return table
 
@@ -242,7 +242,7 @@ def _work_table(findings: Sequence[Finding]) -> Table:
     table = _table("The same, counted in the compiled program; nothing ran", "program", *columns)
     for each in findings:
         work = each.compilation.work
-        numbers = f"{work.flops / 1e12:,.3f}", _size_text(work.bytes), _size_text(work.moved_bytes), f"{work.kernels:,}"
+        numbers = f"{work.flops / 1e12:,.3f}", size_text(work.bytes), size_text(work.moved_bytes), f"{work.kernels:,}"
         times = _milliseconds(each.counted_seconds), _milliseconds(each.modelled_seconds)
         table.add_row(each.compilation.program, *numbers, *times, "" if each.share is None else f"{each.share:.0%}")
     return table
@@ -250,13 +250,6 @@ def _work_table(findings: Sequence[Finding]) -> Table:
 
 def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:,.2f}"
-
-
-def _size_text(count: float | None) -> str:
-    """A number of bytes as `1.25 GiB` or `3.4 MiB`; empty for None."""
-    if count is None:
-        return ""
-    return f"{count / GIB:,.2f} GiB" if count >= GIB / 10 else f"{count / 2**20:,.1f} MiB"
 
 
 def compile_report(plan: CompilePlan, target: Target, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -304,8 +297,8 @@ def _check_fits(plan: CompilePlan, findings: Sequence[Finding], target: Target) 
             learns = each.compilation.program in ("update", "critic")
             lower = "Layout.rows" if learns else "Sampler.slots or Sampler.context"
             raised = "mesh.fsdp" if learns else "Lanes.tensor" if plan.in_lanes else "mesh.tensor"
-            there = "" if each.memory is None else f" of the {_size_text(each.memory)} available"
+            there = "" if each.memory is None else f" of the {size_text(each.memory)} available"
             raise UserError(
-                f"the {each.compilation.program} does not fit {target.name}: it needs {_size_text(each.needed)}{there}"
+                f"the {each.compilation.program} does not fit {target.name}: it needs {size_text(each.needed)}{there}"
                 f" on each device; lower {lower}, or raise {raised}"
             )

@@ -217,12 +217,11 @@ def _policy(policy: PolicyShape) -> dict[str, Any]:
 
 
 def _evaluation(evaluation: Any, generation_tokens: int) -> dict[str, Any]:
-    runs = dict(run_plan.decodings(evaluation))
     return {
         "questions": len(evaluation.questions) or None,
         "split": evaluation.split,
         "decodings": {
-            name: {"temperature": temperature, "runs": runs[name]}
+            name: {"temperature": temperature, "runs": evaluation.decodings[name]}
             for name, temperature in evaluation.temperatures.items()
         },
         "generation_tokens": evaluation.max_tokens or generation_tokens,

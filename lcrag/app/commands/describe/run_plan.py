@@ -5,7 +5,7 @@ import functools
 import inspect
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lcrag.app.commands.describe.named_parts import NamedParts, PolicyShape, Source
@@ -13,7 +13,7 @@ from lcrag.app.composition.checking import check_rewarded
 from lcrag.app.composition.components import configured_chat
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.stand_ins import Composition
-from lcrag.app.composition.training_draw import Sizes, training_draw
+from lcrag.app.composition.training_draw import composed_draw
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Completion
 from lcrag.episodes.requests import Complete, FittedText, Observe, Request, Retrieve
@@ -57,7 +57,7 @@ def episodes(composition: Composition, parts: NamedParts) -> dict[str, Any]:
     evaluation = arguments.get("evaluation")
     if composition.command != "evaluate" or evaluation is None:
         return {"prompts_per_step": None, "samples": None, "episodes_per_step": None}
-    prompts, rounds = len(evaluation.questions) or None, sum(count for _, count in decodings(evaluation))
+    prompts, rounds = len(evaluation.questions) or None, sum(evaluation.decodings.values())
     return {
         "prompts_per_step": prompts,
         "samples": rounds,
@@ -65,25 +65,17 @@ def episodes(composition: Composition, parts: NamedParts) -> dict[str, Any]:
     }
 
 
-def decodings(evaluation: Any) -> Iterator[tuple[str, int]]:
-    """Yields the name of each way of decoding, with its number of inference runs; greedy decoding has one."""
-    for name, temperature in evaluation.temperatures.items():
-        yield name, evaluation.runs if temperature else 1
-
-
 def _training_step(arguments: Mapping[str, Any], parts: NamedParts) -> dict[str, Any]:
-    sizes = Sizes(**{field.name: arguments[field.name] for field in dataclasses.fields(Sizes)})
-    group_baseline = arguments["critic"] is None
     method, couplings = arguments["method"], arguments["couplings"]
     absent = [each for each in parts.sources if each.absent and each.name.startswith("train/")]
     if not absent and (arguments["questions"] or not any(each.absent for each in parts.sources)):
-        draw = training_draw(method, arguments["questions"], sizes, group_baseline=group_baseline)
+        draw = composed_draw(arguments)
         draw.groups(step=0)  # rejects a table that is too small
         check_rewarded(method.reward, draw.questions)
         method, couplings = draw.method, draw.couplings
         size: float | None = sum(map(len, draw.table)) / len(draw.table)
     else:
-        method, couplings = method.sized(couplings) if group_baseline else (method, couplings)
+        method, couplings = (method, couplings) if arguments["critic"] else method.sized(couplings)
         size = _size_of_absent(method, absent)
     prompts = size and round(couplings * size)
     return {

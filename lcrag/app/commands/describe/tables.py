@@ -6,8 +6,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from lcrag.app.display import size_text
 from lcrag.evaluation.paper_settings import SILENT, shown
-from lcrag.policy.accelerators import GIB
 
 OPENING_LINES = 4
 LINE_CHARACTERS = 88
@@ -26,13 +26,7 @@ def tables(described: Mapping[str, Any]) -> Iterator[Table]:
     if described["differences"]:
         yield _differences(described["differences"])
     if described["lacking"]:
-        yield _facts(
-            "Missing: the command would not start", ((f"{n}", each) for n, each in _numbered(described["lacking"]))
-        )
-
-
-def _numbered(items: Sequence[str]) -> Iterator[tuple[int, str]]:
-    return enumerate(items, 1)
+        yield _facts("Missing: the command would not start", enumerate(described["lacking"], 1))
 
 
 def _table(title: str) -> Table:
@@ -179,8 +173,8 @@ def _parts(described: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "mesh", f"{axes}: {devices or 'all present'} device{'s' * (devices != 1)}"
     memory = described["memory"]
     if memory:
-        kept = ", ".join(f"{name} {_size(size)}" for name, size in memory["resident_bytes"].items())
-        yield "memory", f"{_size(memory['device_bytes'])} kept on each device by formula: {kept}"
+        kept = ", ".join(f"{name} {size_text(size)}" for name, size in memory["resident_bytes"].items())
+        yield "memory", f"{size_text(memory['device_bytes'])} kept on each device by formula: {kept}"
 
 
 def _policy(policy: Mapping[str, Any]) -> str:
@@ -192,10 +186,6 @@ def _policy(policy: Mapping[str, Any]) -> str:
         f" {policy['width']:,} wide, {policy['compute_dtype']}"
         + (f", adapters of rank {adapters['rank']}" if adapters else "")
     )
-
-
-def _size(count: float) -> str:
-    return f"{count / GIB:,.2f} GiB" if count >= GIB / 10 else f"{count / 2**20:,.1f} MiB"
 
 
 def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lcrag.app.cli.arguments import Arguments
+from lcrag.app.cli.arguments import Arguments, whole_number
 from lcrag.app.cluster import LOST
 from lcrag.app.commands.launch.hosts import Host, call, remote_line, run_on, run_settings
 from lcrag.app.commands.launch.pods import launch_pod, launch_xpk
@@ -62,8 +62,7 @@ def launch(arguments: Arguments) -> None:
     if missing := [option for option in NEEDED[kind] if option not in given]:
         raise UserError(f"lcrag launch {kind} needs {missing[0]}=VALUE")
     for option in WHOLE:
-        if not given.get(option, "0").isdigit():
-            raise UserError(f"{option} takes a whole number, not {given[option]!r}")
+        whole_number(option, given.get(option, "0"))
     _check_command(kind, words, arguments)
     settings = {**USUAL, **given, **{switch: "yes" for switch in arguments.switches}}
     KINDS[kind](settings, words, dry_run)

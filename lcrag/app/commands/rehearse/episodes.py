@@ -23,7 +23,7 @@ from lcrag.episodes.requests import (
     TextTokenizer,
 )
 from lcrag.episodes.runner import Progress
-from lcrag.episodes.search_log import LoggedSearch, Requests, intercepted, log_searches
+from lcrag.episodes.search_log import Asking, LoggedSearch, Requests, intercepted, log_searches
 from lcrag.policy import Tokenizer
 from lcrag.rewards.matching import holds_answer
 from lcrag.rewards.text import segmented
@@ -65,16 +65,16 @@ def unlimited(text: FittedText) -> FittedText:
 
 def watch_texts(program: Program, texts: list[WatchedText]) -> Program:
     """Wraps a fresh program and appends every fitted text that it shows to `texts`, in order."""
-    return intercepted(program, asking=lambda asked: _watched(asked, texts))
+
+    def watched(asked: Requests) -> Asking:
+        parts = asked if isinstance(asked, tuple) else (asked,)
+        shown = tuple(_watched(each, texts) for each in parts)
+        return (yield shown if isinstance(asked, tuple) else shown[0])
+
+    return intercepted(program, watched)
 
 
-def _watched(asked: Requests, texts: list[WatchedText]) -> Requests:
-    if isinstance(asked, tuple):
-        return tuple(_watched_part(each, texts) for each in asked)
-    return _watched_part(asked, texts)
-
-
-def _watched_part(request: Request, texts: list[WatchedText]) -> Request:
+def _watched(request: Request, texts: list[WatchedText]) -> Request:
     if isinstance(request, Observe) and not isinstance(request.text, str):
         texts.append(WatchedText(request.text))
         return dataclasses.replace(request, text=texts[-1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from lcrag.app.composition.method import Method, ProgramOf
 from lcrag.app.composition.stand_ins import Composition
-from lcrag.app.composition.training_draw import Sizes, training_draw
+from lcrag.app.composition.training_draw import composed_draw
 from lcrag.data.batches import Coupled
 from lcrag.data.questions import Question
 from lcrag.policy import Policy
@@ -78,9 +78,7 @@ def planned_run(composition: Composition, prompts: int) -> PlannedRun:
 
 
 def _training(arguments: Mapping[str, Any], prompts: int) -> PlannedRun:
-    sizes = Sizes(**{field.name: arguments[field.name] for field in dataclasses.fields(Sizes)})
-    group_baseline = arguments["critic"] is None
-    whole = training_draw(arguments["method"], arguments["questions"], sizes, group_baseline=group_baseline)
+    whole = composed_draw(arguments)
     draw = dataclasses.replace(whole, drawn=min(whole.drawn, len(whole.table)))
     first, steps = draw.groups(step=0), arguments["steps"]
     there = sum(map(len, first))
@@ -104,7 +102,6 @@ def _training(arguments: Mapping[str, Any], prompts: int) -> PlannedRun:
 def _evaluation(arguments: Mapping[str, Any], prompts: int) -> PlannedRun:
     evaluation = arguments["evaluation"]
     method, asked = arguments["method"].with_settings(evaluation.program_settings), evaluation.questions
-    rounds = sum(evaluation.runs if temperature else 1 for temperature in evaluation.temperatures.values())
     return PlannedRun(
         command="evaluate",
         arguments=arguments,
@@ -113,6 +110,6 @@ def _evaluation(arguments: Mapping[str, Any], prompts: int) -> PlannedRun:
         questions=asked,
         prompts=[asked[row] for row in np.unique(np.linspace(0, len(asked) - 1, prompts).astype(int))] if asked else [],
         prompts_per_step=len(asked),
-        samples=rounds,
+        samples=sum(evaluation.decodings.values()),
         max_tokens=evaluation.max_tokens,
     )

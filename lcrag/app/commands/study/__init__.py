@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lcrag.app.cli.arguments import Arguments, closest
+from lcrag.app.cli.arguments import Arguments, closest, whole_number
 from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
 from lcrag.app.commands.study.points import Settings, Study
 from lcrag.errors import UserError
@@ -52,10 +52,8 @@ def _study_of(words: Sequence[str]) -> Study:
 def settings_of(chosen: Study, arguments: Arguments) -> tuple[Settings, int]:
     """What was typed, with the study's own choices where nothing was, and how many points run at once."""
     typed = dict(arguments.others)
-    seeds = [_number("--seeds", seed) for seed in _listed(typed.get("--seeds", ""))]
-    jobs = _number("--jobs", typed.get("--jobs", "1"))
-    if jobs < 1:
-        raise UserError(f"--jobs is {jobs}: give it 1 or more")
+    seeds = [whole_number("--seeds", seed) for seed in _listed(typed.get("--seeds", ""))]
+    jobs = whole_number("--jobs", typed.get("--jobs", "1"), least=1)
     settings = Settings(
         output=arguments.output_dir or Path(chosen.output),
         experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
@@ -71,12 +69,6 @@ def settings_of(chosen: Study, arguments: Arguments) -> tuple[Settings, int]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
-
-
-def _number(option: str, text: str) -> int:
-    if not text.isdecimal():
-        raise UserError(f"{option} takes whole numbers, not {text!r}")
-    return int(text)
 
 
 def described() -> str:

@@ -6,7 +6,7 @@ writes it with what is in `template/`.
 
 from pathlib import Path
 
-from lcrag.app.cli.arguments import Arguments
+from lcrag.app.cli.arguments import Arguments, whole_number
 from lcrag.app.commands.view.page import render_page
 from lcrag.app.commands.view.run_parts import Limits, read_runs
 from lcrag.app.runs import write_text
@@ -30,7 +30,11 @@ def view(arguments: Arguments) -> None:
         raise UserError("lcrag view needs the folder of a run: lcrag view RUN [RUN ...]")
     if arguments.gin_files or arguments.bindings:
         raise UserError("lcrag view reads what runs have written and takes no configuration: leave --gin out")
-    limits = Limits(steps=_number(typed, "--steps", 100), megabytes=_number(typed, "--megabytes", 50))
+    steps, megabytes = (
+        whole_number(option, typed.get(option, usual), least=1)
+        for option, usual in (("--steps", "100"), ("--megabytes", "50"))
+    )
+    limits = Limits(steps=steps, megabytes=megabytes)
     folders = list(dict.fromkeys(map(Path, arguments.words)))
     try:
         runs = read_runs(folders, limits)
@@ -45,10 +49,3 @@ def view(arguments: Arguments) -> None:
     for run in runs:
         print(f"{run['folder']}: {run['shown']}", flush=True)
     print(f"{output} ({output.stat().st_size / 1e6:.1f} MB): open it in a browser", flush=True)
-
-
-def _number(typed: dict[str, str], option: str, default: int) -> int:
-    text = typed.get(option, str(default))
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"{option} must be a whole number of 1 or more, not {text!r}")
-    return int(text)
