@@ -4,7 +4,7 @@ They stand in for a pretrained multilingual model: copying teaches the induction
 use passages in all thirteen languages.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lcrag.atlas.world import Chain, World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
+from lcrag.retrieval.passages import Passage
 
 COPYING_TOKENS = 128
 SPAN_TOKENS = (3, 10)
@@ -26,6 +27,9 @@ FOREIGN_SHARE = 0.5
 NATIVE_SHARE = 0.7
 PRESENT_SHARE = 0.6
 FOREIGN_PASSAGES = 4
+NATIVE_PASSAGES = 3
+NATIVE_PRESENT_SHARE = 0.4
+SECOND_SEARCH_SHARE = 0.6
 ECHO_SHARE = 0.25
 UNKNOWN = "?"
 
@@ -103,19 +107,68 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         one = generator.random() < NATIVE_SHARE
-        others = [code for code in LCRL_LANGUAGES if code != language]
-        shown_in = (language,) if one else tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
-        present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
-        passages = (
-            facts.passage(generator, fact, code)
-            if here
-            else facts.passage(generator, facts.related(generator, fact), code, hidden=fact)
-            for here, code in zip(present, shown_in, strict=True)
-        )
-        context = "".join(f" {render_passage(passage)}\n" for passage in passages)
+        others = _other_languages(generator, language)
+        share = PRESENT_SHARE if one or generator.random() < 0.9 else 0.0
+        context, answered = _search_result(facts, generator, fact, (language,) if one else others, share)
         question = world.question(Chain((fact,)), language)
-        answer = _sentence(world, fact, language) if present.any() else UNKNOWN
+        answer = _sentence(world, fact, language) if answered else UNKNOWN
         yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
+
+
+def answering_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows like `judging_rows` that are answered by the value alone, after one or two searches.
+
+    A search of the question's language shows three passages, of which one may answer; a second one shows a passage in
+    each of several others.
+    """
+    generator = np.random.default_rng(seed)
+    facts = FactSampler(world)
+    while True:
+        fact = facts.often_counterfactual(generator, facts.any(generator))
+        language = str(generator.choice(LCRL_LANGUAGES))
+        question = world.question(Chain((fact,)), language)
+        query = f" {question.extra['query']}\n"
+        context, answered = _native_result(facts, generator, fact, language)
+        if generator.random() < SECOND_SEARCH_SHARE:
+            others = _other_languages(generator, language)
+            more, also = _search_result(facts, generator, fact, others, PRESENT_SHARE)
+            context, answered = f"{context}{query}{more}", answered or also
+        answer = world.values(fact, language)[0] if answered else UNKNOWN
+        yield _text_row(tokenizer, f"{question.text}\n{query}{context}", f" {answer}\n")
+
+
+def _native_result(facts: FactSampler, generator: np.random.Generator, fact: Fact, language: str) -> tuple[str, bool]:
+    """Returns lines of passages in one language, at most one of which states the fact, and whether one does."""
+    passages = [
+        facts.passage(generator, facts.related(generator, fact), language, hidden=fact) for _ in range(NATIVE_PASSAGES)
+    ]
+    stated = generator.random() < NATIVE_PRESENT_SHARE
+    if stated:
+        passages[int(generator.integers(NATIVE_PASSAGES))] = facts.passage(generator, fact, language)
+    return _lines(passages), stated
+
+
+def _search_result(
+    facts: FactSampler, generator: np.random.Generator, fact: Fact, languages: Sequence[str], present_share: float
+) -> tuple[str, bool]:
+    """Returns lines of one passage in each language, which states the fact with a probability, and whether any does."""
+    present = generator.random(len(languages)) < present_share
+    passages = (
+        facts.passage(generator, fact, code)
+        if here
+        else facts.passage(generator, facts.related(generator, fact), code, hidden=fact)
+        for here, code in zip(present, languages, strict=True)
+    )
+    return _lines(passages), bool(present.any())
+
+
+def _lines(passages: Iterable[Passage]) -> str:
+    return "".join(f" {render_passage(passage)}\n" for passage in passages)
+
+
+def _other_languages(generator: np.random.Generator, language: str) -> tuple[str, ...]:
+    others = [code for code in LCRL_LANGUAGES if code != language]
+    return tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
 
 
 def echo_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
