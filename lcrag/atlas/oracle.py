@@ -38,6 +38,7 @@ class Reading:
       relation: Key of the relation.
       subject: Code of the entity.
       value: The value as written.
+      text: The title and the sentence as written.
       languages: Languages in which the sentence can be parsed this way.
       year: Year of which it speaks; None: undated.
     """
@@ -45,6 +46,7 @@ class Reading:
     relation: str
     subject: str
     value: str
+    text: str
     languages: tuple[str, ...]
     year: int | None = None
 
@@ -155,8 +157,9 @@ def _searches(turns: Sequence[tuple[str, str]]) -> int:
 class RandomSearcher:
     """Knows the format and reads passages, but searches at random and trusts passages at random.
 
-    It plays questions over one fact. What it leaves to reinforcement learning is when to search again, which passage to
-    trust, and when to stop. Its choices are a function of the dialogue.
+    It plays questions over one fact, and quotes the sentence that it trusts before it answers. What it leaves to
+    reinforcement learning is when to search again, which passage to trust, and when to stop. Its choices are a function
+    of the dialogue.
 
     Attributes:
       budget: Maximum number of searches; each number from 1 is equally likely.
@@ -175,11 +178,17 @@ class RandomSearcher:
         if searches == 0 or generator.random() < left / (left + 1):
             return f"<search> {query_text(question.language, relation, question.extra['entity'])}</search>"
         readings = self.reader.readings(text for by, text in turns if by == "environment")
-        about = [row for row in readings if row.relation == relation and row.subject == subject]
-        if not about:
+        trusted = self.trusted(generator, readings, relation, subject)
+        if trusted is None:
             return f"<answer> {UNKNOWN[question.language]}</answer>"
-        trusted = about[int(generator.integers(len(about)))]
-        return f"<answer> {self.reader.in_language(trusted, question.language)}</answer>"
+        return f" {trusted.text}\n<answer> {self.reader.in_language(trusted, question.language)}</answer>"
+
+    def trusted(
+        self, generator: np.random.Generator, readings: Sequence[Reading], relation: str, subject: str
+    ) -> Reading | None:
+        """Returns one of the readings about a fact at random; None if there is none."""
+        about = [row for row in readings if row.relation == relation and row.subject == subject]
+        return about[int(generator.integers(len(about)))] if about else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,7 +318,7 @@ def _read(title: str, sentence: str) -> Iterator[Reading]:
             if language in entities:
                 languages[relation, entities[language]].append(language)
     for (relation, subject), codes in languages.items():
-        yield Reading(relation, subject, found["value"].strip(), tuple(codes), year)
+        yield Reading(relation, subject, found["value"].strip(), f"{title}: {sentence}", tuple(codes), year)
 
 
 def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:

@@ -11,10 +11,10 @@ from lcrag.app.commands.build import policy
 from lcrag.app.commands.build.policy import atlas_decoder, fit
 from lcrag.app.commands.build.pretask_rows import (
     COPYING_TOKENS,
-    answering_rows,
     copying_rows,
     echo_rows,
     judging_rows,
+    quoting_rows,
     reading_rows,
 )
 from lcrag.atlas import SPLITS, build_world
@@ -90,7 +90,7 @@ def told_in(tokenizer, row):
     return lines, {f"{each.relation}/{each.subject}" for each in readings}
 
 
-@pytest.mark.parametrize("rows", [reading_rows, judging_rows, answering_rows])
+@pytest.mark.parametrize("rows", [reading_rows, judging_rows, quoting_rows])
 def test_pre_tasks_never_show_a_held_out_fact(world, tokenizer, rows):
     kept_back = [split for split in SPLITS if split != "train"]
     asked = {question.text for split in kept_back for question in world.questions(split, hops=(1, 2, 3))}
@@ -120,22 +120,21 @@ def test_judging_answers_only_what_it_is_shown(world, tokenizer):
     assert 0.4 < np.mean(answered) < 0.9
 
 
-def test_answering_gives_a_value_of_the_passages_in_the_questions_language(world, tokenizer):
-    answered, searches = [], set()
+def test_quotes_are_in_the_passages_and_values_in_the_questions_language(world, tokenizer):
+    quoted, searches = [], set()
     questions = {question.text: question for question in world.questions("train")}
-    for row in itertools.islice(answering_rows(world, tokenizer, seed=0), 200):
+    for row in itertools.islice(quoting_rows(world, tokenizer, seed=0), 200):
         text, wanted = (tokenizer.decode(row.tokens[row.by_policy == side]) for side in (False, True))
         question, query, *lines = text.split("\n")
         searches.add(1 + lines.count(query))
-        answered.append(wanted.strip() != "?")
-        if answered[-1]:
-            asked = questions[question]
-            readings = Oracle().readings([f"<information>\n{text}</information>"])
-            relation, subject = asked.extra["kind"], asked.extra["subject"][1]
-            read = [each for each in readings if (each.relation, each.subject) == (relation, subject)]
-            assert wanted.strip() in {Oracle().in_language(each, asked.language) for each in read}
+        quoted.append(wanted.strip() != "?")
+        if quoted[-1]:
+            quote, value = wanted.strip().split("\n ")
+            (reading,) = Oracle().readings([f"<information>\n {quote}\n</information>"])[:1]
+            assert any(reading in Oracle().readings([f"<information>\n{line}\n</information>"]) for line in lines)
+            assert value == Oracle().in_language(reading, questions[question].language)
     assert searches == {1, 2}
-    assert 0.4 < np.mean(answered) < 0.9
+    assert 0.4 < np.mean(quoted) < 0.95
 
 
 def test_echoes_show_every_tag_in_every_language_and_close_it(world, tokenizer):

@@ -112,12 +112,12 @@ def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, ste
         " names and values, without any use;\n"
         f"3. judging: {plan.judging_steps} such steps with the question first, where the passages may lack"
         " the answer;\n"
-        f"4. answering: {plan.answering_steps} such steps with the passages of one or two searches, answered by the"
-        " value alone;\n"
+        f"4. quoting: {plan.quoting_steps} such steps with the passages of one or two searches: a sentence about the"
+        " fact, then its value in the question's language;\n"
         f"5. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
         " that knows the format of the program in all thirteen languages and reads passages, but searches once or"
-        ' twice, and trusts passages, at random; it answers "unknown" where it has read nothing. When to search, whom'
-        " to trust, and when to stop is left to reinforcement learning.\n\n"
+        ' twice, and trusts passages, at random; it quotes the sentence that it trusts, and answers "unknown" where it'
+        " has read nothing. When to search, whom to trust, and when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n\n"
         f"{encoder_training.LICENCES}\n"

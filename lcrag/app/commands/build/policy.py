@@ -1,4 +1,4 @@
-"""Trains the two policies of the atlas from scratch: copying, reading, judging, answering, then SFT, short or long."""
+"""Trains the two policies of the atlas from scratch: copying, reading, judging, quoting, then SFT, short or long."""
 
 import contextlib
 import dataclasses
@@ -12,11 +12,11 @@ import jax
 from lcrag.app.commands.build.pretask_rows import (
     COPYING_TOKENS,
     ECHO_SHARE,
-    answering_rows,
     copying_rows,
     echo_rows,
     judging_rows,
     mixed,
+    quoting_rows,
     reading_rows,
 )
 from lcrag.atlas import World
@@ -54,7 +54,8 @@ class Curriculum:
       copying_steps: Copying of random spans, without text.
       reading_steps: Reading: passages, a question, the answering passage, in all thirteen languages.
       judging_steps: Judging: reading with the question first, where the passages may lack the answer.
-      answering_steps: Answering: judging with the value alone as the answer, after one or two searches' passages.
+      quoting_steps: Quoting: a sentence about the fact, after one or two searches' passages, and its value in the
+        question's language.
       short_steps: SFT of the cold start on random searches in all languages: it learns the format, not when to search.
       long_steps: The same SFT of the reference, which is trained on demonstrations only.
       searching_learning_rate: Learning rate of the SFT on random searches.
@@ -65,7 +66,7 @@ class Curriculum:
     copying_steps: Count = 1200
     reading_steps: Count = 1800
     judging_steps: Count = 900
-    answering_steps: Count = 2400
+    quoting_steps: Count = 1800
     short_steps: Count = 200
     long_steps: Count = 600
     learning_rate: Positive = 2e-3
@@ -153,7 +154,7 @@ class PolicyTrainer:
         return atlas_decoder(self.tokenizer.vocabulary_size)
 
     def pretrained(self):
-        """Returns parameters after copying, reading, judging and answering."""
+        """Returns parameters after copying, reading, judging and quoting."""
         plan = self.curriculum
         params = initialise(self.config, jax.random.key(self.seed))
         rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
@@ -164,8 +165,8 @@ class PolicyTrainer:
         params = self._fit("reading", params, rows, plan.reading_steps)
         rows = mixed(judging_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
         params = self._fit("judging", params, rows, plan.judging_steps)
-        rows = mixed(answering_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
-        return self._fit("answering", params, rows, plan.answering_steps)
+        rows = mixed(quoting_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
+        return self._fit("quoting", params, rows, plan.quoting_steps)
 
     def demonstrations(
         self,

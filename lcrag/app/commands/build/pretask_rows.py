@@ -1,4 +1,4 @@
-"""Rows of the pre-tasks of the tiny policies: copying, echoing, reading, judging.
+"""Rows of the pre-tasks of the tiny policies: copying, echoing, reading, judging, quoting.
 
 They stand in for a pretrained multilingual model: copying teaches the induction circuit, reading and judging teach to
 use passages in all thirteen languages.
@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from lcrag.atlas.facts import Fact, subject_of
-from lcrag.atlas.oracle import FactSampler
+from lcrag.atlas.oracle import FactSampler, RandomSearcher
 from lcrag.atlas.vocabulary import tags
 from lcrag.atlas.wording import sentence_text
 from lcrag.atlas.world import Chain, World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
-from lcrag.retrieval.passages import Passage
 
 COPYING_TOKENS = 128
 SPAN_TOKENS = (3, 10)
@@ -107,68 +106,54 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         one = generator.random() < NATIVE_SHARE
-        others = _other_languages(generator, language)
-        share = PRESENT_SHARE if one or generator.random() < 0.9 else 0.0
-        context, answered = _search_result(facts, generator, fact, (language,) if one else others, share)
+        others = [code for code in LCRL_LANGUAGES if code != language]
+        shown_in = (language,) if one else tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
+        present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
+        context = _passages(facts, generator, fact, shown_in, present)
         question = world.question(Chain((fact,)), language)
-        answer = _sentence(world, fact, language) if answered else UNKNOWN
+        answer = _sentence(world, fact, language) if present.any() else UNKNOWN
         yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
 
 
-def answering_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Yields rows like `judging_rows` that are answered by the value alone, after one or two searches.
+def quoting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows like `judging_rows` that quote a sentence about the fact, then give its value in another language.
 
-    A search of the question's language shows three passages, of which one may answer; a second one shows a passage in
-    each of several others.
+    The sentence is one of those about the fact at random, as written; the value is in the question's language. Without
+    any the answer is a question mark. A search of the question's language shows three passages; a second one shows a
+    passage in each of several others.
     """
     generator = np.random.default_rng(seed)
-    facts = FactSampler(world)
+    facts, searcher = FactSampler(world), RandomSearcher(budget=2)
     while True:
         fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         question = world.question(Chain((fact,)), language)
-        query = f" {question.extra['query']}\n"
-        context, answered = _native_result(facts, generator, fact, language)
+        stated = np.arange(NATIVE_PASSAGES) == generator.integers(NATIVE_PASSAGES)
+        stated &= generator.random() < NATIVE_PRESENT_SHARE
+        context = _passages(facts, generator, fact, (language,) * NATIVE_PASSAGES, stated)
         if generator.random() < SECOND_SEARCH_SHARE:
-            others = _other_languages(generator, language)
-            more, also = _search_result(facts, generator, fact, others, PRESENT_SHARE)
-            context, answered = f"{context}{query}{more}", answered or also
-        answer = world.values(fact, language)[0] if answered else UNKNOWN
-        yield _text_row(tokenizer, f"{question.text}\n{query}{context}", f" {answer}\n")
+            others = [code for code in LCRL_LANGUAGES if code != language]
+            shown_in = tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
+            present = generator.random(FOREIGN_PASSAGES) < PRESENT_SHARE
+            context += f" {question.extra['query']}\n{_passages(facts, generator, fact, shown_in, present)}"
+        readings = searcher.reader.readings([f"<information>\n{context}</information>"])
+        trusted = searcher.trusted(generator, readings, fact.relation, fact.subject)
+        value = trusted and searcher.reader.in_language(trusted, language)
+        answer = f" {trusted.text}\n {value}\n" if trusted else f" {UNKNOWN}\n"
+        yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", answer)
 
 
-def _native_result(facts: FactSampler, generator: np.random.Generator, fact: Fact, language: str) -> tuple[str, bool]:
-    """Returns lines of passages in one language, at most one of which states the fact, and whether one does."""
-    passages = [
-        facts.passage(generator, facts.related(generator, fact), language, hidden=fact) for _ in range(NATIVE_PASSAGES)
-    ]
-    stated = generator.random() < NATIVE_PRESENT_SHARE
-    if stated:
-        passages[int(generator.integers(NATIVE_PASSAGES))] = facts.passage(generator, fact, language)
-    return _lines(passages), stated
-
-
-def _search_result(
-    facts: FactSampler, generator: np.random.Generator, fact: Fact, languages: Sequence[str], present_share: float
-) -> tuple[str, bool]:
-    """Returns lines of one passage in each language, which states the fact with a probability, and whether any does."""
-    present = generator.random(len(languages)) < present_share
+def _passages(
+    facts: FactSampler, generator: np.random.Generator, fact: Fact, languages: Sequence[str], present: Iterable[bool]
+) -> str:
+    """Returns lines of a passage in each language, which states the fact or, where not present, a related one."""
     passages = (
         facts.passage(generator, fact, code)
         if here
         else facts.passage(generator, facts.related(generator, fact), code, hidden=fact)
         for here, code in zip(present, languages, strict=True)
     )
-    return _lines(passages), bool(present.any())
-
-
-def _lines(passages: Iterable[Passage]) -> str:
     return "".join(f" {render_passage(passage)}\n" for passage in passages)
-
-
-def _other_languages(generator: np.random.Generator, language: str) -> tuple[str, ...]:
-    others = [code for code in LCRL_LANGUAGES if code != language]
-    return tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
 
 
 def echo_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
