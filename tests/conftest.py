@@ -18,6 +18,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch, the oracle of some tests, would take every core
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if sys.dont_write_bytecode:  # every process of a test would compile the sources again: keep the bytecode elsewhere
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(CACHE.parent / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
 # A suite that is started by `&` or nohup ignores Ctrl-C, and so would the commands that it tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,6 +41,11 @@ hypothesis.settings.load_profile("lcrag")
 def pytest_configure(config):
     """Several processes take the files in order, commands first; by number of tests, the longest files came last."""
     config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    """The samplers' long files come first: as the last ones, they would leave the other processes without work."""
+    items.sort(key=lambda item: item.path.parent.name != "sampling")
 
 
 def pytest_collection_finish(session):

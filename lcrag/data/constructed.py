@@ -68,11 +68,6 @@ def read_word_list(path: str | pathlib.Path) -> list[str]:
     return sorted(set(words))
 
 
-def write_word_list(path: str | pathlib.Path, words: Iterable[str]) -> None:
-    """Writes a vocabulary in the format that `read_word_list` reads."""
-    pathlib.Path(path).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
-
-
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 VOWELS = "aeiou"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -122,16 +122,11 @@ def questions_of_task(name: str) -> list[Question]:
     Raises:
       UserError: there is no such task or mixture, or its examples are not questions.
     """
-    if name in seqio.MixtureRegistry.names():
-        return [question for task in seqio.MixtureRegistry.get(name).tasks for question in questions_of_task(task.name)]
-    if name not in seqio.TaskRegistry.names():
-        known = " ".join(sorted(seqio.MixtureRegistry.names()))
-        raise UserError(
-            f"there is no seqio task or mixture {name!r}: import the module that adds it, or use one of {known}"
-        )
-    task = seqio.TaskRegistry.get(name)
-    rows = task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator()
-    return [_question(row, name) for row in rows]
+    return [
+        _question(row, task.name)
+        for task in _tasks(name)
+        for row in task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator()
+    ]
 
 
 def _source(questions: Callable[[], Sequence[Question]], split: str) -> seqio.DataSource:

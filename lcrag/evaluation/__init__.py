@@ -1,8 +1,7 @@
 """Evaluation: metrics, standard errors and paired tests, tables, figures and reports of answered questions.
 
 Public API:
-  Metrics: `Answered`, `question_metrics`, `evaluate`, `compare`, `correct_language`, `retrieval_rows`; `collapse` has
-    the indicators of policy collapse.
+  Metrics: `Answered`, `question_metrics`, `evaluate`, `compare`, `correct_language`, `retrieval_rows`.
   Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `mean_over_seeds`.
   Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs.
   Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`

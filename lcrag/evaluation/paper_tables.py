@@ -6,11 +6,11 @@ is over the languages trained on (the published Table 1 is the mean of Table 5's
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES
-from lcrag.evaluation.run_tables import JUDGED
+from lcrag.evaluation.run_tables import judged_note
 from lcrag.evaluation.scoreboard import Part, Scoreboard, System, SystemScore, point_name
 from lcrag.evaluation.tables import Cell, Rank, Table
 
@@ -87,7 +87,7 @@ def spread_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table
 
     header = ("", "runs / inferences", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
     note = "Means over all languages; ± is the standard error between runs (of a single one, between its inferences)."
-    note += _about(metrics)
+    note += judged_note(metrics)
     return Table(title=title, header=header, note=note, **_sections(board.systems, line))
 
 
@@ -103,7 +103,7 @@ def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: st
         return Cell(method[1]), *(Cell(_with_error(score, metric)) for score in scores)
 
     note = f"Columns: {axis}. Means over the languages of the group; ± is the standard error between runs."
-    note += _about((metric,))
+    note += judged_note((metric,))
     return Table(title=title, header=("", *map(point_name, points)), note=note, **_sections(methods, line))
 
 
@@ -119,7 +119,7 @@ def _table(
 ) -> Table:
     systems = list(dict.fromkeys(system for column in columns for system in column.board.systems))
     cells = [_column_cells(column, systems, marking) for column in columns]
-    judged = _about(column.metric for column in columns)
+    judged = judged_note(column.metric for column in columns)
     return Table(
         title=title,
         header=("", *(column.name for column in columns)),
@@ -172,10 +172,6 @@ def _with_error(score: SystemScore | None, metric: str) -> str:
 def _judged(score: SystemScore | None, metric: str) -> str:
     """The number of answers that a metric has judged, for those that judge some only."""
     return f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
-
-
-def _about(metrics: Iterable[str]) -> str:
-    return "" if set(COUNTED).isdisjoint(metrics) else f" {JUDGED}"
 
 
 def _number(value: float, metric: str) -> str:

@@ -63,7 +63,7 @@ def comparison_table(
         title=title,
         header=("", names[0], "difference", *references, *names[1:]),
         sections=tuple(tuple(line(place) for place in section) for section in known if section),
-        note=f"{before} → {after}; ± is one standard error; marked where beyond two of them.{_about(metrics)}",
+        note=f"{before} → {after}; ± is one standard error; marked where beyond two of them.{judged_note(metrics)}",
     )
 
 
@@ -92,7 +92,7 @@ def method_table(
     header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
     counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
     asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    note = f"{place_name(place)}; {asked} answers a line; ± is one standard error.{_about(metrics)}"
+    note = f"{place_name(place)}; {asked} answers a line; ± is one standard error.{judged_note(metrics)}"
     return Table(title=title, header=header, sections=(lines,), note=note)
 
 
@@ -132,7 +132,7 @@ def _place_table(rows: Sequence[Row], metrics: Sequence[str]) -> Table:
         header=("", "answers", *(METRIC_NAMES[metric] for metric in shown)),
         sections=tuple(tuple(line(place) for place in section) for section in sections),
         note="± is one standard error."
-        + _about(shown)
+        + judged_note(shown)
         + (f" {seconds.value:.3f} seconds a question." if seconds else "")
         + _failures(index, whole),
     )
@@ -176,7 +176,8 @@ def _judged(row: Row) -> str:
     return f" ({row.count:,})" if row.metric in COUNTED else ""
 
 
-def _about(metrics: Iterable[str]) -> str:
+def judged_note(metrics: Iterable[str]) -> str:
+    """Returns a sentence on the numbers in brackets, for tables with metrics that judge some answers only."""
     return "" if set(COUNTED).isdisjoint(metrics) else f" {JUDGED}"
 
 

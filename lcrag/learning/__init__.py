@@ -1,13 +1,13 @@
 """Learning: advantages, losses, packing, updates, checkpoints and the learners built from them.
 
-Public: `group_advantages`, `leave_one_out_advantages`, `generalized_advantages` (rewards to advantages);
+Public: `group_advantages`, `generalized_advantages` (rewards to advantages);
 `policy_gradient_loss`, `PolicyGradient`, `Supervised` (objectives; their parts are in `losses`); `Critic` (PPO);
 `Trajectory`, `Layout`, `Batch`, `pack` (episodes to arrays); `adamw`, `make_update`, `make_score`, `initial_state`
 (one update). `lcrag.learning.learners` (`Learner`, `SupervisedLearner`) and `lcrag.learning.checkpoints` are imported
 separately, because importing Orbax takes seconds.
 """
 
-from lcrag.learning.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
+from lcrag.learning.advantages import generalized_advantages, group_advantages
 from lcrag.learning.critic import Critic
 from lcrag.learning.objectives import PolicyGradient, Supervised, policy_gradient_loss
 from lcrag.learning.optimizers import Optimizer, adamw

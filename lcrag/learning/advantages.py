@@ -67,17 +67,6 @@ def group_advantages(
     return jnp.where(sizes > 1, deviations, 0.0)
 
 
-def leave_one_out_advantages(
-    rewards: Float[ArrayLike, " n"], group_ids: Integer[ArrayLike, " n"]
-) -> Float[Array, " n"]:
-    """Compute each reward minus the mean of the *other* rewards of its group; 0 for a group of one.
-
-    RLOO: Ahmadian et al. 2024 (arXiv:2402.14740), equation 8. Rewards and ids as in `group_advantages`.
-    """
-    deviations, sizes, _ = _deviations(rewards, group_ids)
-    return jnp.where(sizes > 1, deviations * sizes / jnp.maximum(sizes - 1, 1), 0.0)
-
-
 def generalized_advantages(
     rewards: Float[ArrayLike, "batch time"],
     values: Float[ArrayLike, "batch time"],

@@ -43,7 +43,6 @@ class ModelTranslator:
     """
 
     @limited
-    @limited
     def __init__(
         self,
         model: Completer,
@@ -172,7 +171,6 @@ class RememberedTranslator:
       UserError: the cache is empty.
     """
 
-    @limited
     @limited
     def __init__(self, translator: Translator, texts: Count = 1 << 16):
         self._translator, self._lock = translator, threading.Lock()

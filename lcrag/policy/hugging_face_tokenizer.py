@@ -45,9 +45,6 @@ class HuggingFaceTokenizer:
     def encode(self, text: str) -> list[int]:
         return self.backend.encode(text, add_special_tokens=False).ids
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.backend.encode_batch(list(texts), add_special_tokens=False)]
-
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
         encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
 

@@ -54,9 +54,6 @@ class SentencePieceTokenizer:
     def encode(self, text: str) -> list[int]:
         return self._processor.encode(text)
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(texts))
-
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
         return (self._inside if continues and not self._at_lost_space(text) else self._plain).encode(text)
 

@@ -120,9 +120,6 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Encodes a text as the library does, control tokens included; adds nothing at either end."""
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encodes every text as `encode` does."""
-
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
         """Encodes text from outside: `<|im_end|>` or `</s>` in it is encoded as these characters.
 

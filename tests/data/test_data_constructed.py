@@ -15,7 +15,6 @@ from lcrag.data.constructed import (
     constructed_questions,
     read_word_list,
     vocabulary_of,
-    write_word_list,
 )
 from lcrag.data.questions import Question
 from lcrag.episodes import TranslationFailure
@@ -143,7 +142,7 @@ def test_questions_in_constructed_languages():
 
 def test_a_vocabulary_in_a_file(tmp_path):
     path = tmp_path / "words.txt"
-    write_word_list(path, vocabulary_of([TEXT]))
+    path.write_text("".join(f"{word}\n" for word in vocabulary_of([TEXT])))
     assert read_word_list(path) == vocabulary_of([TEXT])
     path.write_text("ducks\nit's\n")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The rule of the correct-language rate, clause by clause, and the indicators of collapse."""
+"""The rule of the correct-language rate, clause by clause, and the indicators of sentinels."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ from evaluation_trials import asked
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcrag.app.commands.train import sentinels
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome, Turn
-from lcrag.evaluation import collapse, correct_language
+from lcrag.evaluation import correct_language
 
 LANGUAGES = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh", "de", "ko", "es", "pt", "th")
 
@@ -79,20 +80,20 @@ def test_repetition_is_the_plain_count(pairs, size):
     starts = [start for start in range(len(tokens) - size + 1) if all(own[start : start + size])]
     grams = [tuple(tokens[start : start + size]) for start in starts]
     expected = 1 - len(set(grams)) / len(grams) if grams else 0
-    assert collapse.repetition([record(tokens, own)], size)[0] == pytest.approx(expected)
+    assert sentinels.repetition([record(tokens, own)], size)[0] == pytest.approx(expected)
 
 
 def test_repetition_by_hand():
     loop, varied, short = record([1, 2, 3, 4] * 5), record(range(20)), record([1, 1, 1])
-    assert collapse.repetition([loop, varied, short]).tolist() == [1 - 4 / 17, 0, 0]
+    assert sentinels.repetition([loop, varied, short]).tolist() == [1 - 4 / 17, 0, 0]
 
 
 def test_surprisal_reads_the_policys_tokens_only():
     episodes = [record([1, 2, 3], [False, True, True], [-9.0, -1.0, -3.0]), record([1], [False])]
-    np.testing.assert_array_equal(collapse.surprisal(episodes), [2.0, np.nan])
-    np.testing.assert_array_equal(collapse.largest_surprisal(episodes), [3.0, np.nan])
+    np.testing.assert_array_equal(sentinels.surprisal(episodes), [2.0, np.nan])
+    np.testing.assert_array_equal(sentinels.largest_surprisal(episodes), [3.0, np.nan])
 
 
 def test_wrong_language_is_the_complement_of_correct_language():
     episodes = [record(answer=answer) for answer in ("Helsinki", "Хельсинки", None, "1952")]
-    np.testing.assert_array_equal(collapse.wrong_language(episodes, ("fi", "ru")), [0, 1, np.nan, np.nan])
+    np.testing.assert_array_equal(sentinels.wrong_language(episodes, ("fi", "ru")), [0, 1, np.nan, np.nan])

@@ -150,8 +150,8 @@ def golden() -> list[dict]:
 def test_golden_encodings(both):
     tokenizer, _ = both
     rows = golden()
-    assert tokenizer.encode_many([row["text"] for row in rows]) == [row["ids"] for row in rows]
     for row in rows:
+        assert tokenizer.encode(row["text"]) == row["ids"]
         if set(row["ids"]).isdisjoint(tokenizer.special_tokens.values()):
             assert tokenizer.encode_ordinary(row["text"], continues=True) == row["ids"]
         assert tokenizer.decode(row["ids"]) == unicodedata.normalize("NFC", row["text"])

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from test_sampling_sampler import converse, make
+from test_sampling_sampler import ONE_SHAPE, converse, make
 
 from lcrag.errors import UserError
 from lcrag.learning import Layout, Trajectory, make_score, pack
@@ -56,11 +56,11 @@ def differing(model, records, layout) -> tuple[int, int]:
     ("options", "slot_of"),
     [
         ({}, int),
-        ({"slots": 8}, lambda episode: 2 * episode + 1),
+        ({"slots": 8, **ONE_SHAPE}, lambda episode: 2 * episode + 1),
         ({"windows": (), "append_rows": (1, 4), "append_tokens": (4, 8)}, lambda episode: 3 - episode),
-        ({"slots": 7, "block": 3, "decode_rows": (1, 2), "windows": (96,)}, int),
-        ({"drafts": 2}, int),
-        ({"layers": "apart"}, int),
+        ({"slots": 7, "block": 3, "decode_rows": (2,), "windows": (96,), "append_tokens": (32,)}, int),
+        ({"drafts": 2, **ONE_SHAPE}, int),
+        ({"layers": "apart", **ONE_SHAPE}, int),
     ],
     ids=["plain", "more slots", "other appends", "other blocks and windows", "drafts", "layers apart"],
 )
@@ -79,7 +79,7 @@ def test_training_scores_what_was_sampled(model, options, slot_of):
 )
 def test_other_decoders(changes):
     model = model_of(**changes)
-    records = converse(make(model), range(4), int)
+    records = converse(make(model, **ONE_SHAPE), range(4), int)
     assert differing(model, records, LAYOUTS["packed"])[0] == 0
 
 

@@ -12,9 +12,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lcrag.app.commands.compile.compilation import collectives_of
 from lcrag.app.commands.compile.hlo import Program
 from lcrag.policy import make_mesh, replicated
-from lcrag.sampling.choice import choose, inverse_cdf, nucleus, streams, uniforms
+from lcrag.sampling import choice
+from lcrag.sampling.choice import streams, uniforms
 
 VOCABULARY = 97
+choose, inverse_cdf, nucleus = map(jax.jit, (choice.choose, choice.inverse_cdf, choice.nucleus))
 
 
 @given(st.integers(0, 2**32 - 1))

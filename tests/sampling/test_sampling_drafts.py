@@ -61,8 +61,10 @@ def stop_and_reference(request, model):
     return request.param, generations(model, request.param)[0]
 
 
-@pytest.mark.parametrize("options", [{"drafts": 4}, {"drafts": 2, "block": 3, "decode_rows": (1, 2), "windows": ()}])
-@pytest.mark.parametrize("unroll_layers", [False, True])
+@pytest.mark.parametrize(
+    ("options", "unroll_layers"),
+    [({"drafts": 4}, False), ({"drafts": 2, "block": 3, "decode_rows": (1, 2), "windows": ()}, True)],
+)
 def test_drafts_change_no_token(model, stop_and_reference, options, unroll_layers):
     stop, reference = stop_and_reference
     config = dataclasses.replace(model[0], unroll_layers=unroll_layers)

@@ -17,7 +17,7 @@ from beartype.roar import BeartypeException
 from gin import config as gin_config
 
 from lcrag.app.cli.arguments import check_no_secret, closest
-from lcrag.app.composition.gin_files import Binding, Macro, Reference
+from lcrag.app.composition.gin_files import Binding, Macro, Reference, followed
 from lcrag.errors import UserError
 from lcrag.limits import check
 
@@ -125,9 +125,7 @@ def _check_parameter(binding: Binding, macros: Mapping[str, Any]) -> None:
     if binding.parameter not in parameters and not open_ended:
         hint = closest(binding.parameter, parameters) or f"; it has {', '.join(parameters) or 'none'}"
         raise UserError(f"{binding.place}: {binding.selector} has no parameter {binding.parameter}{hint}")
-    value = binding.value
-    while isinstance(value, Macro) and value.name in macros:
-        value = macros[value.name]
+    value = followed(binding.value, macros)
     annotation = _annotations(function).get(binding.parameter, Any)
     by_macro = f" = {binding.value}" if isinstance(binding.value, Macro) else ""
     check_value(f"{binding.place}: {binding.key}{by_macro}", value, annotation)

@@ -7,7 +7,7 @@ from typing import Any
 
 import gin
 
-from lcrag.app.composition.gin_files import Binding, Macro, Reference, read_bindings
+from lcrag.app.composition.gin_files import Binding, Reference, followed, read_bindings
 from lcrag.app.composition.programs import SHARED
 from lcrag.errors import UserError
 
@@ -53,8 +53,7 @@ class BoundValues:
         return values
 
     def _resolved(self, value: Any) -> Any:
-        while isinstance(value, Macro) and value.name in self._macros:
-            value = self._macros[value.name]
+        value = followed(value, self._macros)
         if isinstance(value, dict):
             return {name: self._resolved(each) for name, each in value.items()}
         return type(value)(map(self._resolved, value)) if isinstance(value, list | tuple) else value

@@ -6,7 +6,7 @@ that come with lcrag (`gin/` of the repository, `lcrag/gin` of a wheel); what it
 
 import dataclasses
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,6 +41,13 @@ class Macro:
         return f"%{self.name}"
 
     __repr__ = __str__
+
+
+def followed(value: Any, macros: Mapping[str, Any]) -> Any:
+    """Returns what a macro stands for, through macros of macros; any other value as it is."""
+    while isinstance(value, Macro) and value.name in macros:
+        value = macros[value.name]
+    return value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -81,14 +81,14 @@ class WritingTeacher:
 
 
 class SamplingTeacher:
-    """A policy on this machine.
+    """A policy on this machine: a local checkpoint, sampled as `Sampler` and `Runner` say.
 
     Args:
       policy: Who plays.
       seed: Of sampling.
     """
 
-    def __init__(self, policy: Policy, seed: int):
+    def __init__(self, policy: Policy, seed: Seed = 0):
         self._policy, self._seed, self._sampler = policy, seed, make_sampler(policy)
 
     @property
@@ -105,6 +105,9 @@ class SamplingTeacher:
         seed = derived_seed(self._seed, attempt)
         runner = configured_runner(**parts, chat=configured_chat(), temperature=temperature, seed=seed)
         return runner.run(jobs, progress=progress)
+
+
+gin.external_configurable(SamplingTeacher, "policy_teacher", module=__name__)
 
 
 @gin.configurable
@@ -167,17 +170,6 @@ def _rule_based(oracle: AtlasOracle, tokenizer: str, context: int, world: World)
 
     written = _context_tokenizer(tokenizer)
     return WritingTeacher(writer=writer, tokenizer=written, context=context, hashes={"world": world.fingerprint()})
-
-
-@gin.configurable
-def policy_teacher(policy: Policy, seed: Seed = 0) -> SamplingTeacher:
-    """A policy on this machine: a local checkpoint, sampled as `Sampler` and `Runner` say.
-
-    Args:
-      policy: Who plays.
-      seed: Of sampling.
-    """
-    return SamplingTeacher(policy, seed)
 
 
 @gin.configurable

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from lcrag.app.composition.gin_files import Binding, Macro, Reference, read_bindings
+from lcrag.app.composition.gin_files import Binding, Reference, followed, read_bindings
 
 
 def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = lambda value: value) -> dict[str, Any]:
@@ -14,9 +14,7 @@ def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = 
     macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
 
     def resolved(value: Any) -> Any:
-        match value:
-            case Macro() if value.name in macros:
-                return resolved(macros[value.name])
+        match value := followed(value, macros):
             case Reference():
                 return of_reference(value)
             case dict():

@@ -40,7 +40,6 @@ class QuestionSet:
       source: Download address of the official files.
       json: Reader of its JSON format, if it has one.
       table: Reader of its tables, or DPR's, if there are any.
-      own_passages: Whether its official rows contain paragraphs.
       decomposed: Whether its rows contain the reasoning steps.
     """
 
@@ -49,7 +48,6 @@ class QuestionSet:
     source: str
     json: Reader | None = None
     table: Reader | None = None
-    own_passages: bool = False
     decomposed: bool = False
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
@@ -173,14 +171,12 @@ _ALL = (
         },
         source="http://curtis.ml.cmu.edu/datasets/hotpot/",
         json=read_multi_hop,
-        own_passages=True,
     ),
     QuestionSet(
         name="2wikimultihopqa",
         files={"train": ("train.json", "train.jsonl"), "test": ("dev.json", "dev.jsonl")},
         source="https://github.com/Alab-NII/2wikimultihop (data_ids_april7.zip)",
         json=read_multi_hop,
-        own_passages=True,
     ),
     QuestionSet(
         name="musique",
@@ -190,7 +186,6 @@ _ALL = (
         },
         source="https://github.com/StonyBrookNLP/musique (musique_v1.0.zip)",
         json=read_musique,
-        own_passages=True,
         decomposed=True,
     ),
     QuestionSet(
@@ -204,7 +199,6 @@ _ALL = (
         files={"train": ("train.json",), "test": ("dev.json",)},
         source="http://qangaroo.cs.ucl.ac.uk/ (qangaroo_v1.1.zip)",
         json=read_wikihop,
-        own_passages=True,
     ),
     QuestionSet(
         name="nq_open",

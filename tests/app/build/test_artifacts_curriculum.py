@@ -152,7 +152,7 @@ def test_demonstrations_are_clean_and_tell_policy_from_environment(world, tokeni
     questions = world.questions("train", languages=LCRL_TRAINING)
     demonstrator = Demonstrator(world, questions, program, perfect_search(world), tokenizer, Oracle(budget=2))
     searches = []
-    for row in itertools.islice(demonstrator.stream(0), 60):
+    for row in itertools.islice(demonstrator.stream(0), 24):
         by_policy, by_environment = (tokenizer.decode(row.tokens[row.by_policy == side]) for side in (True, False))
         assert by_policy.startswith("<search> ")
         assert by_policy.endswith("</answer>")
@@ -172,7 +172,7 @@ def test_random_searches_are_kept_with_wrong_answers(world, tokenizer):
         demonstrator = Demonstrator(
             world, questions, program, perfect_search(world), tokenizer, player, only_correct=only_correct
         )
-        texts.append([tokenizer.decode(row.tokens) for row in itertools.islice(demonstrator.stream(0), 60)])
+        texts.append([tokenizer.decode(row.tokens) for row in itertools.islice(demonstrator.stream(0), 24)])
     unknown = [f"<answer> {word}</answer>" for word in UNKNOWN.values()]
     assert any(text.endswith(tuple(unknown)) for text in texts[0])
     assert not any(text.endswith(tuple(unknown)) for text in texts[1])

@@ -76,7 +76,11 @@ def test_training_runs(world):
     assert encoder.encode(["x"]).shape == (1, 128)
 
 
-def test_the_shipped_encoder_finds_held_out_facts(world):
+@pytest.mark.parametrize(
+    "languages", [("en", "fi", "zh"), pytest.param(LCRL_LANGUAGES, marks=pytest.mark.slow)], ids=["three", "all"]
+)
+def test_the_shipped_encoder_finds_held_out_facts(world, monkeypatch, languages):
+    monkeypatch.setattr(artifact, "LCRL_LANGUAGES", languages)
     encoder = load_encoder(SHIPPED)
     assert encoder.fingerprint() in (SHIPPED / "README.md").read_text()
     collections = artifact.encode_collections(world, encoder)

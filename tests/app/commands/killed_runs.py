@@ -130,7 +130,11 @@ def live(order: dict, log: Path, note: int) -> int:
 
 
 def main(log: Path) -> None:
-    sys.path[:0] = [str(Path(__file__).parent)]
+    here = Path(__file__).parent
+    sys.path[:0] = [str(here), str(here.parent)]
+    import annotation_checks
+
+    annotation_checks.install()  # as the tests themselves do, which continue some of the runs
     import experiment_parts  # noqa: F401  children find everything imported
 
     importlib.import_module("lcrag.app.composition.commands")

@@ -1,5 +1,6 @@
 """`lcrag benchmark`: what it times, the floors it compares with, and the comparison with an earlier run."""
 
+import contextlib
 import copy
 import json
 
@@ -11,7 +12,7 @@ from experiment_parts import assert_mistake
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
-from lcrag.app.commands.benchmark import growth
+from lcrag.app.commands.benchmark import growth, machine
 from lcrag.app.commands.benchmark.benchmarking import check_as_fast, read_result
 from lcrag.app.commands.benchmark.machine import Machine, measured_machine, seconds_of
 from lcrag.app.commands.benchmark.workloads import drawn_episodes
@@ -38,10 +39,20 @@ def benchmark(*bindings, output=None):
     return main.run(line + ([f"--output_dir={output}"] if output else []))
 
 
+@contextlib.contextmanager
+def small_machine():
+    """Measures its rates in little time; how good they are is no subject of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(machine.COPIED_BYTES, "cpu", 1 << 20)
+        patch.setitem(machine.MATRIX_WIDTH, "cpu", 64)
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     output = tmp_path_factory.mktemp("benchmark")
-    with standing_in({"mesh": lambda call: make_mesh(devices=jax.devices()[:1])}):  # of the eight pretended devices
+    # the first of the eight pretended devices
+    with small_machine(), standing_in({"mesh": lambda call: make_mesh(devices=jax.devices()[:1])}):
         assert benchmark(output=output) == 0
     return output
 
@@ -111,8 +122,6 @@ def test_the_call_that_compiles_is_not_timed():
 
 
 def test_rates_are_of_all_devices_of_the_mesh(monkeypatch):
-    from lcrag.app.commands.benchmark import machine
-
     monkeypatch.setattr(machine, "seconds_of", lambda work, repeats: [0.5, 1.0, 7.0])
     rates = measured_machine(make_mesh(data=2, devices=jax.devices()[:2]), np.dtype(np.float32), 3)
     assert rates.flops_per_second == 2 * 2 * machine.MATRIX_WIDTH["cpu"] ** 3

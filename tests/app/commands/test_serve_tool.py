@@ -49,12 +49,12 @@ def ask(address, **body):
     return httpx2.post(f"{address}/search_tool", json=body, timeout=120)
 
 
-def call(server, **arguments):
-    """One call of the tool by the official client."""
+def calls(server, *arguments):
+    """The results of calls of the tool by the official client."""
 
     async def agent():
         async with mcp.Client(server) as client:
-            return await client.call_tool("search", arguments)
+            return [await client.call_tool("search", each) for each in arguments]
 
     return asyncio.run(agent())
 
@@ -69,7 +69,7 @@ def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
             lines = [server.stdout.readline() for _ in range(3)]
             address = re.search(r"serving ar, .* at (http://127.0.0.1:\d+)/retrieve", lines[0])[1]
             found = ask(address, question=QUESTION, language="fi")
-            called = call(f"{address}/mcp", question=QUESTION, language="fi")
+            [called] = calls(f"{address}/mcp", {"question": QUESTION, "language": "fi"})
             refused = ask(address, question=QUESTION, language="tlh")
             status, last = answered_while_stopping(
                 server, address, "/search_tool", {"question": QUESTION}, signal.SIGTERM
@@ -92,9 +92,11 @@ def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
 
 def test_an_agent_starts_it_itself(tiny):
     server = StdioServerParameters(command=sys.executable, **process(serve_words(tiny, switches=("--tool", "--stdio"))))
-    result = call(server, question=QUESTION)
-    assert not result.is_error
-    assert result.structured_content["question"] == QUESTION
+    answered, refused = calls(server, {"question": QUESTION}, {"question": ""})
+    assert not answered.is_error
+    assert answered.structured_content["question"] == QUESTION
+    assert refused.is_error
+    assert refused.content[0].text == "the question is empty: ask something"
 
 
 def test_sigterm_ends_it_while_its_stdin_is_open(tiny):

@@ -18,7 +18,14 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden.json"
 # The size of blocks is this run's own, so that no other test is given what is compiled here.
-BINDINGS = ("STEPS=3", "Sampler.block=5", "train.evaluation=None", "train.episodes_every=1", "adamw.learning_rate=1e-3")
+BINDINGS = (
+    "STEPS=3",
+    "Sampler.block=5",
+    "train.evaluation=None",
+    "train.episodes_every=1",
+    "adamw.learning_rate=1e-3",
+    "adamw.steps=3",
+)
 BINDINGS += ("language_coupled.weight=1.0", "language_coupled.floor=None")  # no answer is right, but penalties differ
 
 

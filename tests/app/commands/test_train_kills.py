@@ -9,7 +9,7 @@ import random
 import signal
 
 import pytest
-from experiment_parts import assert_same_bits, measured, saved_state, written_episodes
+from experiment_parts import assert_same_bits, measured, run, saved_state, written_episodes
 from killed_runs import PHASES, Kill, Lives
 
 # A reference policy, mini-batches and a schedule: everything that could forget where it was.
@@ -58,23 +58,21 @@ def lives(tmp_path_factory):
         yield lives
 
 
-def test_kills_while_files_are_written(lives, tiny, finished, tmp_path):
-    """While the answers of the first evaluation take their place, and while the second checkpoint is completed."""
+def test_a_kill_while_answers_are_written(lives, tiny, finished, tmp_path):
+    """While those of the first evaluation take their place."""
     bindings, output = ("STEPS=2", "train.checkpoint_every=1"), tmp_path / "run"
-    for kill in (Kill(phase="replace", call=5), Kill(phase="manifest", call=2)):
-        assert lives.run(tiny, output, bindings, kill) == (-signal.SIGKILL, kill.phase)
+    assert lives.run(tiny, output, bindings, Kill(phase="replace", call=5)) == (-signal.SIGKILL, "replace")
     assert list(output.rglob("*tmp*"))
-    assert lives.run(tiny, output, bindings) == (0, "between")
+    assert run("train", tiny, *bindings, output=output) == 0
     assert_same(output, finished)
 
 
-def test_kills_while_sampling_runs_ahead(lives, tiny, tmp_path):
-    """While the second checkpoint is completed, with the third rollout under way."""
+def test_a_kill_while_a_checkpoint_is_completed_and_sampling_runs_ahead(lives, tiny, tmp_path):
     bindings = ("STEPS=3", "train.checkpoint_every=1", "train.evaluation=None", *AHEAD)
-    assert lives.run(tiny, tmp_path / "unbroken", bindings) == (0, "between")
     status, _ = lives.run(tiny, tmp_path / "run", bindings, Kill(phase="manifest", call=2))
     assert status == -signal.SIGKILL
-    assert lives.run(tiny, tmp_path / "run", bindings) == (0, "between")
+    for output in (tmp_path / "run", tmp_path / "unbroken"):
+        assert run("train", tiny, *bindings, output=output) == 0
     assert_same_steps(tmp_path / "run", tmp_path / "unbroken", 3)
 
 

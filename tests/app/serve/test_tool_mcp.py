@@ -1,15 +1,13 @@
-"""The tool for agents, called by the official client in process, over HTTP and over stdio."""
+"""The tool for agents, called by the official client in process and over HTTP; `test_serve_tool` uses stdio."""
 
 import asyncio
 import builtins
 import json
-import pathlib
 import sys
 
 import httpx2
 import mcp
 import pytest
-from mcp.client.stdio import StdioServerParameters
 from tool_parts import scripted_tool
 
 from lcrag.app.commands.serve import ToolLimits, ToolService, tool_endpoint
@@ -20,15 +18,6 @@ from lcrag.retrieval.service import JsonEndpoint, make_application
 from lcrag.testing.local_server import served
 
 ERA = {"auto": "auto", "initialize": "legacy"}  # how the client shakes hands: as of 2026, and before
-SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-from tool_parts import scripted_tool
-from lcrag.app.commands.serve.serving import serve_over_stdio
-from lcrag.app.commands.serve import ToolService
-print("what a library prints by mistake", file=sys.stderr)
-serve_over_stdio(ToolService(scripted_tool()))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -127,16 +116,6 @@ def test_a_server_for_others_takes_any_host():
         answer = httpx2.post(f"{url}/mcp", json=request, headers=headers).json()
     [described] = answer["result"]["tools"]
     assert described["inputSchema"]["required"] == ["question", "language"], "there is no default language"
-
-
-def test_over_stdio():
-    script = SCRIPT.format(folder=str(pathlib.Path(__file__).parent))
-    server = StdioServerParameters(command=sys.executable, args=["-c", script])
-    first, second = calls(server, {"question": "Who?"}, {"question": ""})
-    assert first.structured_content["answer"] == "Who!"
-    assert not first.is_error
-    assert second.is_error
-    assert second.content[0].text == "the question is empty: ask something"
 
 
 def test_without_the_sdk(monkeypatch):

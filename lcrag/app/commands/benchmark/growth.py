@@ -190,10 +190,11 @@ def draw_growth(points: Points, path: pathlib.Path, title: str) -> None:
         sizes = [int(size) for size in own]
         axes.loglog(sizes, [point["seconds"] for point in own.values()], "o", color=colour)
         axes.set_title(f"{series}: seconds of {UNITS[series]}")
-        axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
         if fit := fitted(own):
             axes.loglog(sizes, [fit.at(size) for size in sizes], color=colour, label=f"exponent {fit.exponent:.2f}")
             axes.legend(frameon=False, labelcolor=MUTED)
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
+        axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     save_figure(figure, path)
 
 

@@ -127,6 +127,7 @@ def train(
         scored, or the run diverged or collapsed.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
+    # What is learned from, and how often.
     sinks = configured_sinks()
     check_dynamic_sampling(most_rollouts, critic)
     check_staleness(staleness, objective, most_rollouts, recompute_contexts)
@@ -139,6 +140,7 @@ def train(
     check_rewarded(method.reward, questions)
     if evaluation is not None:
         check_rewarded(evaluation.reward, evaluation.questions)
+    # What samples it; everything is checked before the output folder is claimed.
     lanes = Lanes(policy, collections, method, seed)
     runner = lanes.runner
     check_exploration(runner.temperature)
