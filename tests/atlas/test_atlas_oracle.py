@@ -122,7 +122,9 @@ def random_turns(number):
 def test_random_searches_begin_with_one_and_keep_the_budget():
     player = RandomSearcher(budget=1)
     assert player.next_text(QUESTION, ()) == SEARCHED[1]
-    assert {player.next_text(QUESTION, random_turns(number)) for number in range(40)} == {"<answer> EUR</answer>"}
+    assert {player.next_text(QUESTION, random_turns(number)) for number in range(40)} == {
+        " Ranska: valuuttakoodi: EUR\n<answer> EUR</answer>"
+    }
 
 
 def test_random_searches_do_not_depend_on_what_was_read():
@@ -137,11 +139,14 @@ def test_random_searches_do_not_depend_on_what_was_read():
     assert 0.4 < sum(again) / len(again) < 0.6
 
 
-def test_a_random_searcher_trusts_any_passage_about_the_fact_and_admits_that_it_knows_nothing():
+def test_a_random_searcher_quotes_any_passage_about_the_fact_and_admits_that_it_knows_nothing():
     player = RandomSearcher(budget=1)
     passages = block("Ranska: valuuttakoodi: EUR", "France: currency code (1995): FRF", "Norja: valuuttakoodi: NOK")
     trusted = {player.next_text(QUESTION, [("environment", str(number)), SEARCHED, passages]) for number in range(40)}
-    assert trusted == {"<answer> EUR</answer>", "<answer> FRF</answer>"}
+    assert trusted == {
+        " Ranska: valuuttakoodi: EUR\n<answer> EUR</answer>",
+        " France: currency code (1995): FRF\n<answer> FRF</answer>",
+    }
     assert player.next_text(QUESTION, [SEARCHED, block("Norja: valuuttakoodi: NOK")]) == "<answer> tuntematon</answer>"
 
 
