@@ -105,7 +105,8 @@ def fit(
 ):
     """Trains on the policy tokens of `rows` and returns the parameters; `params` are donated.
 
-    Rows that are longer than those of the layout are left out. A checkpoint is kept in `folder`, from which an interrupted stage continues: with the same rows it learns the same.
+    Rows that are longer than those of the layout are left out. A checkpoint is kept in `folder`, from which an
+    interrupted stage continues: with the same rows it learns the same.
 
     Args:
       tokens_per_step: A batch takes rows until they have this many tokens.
