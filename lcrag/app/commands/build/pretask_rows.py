@@ -4,9 +4,10 @@ They stand in for a pretrained multilingual model: copying teaches the induction
 use passages in all thirteen languages.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from jaxtyping import Bool
 
 from lcrag.atlas.facts import Fact, subject_of
 from lcrag.atlas.oracle import FactSampler, RandomSearcher
@@ -144,7 +145,11 @@ def quoting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
 
 
 def _passages(
-    facts: FactSampler, generator: np.random.Generator, fact: Fact, languages: Sequence[str], present: Iterable[bool]
+    facts: FactSampler,
+    generator: np.random.Generator,
+    fact: Fact,
+    languages: Sequence[str],
+    present: Bool[np.ndarray, " languages"],
 ) -> str:
     """Returns lines of a passage in each language, which states the fact or, where not present, a related one."""
     passages = (
