@@ -16,10 +16,11 @@ import numpy as np
 from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of, read_facts, section_of, written
 from lcrag.atlas.holdings import DATED_SHARE, PRESENT_YEARS, STALE_YEARS, STATED_SHARE, Entry
 from lcrag.atlas.independent_facts import EARLIER, EVERY
-from lcrag.atlas.wording import UNKNOWN, label, query_text
+from lcrag.atlas.wording import UNKNOWN, label, query_text, sentence_text
 from lcrag.atlas.world import World
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
+from lcrag.episodes.tags import SearchAction, parse_action
 from lcrag.retrieval.passages import Passage
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
@@ -28,6 +29,10 @@ ATLAS_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
 SEARCH_R1_LINE = r"Doc \d+\(Title: (?P<title>[^)\n]+)\) (?P<text>[^\n]+)"
 _SENTENCE = re.compile(r"(?P<label>[^:]+?)(?: \((?P<year>\d{4})\))?: (?P<value>.+)")
 LAST_STALE_YEAR = 2010
+# Value of a fact in a note when no passage states it.
+UNREAD = "?"
+# Searches that miss a tag or both.
+MALFORMED = (" {query}", "<search> {query}", " {query}</search>", "<answer> {query}</search>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,45 +155,56 @@ class Oracle:
 
 
 def _searches(turns: Sequence[tuple[str, str]]) -> int:
-    return sum(by == "policy" and "</search>" in text for by, text in turns)
+    return sum(by == "policy" and isinstance(parse_action(text), SearchAction) for by, text in turns)
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomSearcher:
     """Knows the format and reads passages, but searches at random and trusts passages at random.
 
-    It plays questions over one fact, and quotes the sentence that it trusts before it answers. What it leaves to
-    reinforcement learning is when to search again, which passage to trust, and when to stop. Its choices are a function
-    of the dialogue.
+    It plays questions over one fact. After every search it notes a sentence that it read about the fact, as written, or
+    that it has read none; then it searches again or answers with the value of its note. What it leaves to reinforcement
+    learning is when to search again, which passage to trust, and when to stop. Its choices are a function of the
+    dialogue.
 
     Attributes:
       budget: Maximum number of searches; each number from 1 is equally likely.
+      slips: Share of the dialogues whose first text is a malformed action, after which it tries again.
       reader: Reads and translates what the passages say.
     """
 
     budget: int
+    slips: float = 0.0
     reader: Oracle = Oracle()
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; see `Oracle.next_text`."""
         generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
-        relation, subject = question.extra["kind"], question.extra["subject"][1]
+        query = query_text(question.language, question.extra["kind"], question.extra["entity"])
         searches = _searches(turns)
-        left = self.budget - searches
-        if searches == 0 or generator.random() < left / (left + 1):
-            return f"<search> {query_text(question.language, relation, question.extra['entity'])}</search>"
+        if searches == 0 and all(by == "environment" for by, _ in turns) and generator.random() < self.slips:
+            return MALFORMED[int(generator.integers(len(MALFORMED)))].format(query=query)
+        search = f"<search> {query}</search>"
+        if searches == 0:
+            return search
         readings = self.reader.readings(text for by, text in turns if by == "environment")
-        trusted = self.trusted(generator, readings, relation, subject)
-        if trusted is None:
-            return f"<answer> {UNKNOWN[question.language]}</answer>"
-        return f" {trusted.text}\n<answer> {self.reader.in_language(trusted, question.language)}</answer>"
+        note, value = self.note(generator, readings, question)
+        left = self.budget - searches
+        again = generator.random() < left / (left + 1)
+        return f" {note}\n" + (search if again else f"<answer> {value or UNKNOWN[question.language]}</answer>")
 
-    def trusted(
-        self, generator: np.random.Generator, readings: Sequence[Reading], relation: str, subject: str
-    ) -> Reading | None:
-        """Returns one of the readings about a fact at random; None if there is none."""
+    def note(
+        self, generator: np.random.Generator, readings: Sequence[Reading], question: Question
+    ) -> tuple[str, str | None]:
+        """Returns one of the sentences read about the question's fact at random, and its value in the question's
+        language; without any, a sentence with a question mark for its value, and None.
+        """
+        relation, subject = question.extra["kind"], question.extra["subject"][1]
         about = [row for row in readings if row.relation == relation and row.subject == subject]
-        return about[int(generator.integers(len(about)))] if about else None
+        if not about:
+            return f"{question.extra['entity']}: {sentence_text(question.language, relation, UNREAD)}", None
+        trusted = about[int(generator.integers(len(about)))]
+        return trusted.text, self.reader.in_language(trusted, question.language)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -375,6 +391,10 @@ class FactSampler:
             for other, year, has_year in zip(kept, years, dated, strict=True)
         ]
         return self._world.written_passage(f"{language}/{section}", language, statements)
+
+    def of_section(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """Returns a fact of the same section, possibly the same."""
+        return _one_of(generator, self._by_section[section_of(fact)])
 
     def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
         """Returns another fact of the same subject or relation as a plausible wrong search result."""

@@ -15,6 +15,7 @@ from lcrag.app.composition.gin_files import read_bindings, read_file
 POINTS = {  # with the usual variants: cold starts and other preparations, runs of each seed
     "lcrl_tables": (0, 6 + 2 + 1 + 5),
     "lcrl_ablations": (0, 6),
+    "lcrl_penalties": (0, 6),
     "lcrl_collections": (0, 3 * 6 + 1),
     "lcrl_retrieval": (0, 3 * 5 + 1),
     "lcrl_data": (0, 8),

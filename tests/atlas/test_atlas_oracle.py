@@ -7,8 +7,10 @@ import pytest
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import section_of
-from lcrag.atlas.oracle import SEARCH_R1_LINE, FactSampler, Oracle, RandomSearcher, entity_called
+from lcrag.atlas.oracle import MALFORMED, SEARCH_R1_LINE, FactSampler, Oracle, RandomSearcher, entity_called
 from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.episodes import RETHINK
+from lcrag.episodes.tags import Invalid, parse_action
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
@@ -129,17 +131,16 @@ def test_random_searches_begin_with_one_and_keep_the_budget():
 
 def test_random_searches_do_not_depend_on_what_was_read():
     player = RandomSearcher(budget=2)
-    again = [player.next_text(QUESTION, random_turns(number)) == SEARCHED[1] for number in range(400)]
-    assert 0.4 < sum(again) / len(again) < 0.6
-    empty = [
-        [turns[0], SEARCHED, block(f"Norja: valuuttakoodi: {number}")]
-        for number, turns in enumerate([random_turns(0)] * 400)
-    ]
-    again = [player.next_text(QUESTION, turns) == SEARCHED[1] for turns in empty]
-    assert 0.4 < sum(again) / len(again) < 0.6
+    for passage in ("Ranska: valuuttakoodi: EUR", "Norja: valuuttakoodi: NOK"):
+        texts = [
+            player.next_text(QUESTION, [("environment", f"{number}\n"), SEARCHED, block(passage)])
+            for number in range(400)
+        ]
+        again = [text.endswith(SEARCHED[1]) for text in texts]
+        assert 0.4 < sum(again) / len(again) < 0.6
 
 
-def test_a_random_searcher_quotes_any_passage_about_the_fact_and_admits_that_it_knows_nothing():
+def test_a_random_searcher_notes_any_passage_about_the_fact_and_admits_that_it_has_read_none():
     player = RandomSearcher(budget=1)
     passages = block("Ranska: valuuttakoodi: EUR", "France: currency code (1995): FRF", "Norja: valuuttakoodi: NOK")
     trusted = {player.next_text(QUESTION, [("environment", str(number)), SEARCHED, passages]) for number in range(40)}
@@ -147,7 +148,20 @@ def test_a_random_searcher_quotes_any_passage_about_the_fact_and_admits_that_it_
         " Ranska: valuuttakoodi: EUR\n<answer> EUR</answer>",
         " France: currency code (1995): FRF\n<answer> FRF</answer>",
     }
-    assert player.next_text(QUESTION, [SEARCHED, block("Norja: valuuttakoodi: NOK")]) == "<answer> tuntematon</answer>"
+    unread = player.next_text(QUESTION, [SEARCHED, block("Norja: valuuttakoodi: NOK")])
+    assert unread == " Ranska: valuuttakoodi: ?\n<answer> tuntematon</answer>"
+
+
+def test_a_random_searcher_slips_once_at_most():
+    player = RandomSearcher(budget=2, slips=0.5)
+    first = [player.next_text(QUESTION, [("environment", str(number))]) for number in range(200)]
+    slips = [text for text in first if text != SEARCHED[1]]
+    assert 0.4 < len(slips) / len(first) < 0.6
+    assert all(isinstance(parse_action(text), Invalid) for text in slips)
+    assert set(slips) == {text.format(query="Ranska valuuttakoodi") for text in MALFORMED}
+    for number, text in enumerate(slips):
+        turns = [("environment", str(number)), ("policy", text), ("environment", RETHINK)]
+        assert player.next_text(QUESTION, turns) == SEARCHED[1]
 
 
 def test_a_random_searcher_continues_one_dialogue_alike():

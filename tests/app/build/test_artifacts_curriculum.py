@@ -1,5 +1,6 @@
 """What the tiny policy is taught: copying, reading, clean demonstrations and random searches, none of it held out."""
 
+import functools
 import itertools
 import re
 
@@ -14,8 +15,9 @@ from lcrag.app.commands.build.pretask_rows import (
     copying_rows,
     echo_rows,
     judging_rows,
-    quoting_rows,
+    noting_rows,
     reading_rows,
+    translating_rows,
 )
 from lcrag.atlas import SPLITS, build_world
 from lcrag.atlas.facts import section_of, subject_of
@@ -24,6 +26,7 @@ from lcrag.atlas.vocabulary import SHIPPED_FOLDER, TAG_NAMES
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.episodes import RETHINK
 from lcrag.learning import Layout
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.policy import initialise, load_tokenizer, parameter_count
@@ -90,7 +93,7 @@ def told_in(tokenizer, row):
     return lines, {f"{each.relation}/{each.subject}" for each in readings}
 
 
-@pytest.mark.parametrize("rows", [reading_rows, judging_rows, quoting_rows])
+@pytest.mark.parametrize("rows", [reading_rows, judging_rows, noting_rows, translating_rows])
 def test_pre_tasks_never_show_a_held_out_fact(world, tokenizer, rows):
     kept_back = [split for split in SPLITS if split != "train"]
     asked = {question.text for split in kept_back for question in world.questions(split, hops=(1, 2, 3))}
@@ -120,21 +123,49 @@ def test_judging_answers_only_what_it_is_shown(world, tokenizer):
     assert 0.4 < np.mean(answered) < 0.9
 
 
-def test_quotes_are_in_the_passages_and_values_in_the_questions_language(world, tokenizer):
-    quoted, searches = [], set()
+def spans(tokenizer, row):
+    """The texts of a row that are given and wanted in turn."""
+    groups = itertools.groupby(range(len(row.tokens)), key=lambda place: bool(row.by_policy[place]))
+    return [(wanted, tokenizer.decode(row.tokens[list(places)])) for wanted, places in groups]
+
+
+def readings_in(lines):
+    return Oracle().readings(f"<information>\n{line}\n</information>" for line in lines)
+
+
+def test_notes_are_in_the_passages_and_values_in_the_question_s_language(world, tokenizer):
+    unread, searches = [], set()
     questions = {question.text: question for question in world.questions("train")}
-    for row in itertools.islice(quoting_rows(world, tokenizer, seed=0), 200):
-        text, wanted = (tokenizer.decode(row.tokens[row.by_policy == side]) for side in (False, True))
-        question, query, *lines = text.split("\n")
-        searches.add(1 + lines.count(query))
-        quoted.append(wanted.strip() != "?")
-        if quoted[-1]:
-            quote, value = wanted.strip().split("\n ")
-            (reading,) = Oracle().readings([f"<information>\n {quote}\n</information>"])[:1]
-            assert any(reading in Oracle().readings([f"<information>\n{line}\n</information>"]) for line in lines)
-            assert value == Oracle().in_language(reading, questions[question].language)
+    for row in itertools.islice(noting_rows(world, tokenizer, seed=0), 200):
+        lines = []
+        for wanted, text in spans(tokenizer, row):
+            if not wanted:
+                lines += text.split("\n")
+                question = next(questions[line] for line in reversed(lines) if line in questions)
+                continue
+            note, *value = text.strip().split("\n ")
+            unread.append(note.endswith(": ?"))
+            known, about = readings_in(lines), (question.extra["kind"], question.extra["subject"][1])
+            if unread[-1]:
+                assert about not in {(each.relation, each.subject) for each in known}
+                assert value in ([], ["?"])
+            else:
+                [reading] = [each for each in readings_in([note]) if (each.relation, each.subject) == about]
+                assert reading in known
+                assert value in ([], [Oracle().in_language(reading, question.language)])
+        searches.add(lines.count(f" {questions[lines[0]].extra['query']}"))
     assert searches == {1, 2}
-    assert 0.4 < np.mean(quoted) < 0.95
+    assert 0.1 < np.mean(unread) < 0.5
+
+
+def test_translated_values_are_in_the_question_s_language(world, tokenizer):
+    questions = {question.text: question for question in world.questions("train")}
+    for row in itertools.islice(translating_rows(world, tokenizer, seed=0), 100):
+        for (_, given), (_, wanted) in itertools.batched(spans(tokenizer, row), 2):
+            text, sentence, _ = given.split("\n")
+            about = questions[text].extra["kind"], questions[text].extra["subject"][1]
+            [reading] = [each for each in readings_in([sentence]) if (each.relation, each.subject) == about]
+            assert wanted == f" {Oracle().in_language(reading, questions[text].language)}\n"
 
 
 def test_echoes_show_every_tag_in_every_language_and_close_it(world, tokenizer):
@@ -176,6 +207,36 @@ def test_random_searches_are_kept_with_wrong_answers(world, tokenizer):
     unknown = [f"<answer> {word}</answer>" for word in UNKNOWN.values()]
     assert any(text.endswith(tuple(unknown)) for text in texts[0])
     assert not any(text.endswith(tuple(unknown)) for text in texts[1])
+
+
+def test_malformed_actions_are_shown_and_not_imitated(world, tokenizer):
+    player = RandomSearcher(budget=2, slips=0.5)
+    program_with_retries = functools.partial(
+        hierarchical_search,
+        collections=LCRL_LANGUAGES,
+        budget=2,
+        passages=1,
+        invalid_limit=2,
+        prompt="atlas",
+        style="atlas",
+    )
+    demonstrator = Demonstrator(
+        world,
+        world.questions("train"),
+        program_with_retries,
+        perfect_search(world),
+        tokenizer,
+        player,
+        only_correct=False,
+    )
+    slipped = []
+    for row in itertools.islice(demonstrator.stream(0), 40):
+        slipped.append(row.outcome.invalid_actions)
+        imitated = tokenizer.decode(row.tokens[row.by_policy & ~policy.slips_in(row)])
+        assert imitated.startswith("<search> ")
+        assert (RETHINK in tokenizer.decode(row.tokens)) == bool(slipped[-1])
+        assert bool(policy.slips_in(row).any()) == bool(slipped[-1])
+    assert set(slipped) == {0, 1}
 
 
 def fitted(folder, progress):

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lcrag.app.commands.build import encoder as encoder_training
 from lcrag.app.commands.build.policy import Curriculum, PolicyTrainer
+from lcrag.app.commands.build.pretask_rows import TRANSLATING_SHARE
 from lcrag.app.composition.atlas import atlas_world
 from lcrag.app.composition.collections import atlas_collections
 from lcrag.atlas.vocabulary import save_tokenizer, train_tokenizer
@@ -112,12 +113,14 @@ def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, ste
         " names and values, without any use;\n"
         f"3. judging: {plan.judging_steps} such steps with the question first, where the passages may lack"
         " the answer;\n"
-        f"4. quoting: {plan.quoting_steps} such steps with the passages of one or two searches: a sentence about the"
-        " fact, then its value in the question's language;\n"
+        f"4. noting: {plan.noting_steps} such steps with the passages of one or two searches: a sentence about the"
+        " fact as a passage writes it, or a question mark for its value, then the value in the question's language;"
+        f" {TRANSLATING_SHARE:.0%} of the rows give the sentence in another language and ask for the value alone;\n"
         f"5. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
         " that knows the format of the program in all thirteen languages and reads passages, but searches once or"
-        ' twice, and trusts passages, at random; it quotes the sentence that it trusts, and answers "unknown" where it'
-        " has read nothing. When to search, whom to trust, and when to stop is left to reinforcement learning.\n\n"
+        " twice, and trusts passages, at random; after every search it notes a sentence that it read about the fact or"
+        ' that it read none, and answers with the value of its last note or "unknown". When to search, whom to trust,'
+        " and when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n\n"
         f"{encoder_training.LICENCES}\n"

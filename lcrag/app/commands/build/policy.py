@@ -1,4 +1,4 @@
-"""Trains the two policies of the atlas from scratch: copying, reading, judging, quoting, then SFT, short or long."""
+"""Trains the two policies of the atlas from scratch: copying, reading, judging, noting, then SFT, short or long."""
 
 import contextlib
 import dataclasses
@@ -8,23 +8,29 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
+import numpy as np
+from jaxtyping import Bool
 
 from lcrag.app.commands.build.pretask_rows import (
     COPYING_TOKENS,
     ECHO_SHARE,
+    NOTING_ECHO_SHARE,
+    TRANSLATING_SHARE,
     copying_rows,
     echo_rows,
     judging_rows,
     mixed,
-    quoting_rows,
+    noting_rows,
     reading_rows,
+    translating_rows,
 )
 from lcrag.atlas import World
 from lcrag.atlas.oracle import RandomSearcher
 from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
 from lcrag.data.questions import Question
-from lcrag.episodes import Program
+from lcrag.episodes import EpisodeRecord, Program
 from lcrag.episodes.host_services import Search
+from lcrag.episodes.tags import Invalid, parse_action
 from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.limits import Count, Positive
@@ -40,9 +46,11 @@ from lcrag.policy import (
 COPYING_ROWS = 32
 # Micro-batches of about a thousand tokens fit the cache of a CPU: 0.22 s per step, against 0.33 s with four thousand.
 COPYING_LAYOUT = Layout(rows=8, row_lengths=(COPYING_TOKENS,))
-TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 384), least_episodes=32)
+TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 448), least_episodes=32)
 
 CHECKPOINT_EVERY = 100
+# Share of the demonstrations that begin with a malformed action.
+SLIP_SHARE = 0.15
 Progress = Callable[[int, dict[str, float]], None]
 
 
@@ -54,8 +62,8 @@ class Curriculum:
       copying_steps: Copying of random spans, without text.
       reading_steps: Reading: passages, a question, the answering passage, in all thirteen languages.
       judging_steps: Judging: reading with the question first, where the passages may lack the answer.
-      quoting_steps: Quoting: a sentence about the fact, after one or two searches' passages, and its value in the
-        question's language.
+      noting_steps: Noting: after the passages of one or two searches a sentence about the fact, and its value in the
+        question's language; translating: the value alone.
       short_steps: SFT of the cold start on random searches in all languages: it learns the format, not when to search.
       long_steps: The same SFT of the reference, which is trained on demonstrations only.
       searching_learning_rate: Learning rate of the SFT on random searches.
@@ -66,7 +74,7 @@ class Curriculum:
     copying_steps: Count = 1200
     reading_steps: Count = 1800
     judging_steps: Count = 900
-    quoting_steps: Count = 1800
+    noting_steps: Count = 5000
     short_steps: Count = 200
     long_steps: Count = 600
     learning_rate: Positive = 2e-3
@@ -140,6 +148,12 @@ def _next_rows(rows: Iterator[Trajectory], tokens: int) -> list[Trajectory]:
     return taken
 
 
+def slips_in(record: EpisodeRecord) -> Bool[np.ndarray, " length"]:
+    """Returns which tokens belong to malformed actions."""
+    turns = (number for number, turn in enumerate(record.turns) if turn.by == "policy")
+    return np.isin(record.turn, [turn for turn in turns if isinstance(parse_action(record.turns[turn].text), Invalid)])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyTrainer:
     """Trains policies on one world, stage by stage, each of which continues where it was interrupted."""
@@ -167,8 +181,9 @@ class PolicyTrainer:
         params = self._fit("reading", params, rows, plan.reading_steps)
         rows = mixed(judging_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
         params = self._fit("judging", params, rows, plan.judging_steps)
-        rows = mixed(quoting_rows(self.world, self.tokenizer, self.seed), echoes, ECHO_SHARE, self.seed)
-        return self._fit("quoting", params, rows, plan.quoting_steps)
+        translating = translating_rows(self.world, self.tokenizer, self.seed)
+        rows = mixed(noting_rows(self.world, self.tokenizer, self.seed), translating, TRANSLATING_SHARE, self.seed)
+        return self._fit("noting", params, mixed(rows, echoes, NOTING_ECHO_SHARE, self.seed), plan.noting_steps)
 
     def demonstrations(
         self,
@@ -179,7 +194,7 @@ class PolicyTrainer:
         budget: int,
         passages: int,
     ) -> Iterator[Trajectory]:
-        """Yields demonstrations of random searches in all languages."""
+        """Yields demonstrations of random searches in all languages, whose malformed actions carry no loss."""
         questions = self.world.questions("train")
         queries = [question.extra["query"] for question in questions]
         demonstrator = Demonstrator(
@@ -188,11 +203,11 @@ class PolicyTrainer:
             program=program,
             search=remembered(search, queries, languages, passages),
             tokenizer=self.tokenizer,
-            oracle=RandomSearcher(budget=budget),
+            oracle=RandomSearcher(budget=budget, slips=SLIP_SHARE),
             only_correct=False,
         )
         for record in demonstrator.stream(self.seed):
-            yield Trajectory(record.tokens, record.by_policy, record.log_probabilities)
+            yield Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
 
     def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
         """Returns parameters after SFT of a copy of `params`."""

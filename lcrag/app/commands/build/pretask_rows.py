@@ -1,4 +1,4 @@
-"""Rows of the pre-tasks of the tiny policies: copying, echoing, reading, judging, quoting.
+"""Rows of the pre-tasks of the tiny policies: copying, echoing, reading, judging, noting, translating.
 
 They stand in for a pretrained multilingual model: copying teaches the induction circuit, reading and judging teach to
 use passages in all thirteen languages.
@@ -7,10 +7,9 @@ use passages in all thirteen languages.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool
 
 from lcrag.atlas.facts import Fact, subject_of
-from lcrag.atlas.oracle import FactSampler, RandomSearcher
+from lcrag.atlas.oracle import UNREAD, FactSampler, RandomSearcher, Reading
 from lcrag.atlas.vocabulary import tags
 from lcrag.atlas.wording import sentence_text
 from lcrag.atlas.world import Chain, World, render_passage
@@ -28,10 +27,13 @@ NATIVE_SHARE = 0.7
 PRESENT_SHARE = 0.6
 FOREIGN_PASSAGES = 4
 NATIVE_PASSAGES = 3
-NATIVE_PRESENT_SHARE = 0.4
+NATIVE_PRESENT_SHARE = 0.55
 SECOND_SEARCH_SHARE = 0.6
+FURTHER_NOTES = 2
+TRANSLATED_VALUES = 4
 ECHO_SHARE = 0.25
-UNKNOWN = "?"
+# Shares of rows beside noting rows.
+TRANSLATING_SHARE, NOTING_ECHO_SHARE = 0.3, 0.1
 
 
 def copying_rows(vocabulary_size: int, rows_per_step: int, seed: int) -> Iterator[Trajectory]:
@@ -110,18 +112,19 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         others = [code for code in LCRL_LANGUAGES if code != language]
         shown_in = (language,) if one else tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
         present = generator.random(len(shown_in)) < (PRESENT_SHARE if one or generator.random() < 0.9 else 0.0)
-        context = _passages(facts, generator, fact, shown_in, present)
+        about = [fact if here else facts.related(generator, fact) for here in present]
+        context = _passages(facts, generator, fact, shown_in, about)
         question = world.question(Chain((fact,)), language)
-        answer = _sentence(world, fact, language) if present.any() else UNKNOWN
+        answer = _sentence(world, fact, language) if present.any() else UNREAD
         yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", f" {answer}\n")
 
 
-def quoting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Yields rows like `judging_rows` that quote a sentence about the fact, then give its value in another language.
+def noting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows of one or two searches' passages, each with a note, the value, and notes on other facts, without end.
 
-    The sentence is one of those about the fact at random, as written; the value is in the question's language. Without
-    any the answer is a question mark. A search of the question's language shows three passages; a second one shows a
-    passage in each of several others.
+    A note is a sentence about the fact as a passage writes it, one of several at random, or one with a question mark
+    where no passage states it; the value is in the question's language. The first search shows passages in the
+    question's language, the second in several others.
     """
     generator = np.random.default_rng(seed)
     facts, searcher = FactSampler(world), RandomSearcher(budget=2)
@@ -129,34 +132,64 @@ def quoting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
         fact = facts.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         question = world.question(Chain((fact,)), language)
-        stated = np.arange(NATIVE_PASSAGES) == generator.integers(NATIVE_PASSAGES)
-        stated &= generator.random() < NATIVE_PRESENT_SHARE
-        context = _passages(facts, generator, fact, (language,) * NATIVE_PASSAGES, stated)
-        if generator.random() < SECOND_SEARCH_SHARE:
-            others = [code for code in LCRL_LANGUAGES if code != language]
-            shown_in = tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
-            present = generator.random(FOREIGN_PASSAGES) < PRESENT_SHARE
-            context += f" {question.extra['query']}\n{_passages(facts, generator, fact, shown_in, present)}"
-        readings = searcher.reader.readings([f"<information>\n{context}</information>"])
-        trusted = searcher.trusted(generator, readings, fact.relation, fact.subject)
-        value = trusted and searcher.reader.in_language(trusted, language)
-        answer = f" {trusted.text}\n {value}\n" if trusted else f" {UNKNOWN}\n"
-        yield _text_row(tokenizer, f"{question.text}\n {question.extra['query']}\n{context}", answer)
+        parts, told, context = [f"{question.text}\n"], [fact], ""
+        for shown_in, stating in _searches(generator, language):
+            about = [fact if here else facts.related(generator, fact) for here in stating]
+            block = _passages(facts, generator, fact, shown_in, about)
+            context, told = context + block, told + about
+            note, value = searcher.note(generator, _readings(searcher, context), question)
+            parts[-1] += f" {question.extra['query']}\n{block}"
+            parts += [f" {note}\n", ""]
+        parts[-2] += f" {value or UNREAD}\n"
+        for _ in range(FURTHER_NOTES):
+            other = facts.of_section(generator, told[int(generator.integers(len(told)))])
+            if other.id == fact.id:
+                continue
+            question = world.question(Chain((other,)), language)
+            note, value = searcher.note(generator, _readings(searcher, context), question)
+            parts[-1] += f"{question.text}\n"
+            parts += [f" {note}\n {value or UNREAD}\n", ""]
+        yield _text_row(tokenizer, *parts[:-1])
+
+
+def _searches(
+    generator: np.random.Generator, language: str
+) -> list[tuple[tuple[str, ...], Bool[np.ndarray, " passages"]]]:
+    """Returns the languages of each search's passages, and which of the passages state the fact."""
+    native = (generator.permutation(NATIVE_PASSAGES) == 0) & (generator.random() < NATIVE_PRESENT_SHARE)
+    searches = [((language,) * NATIVE_PASSAGES, native)]
+    if generator.random() < SECOND_SEARCH_SHARE:
+        others = [code for code in LCRL_LANGUAGES if code != language]
+        shown_in = tuple(map(str, generator.permutation(others)[:FOREIGN_PASSAGES]))
+        searches.append((shown_in, generator.random(FOREIGN_PASSAGES) < PRESENT_SHARE))
+    return searches
+
+
+def _readings(searcher: RandomSearcher, context: str) -> list[Reading]:
+    return searcher.reader.readings([f"<information>\n{context}</information>"])
+
+
+def translating_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
+    """Yields rows of questions, each with a sentence in another language and the value in its own, without end."""
+    generator = np.random.default_rng(seed)
+    facts = FactSampler(world)
+    while True:
+        parts = [""]
+        for _ in range(TRANSLATED_VALUES):
+            fact = facts.often_counterfactual(generator, facts.any(generator))
+            language, other = map(str, generator.permutation(LCRL_LANGUAGES)[:2])
+            parts[-1] += f"{world.question(Chain((fact,)), language).text}\n {_sentence(world, fact, other)}\n"
+            parts += [f" {world.values(fact, language)[0]}\n", ""]
+        yield _text_row(tokenizer, *parts[:-1])
 
 
 def _passages(
-    facts: FactSampler,
-    generator: np.random.Generator,
-    fact: Fact,
-    languages: Sequence[str],
-    present: Bool[np.ndarray, " languages"],
+    facts: FactSampler, generator: np.random.Generator, fact: Fact, languages: Sequence[str], about: Sequence[Fact]
 ) -> str:
-    """Returns lines of a passage in each language, which states the fact or, where not present, a related one."""
+    """Returns lines of a passage in each language about each fact; none but those about `fact` state it."""
     passages = (
-        facts.passage(generator, fact, code)
-        if here
-        else facts.passage(generator, facts.related(generator, fact), code, hidden=fact)
-        for here, code in zip(present, languages, strict=True)
+        facts.passage(generator, own, code, hidden=None if own is fact else fact)
+        for own, code in zip(about, languages, strict=True)
     )
     return "".join(f" {render_passage(passage)}\n" for passage in passages)
 
@@ -198,7 +231,9 @@ def _sentence(world: World, fact: Fact, language: str) -> str:
     return f"{name}: {sentence_text(language, fact.relation, world.values(fact, language)[0])}"
 
 
-def _text_row(tokenizer: Tokenizer, given: str, wanted: str) -> Trajectory:
-    before, after = tokenizer.encode(given), tokenizer.encode(wanted)
-    by_policy = np.arange(len(before) + len(after)) >= len(before)
-    return Trajectory(np.asarray(before + after, np.int32), by_policy, np.zeros(len(by_policy), np.float32))
+def _text_row(tokenizer: Tokenizer, *parts: str) -> Trajectory:
+    """Returns a row of texts that are given and wanted in turn."""
+    encoded = [tokenizer.encode(part) for part in parts]
+    by_policy = np.repeat(np.arange(len(parts)) % 2 == 1, [len(tokens) for tokens in encoded])
+    tokens = np.asarray([token for part in encoded for token in part], np.int32)
+    return Trajectory(tokens, by_policy, np.zeros(len(tokens), np.float32))

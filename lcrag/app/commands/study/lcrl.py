@@ -1,7 +1,7 @@
 """LcRL's studies: tables 1 and 2, figures 3 to 6."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lcrag.app.commands.study.points import EVALUATED, Point, Settings, Study, Variant, policy_of, seeded
@@ -25,6 +25,15 @@ MORE_ABLATIONS = {
     ),
     "dapo": Variant(name="LcRL with DAPO", files=("objective/dapo.gin",)),
     "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
+}
+# The penalty of section 3.3 with and without the floor of the whole reward, by weight.
+PENALTIES = {
+    f"{'floor' if floor == 0.0 else 'no_floor'}_{weight}": Variant(
+        name=f"LcRL, penalty {weight:g}{'' if floor == 0.0 else ' without floor'}",
+        bindings=(f"language_coupled.weight = {weight}", f"language_coupled.floor = {floor}"),
+    )
+    for floor in (0.0, None)
+    for weight in (0.02, 0.2, 0.5)
 }
 METHODS = {
     "lcrl": (),
@@ -97,17 +106,23 @@ def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ..
 
 def ablation_points(settings: Settings, study: str = "ablations") -> list[Point]:
     """LcRL and each of its ablations, one seed after the other."""
-    variants = {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}
+    return _compared(settings, study, {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}, ("lcrl", *ABLATIONS))
+
+
+def penalty_points(settings: Settings) -> list[Point]:
+    """LcRL with each of several penalties, one seed after the other."""
+    return _compared(settings, "penalties", PENALTIES)
+
+
+def _compared(
+    settings: Settings, study: str, variants: Mapping[str, Variant], usual: Sequence[str] = ()
+) -> list[Point]:
     return [
         _trained(
-            settings.output / study / f"{name}-{seed}",
-            settings,
-            seed,
-            variants[name].files,
-            *variants[name].bound(),
+            settings.output / study / f"{name}-{seed}", settings, seed, variants[name].files, *variants[name].bound()
         )
         for seed in settings.seeds
-        for name in settings.chosen(variants, ("lcrl", *ABLATIONS))
+        for name in settings.chosen(variants, usual)
     ]
 
 
@@ -188,6 +203,12 @@ STUDIES = {
     ),
     "lcrl_ablations": _study(
         "ablations", "table 2: LcRL without each of its parts, and by PPO", ablation_points, "--against=LcRL"
+    ),
+    "lcrl_penalties": _study(
+        "penalties",
+        "the penalty against consistency: three weights, with and without the floor of the reward",
+        penalty_points,
+        f"--against={PENALTIES['floor_0.02'].name}",
     ),
     "lcrl_collections": _study(
         "collections",
