@@ -7,6 +7,7 @@ use passages in all thirteen languages.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from jaxtyping import Bool
 
 from lcrag.atlas.facts import Fact, subject_of
 from lcrag.atlas.oracle import UNREAD, FactSampler, RandomSearcher, Reading
