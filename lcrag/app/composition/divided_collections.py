@@ -12,6 +12,7 @@ import gin
 import jax
 
 from lcrag.app.composition.components import configured_collections
+from lcrag.app.runs.processes import distributed_state
 from lcrag.episodes.agreement import check_same_everywhere, exchanged
 from lcrag.errors import UserError
 from lcrag.retrieval import Collections, SearchableCollections
@@ -86,9 +87,7 @@ def check_placed(encoder: Set[str], backend: str) -> None:
 
 def _serve(collections: Collections) -> str:
     """Serves collections on a thread until the process ends; returns an address that the other processes reach."""
-    from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
-
-    coordinator, _, port = str(distributed.global_state.coordinator_address).rpartition(":")
+    coordinator, _, port = str(distributed_state().coordinator_address).rpartition(":")
     coordinator = coordinator.strip("[]")
     family, _, _, _, address = socket.getaddrinfo(coordinator, int(port), type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as towards:

@@ -11,6 +11,7 @@ import gin
 import jax
 from jax.sharding import Mesh
 
+from lcrag.app.runs.processes import distributed_state
 from lcrag.data.batches import Coupled
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
@@ -149,9 +150,7 @@ class SharedCount:
     def add(self, more: int) -> int:
         """Adds to the number, or reads it by adding 0; returns the new one."""
         if jax.process_count() > 1:
-            from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
-
-            return distributed.global_state.client.key_value_increment(self._name, more)
+            return distributed_state().client.key_value_increment(self._name, more)
         with self._lock:
             self._number += more
             return self._number

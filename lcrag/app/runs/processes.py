@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,16 @@ def writer_does(work: Callable[[], None]) -> None:
         raise failure
     if message:
         raise UserError(message)
+
+
+def distributed_state() -> Any:
+    """Returns the state of `jax.distributed`: its `client` and the `coordinator_address`.
+
+    JAX has no public name for it; `jax.experimental.multihost_utils` reads the same object.
+    """
+    from jax._src import distributed
+
+    return distributed.global_state
 
 
 def _broadcast(message: str) -> str:

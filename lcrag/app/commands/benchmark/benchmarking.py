@@ -11,9 +11,8 @@ from rich.console import Console
 
 from lcrag.app.commands.benchmark.machine import Machine, machine_name, measured_machine
 from lcrag.app.commands.benchmark.workloads import Timing, timings
-from lcrag.app.commands.compile.lowering import CompilePlan
+from lcrag.app.commands.compile.lowering import CompilePlan, configured_plan
 from lcrag.app.composition.checking import check_shares
-from lcrag.app.composition.components import configured_sampler
 from lcrag.app.composition.stand_ins import composed
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console
@@ -93,15 +92,7 @@ def _plan() -> CompilePlan:
     arguments = dict(composed("compile", {}).arguments)
     if topology := arguments["topology"]:
         raise UserError(f"lcrag benchmark runs on the devices present, not on {topology}: leave compile.topology out")
-    plan = CompilePlan(
-        config=arguments["computation"].of(arguments["decoder"]),
-        mesh=arguments["mesh"](),
-        objective=arguments["objective"],
-        optimizer=arguments["optimizer"],
-        layout=arguments["layout"],
-        sampler=configured_sampler(),
-        critic=arguments["critic"],
-    )
+    plan = configured_plan(arguments["computation"].of(arguments["decoder"]), arguments["mesh"](), arguments)
     check_shares(plan.layout, plan.mesh)
     return plan
 

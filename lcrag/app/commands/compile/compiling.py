@@ -10,10 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from lcrag.app.commands.compile.compilation import Compilation, compiled
-from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, cost_of, other_bytes, residents
+from lcrag.app.commands.compile.lowering import (
+    LOWER,
+    CompilePlan,
+    Cost,
+    configured_plan,
+    cost_of,
+    other_bytes,
+    residents,
+)
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
-from lcrag.app.composition.components import Computation, configured_sampler, resolved_folder
+from lcrag.app.composition.components import Computation, resolved_folder
 from lcrag.app.composition.lane_plan import configured_lanes
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console, size_text
@@ -125,16 +133,8 @@ def compile_programs(
     if unknown := sorted(set(words) - set(LOWER)):
         raise UserError(f"lcrag compile knows no program {unknown[0]}: choose among {', '.join(LOWER)}")
     target = target_of(topology)
-    plan = CompilePlan(
-        config=computation.of(decoder),
-        mesh=mesh(devices=target.devices),
-        objective=objective,
-        optimizer=optimizer,
-        layout=layout,
-        sampler=configured_sampler(),
-        critic=critic,
-        lanes=configured_lanes(),
-    )
+    training = {"objective": objective, "optimizer": optimizer, "layout": layout, "critic": critic}
+    plan = configured_plan(computation.of(decoder), mesh(devices=target.devices), training, configured_lanes())
     check_shares(layout, plan.mesh)
     check_used()
     console = make_console()

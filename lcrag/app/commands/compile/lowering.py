@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.stages import Lowered
 
+from lcrag.app.composition.components import configured_sampler
 from lcrag.app.composition.lane_plan import LaneSettings, lane_sampler
 from lcrag.errors import UserError
 from lcrag.learning import (
@@ -26,6 +28,7 @@ from lcrag.learning import (
 )
 from lcrag.learning.critic import value_update
 from lcrag.learning.learners import needs_reference, policy_update
+from lcrag.learning.optimizers import adamw
 from lcrag.learning.update import batch_shares
 from lcrag.policy import (
     AnyMesh,
@@ -165,6 +168,26 @@ class CompilePlan:
         """Slots of a lane, including the key-value cache."""
         create = functools.partial(empty_slots, self.sampler_form, self.lane.slots, self.lane.context)
         return _placed(jax.eval_shape(create), slot_shardings(self.sampler_form))
+
+
+def configured_plan(
+    config: DecoderConfig, mesh: AnyMesh, arguments: Mapping[str, Any], lanes: LaneSettings | None = None
+) -> CompilePlan:
+    """Returns the plan of a command from its composed arguments and the configured sampler.
+
+    What the command does not have (an evaluation has no optimizer) has a placeholder.
+    """
+    objective = arguments.get("objective")
+    return CompilePlan(
+        config=config,
+        mesh=mesh,
+        objective=objective if isinstance(objective, PolicyGradient) else PolicyGradient(),  # that of sft is another
+        optimizer=arguments.get("optimizer") or adamw(learning_rate=1.0, steps=1),
+        layout=arguments.get("layout") or Layout(rows=1, row_lengths=(2,)),
+        sampler=configured_sampler(),
+        critic=arguments.get("critic"),
+        lanes=lanes or LaneSettings(),
+    )
 
 
 def lower_update(plan: CompilePlan) -> Lowered:
