@@ -4,6 +4,8 @@ The episodes with one group id share a baseline: the samples of one prompt in pl
 question in LcRL.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,6 @@ def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " 
     Episodes whose reward is NaN are not in their group: they deviate by 0 and do not count in its size.
     """
     count = len(group_ids)
-    if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
-        group_ids = jnp.asarray(np.unique(np.asarray(group_ids), return_inverse=True)[1])
     segments = jnp.unique(group_ids, size=count, return_inverse=True)[1].reshape(-1)
 
     def total(values):
@@ -59,6 +59,13 @@ def group_advantages(
     Returns:
       One advantage per episode; 0 for a group of one and for NaN.
     """
+    if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
+        group_ids = np.unique(np.asarray(group_ids), return_inverse=True)[1]
+    return _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, least_std)
+
+
+@functools.partial(jax.jit, static_argnames="normalise_std")
+def _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, least_std):
     deviations, sizes, segments = _deviations(rewards, group_ids)
     if normalise_std:
         squares = jax.ops.segment_sum(deviations**2, segments, len(deviations))[segments]

@@ -21,15 +21,7 @@ from episode_scripts import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcrag.episodes import (
-    ContextFull,
-    Generate,
-    Observe,
-    Outcome,
-    Retries,
-    RetrievalFailure,
-    Retrieve,
-)
+from lcrag.episodes import ContextFull, Generate, Observe, Outcome, Retries, RetrievalFailure, Retrieve
 from lcrag.episodes.running_episode import NOT_FINITE
 from lcrag.episodes.slot_scheduler import plan_admissions
 from lcrag.errors import UserError

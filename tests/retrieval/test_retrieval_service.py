@@ -140,11 +140,6 @@ def test_no_body_breaks_it(url, client, body):
     assert client.post(f"{url}/retrieve", content=body).status_code in (200, 413, 422)
 
 
-def test_a_body_in_parts_is_counted_too(url):
-    answer = httpx2.post(f"{url}/retrieve", content=(b"x" * 500 for _ in range(9)))
-    assert answer.status_code == 413
-
-
 def test_time_outs_and_overload():
     collections = PretendedCollections()
     collections.gate.clear()

@@ -56,13 +56,12 @@ def differing(model, records, layout) -> tuple[int, int]:
     ("options", "slot_of"),
     [
         ({}, int),
-        ({"slots": 8, **ONE_SHAPE}, lambda episode: 2 * episode + 1),
         ({"windows": (), "append_rows": (1, 4), "append_tokens": (4, 8)}, lambda episode: 3 - episode),
         ({"slots": 7, "block": 3, "decode_rows": (2,), "windows": (96,), "append_tokens": (32,)}, int),
         ({"drafts": 2, **ONE_SHAPE}, int),
         ({"layers": "apart", **ONE_SHAPE}, int),
     ],
-    ids=["plain", "more slots", "other appends", "other blocks and windows", "drafts", "layers apart"],
+    ids=["plain", "other appends", "other blocks and windows", "drafts", "layers apart"],
 )
 def test_training_scores_what_was_sampled(model, options, slot_of):
     records = converse(make(model, **options), range(4), slot_of)

@@ -46,12 +46,6 @@ def test_the_hierarchy_of_searches(route, languages):
     assert stops(requests) == [("</search>", "</answer>")] * 4 + [("</answer>",)]
 
 
-def test_an_invalid_action_costs_no_search():
-    outcome, requests = drive(PROGRAM(), ["well", SEARCH, "<search> </search>", SEARCH, ANSWER])
-    assert outcome == Outcome(answer="Lima", invalid_actions=2)
-    assert searched(requests) == [("fr",), ("ar", "en", "ja")]
-
-
 def test_a_failed_search_is_shown_and_counts():
     program = PROGRAM(budget=1)
     assert isinstance(next(program), Observe)

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from episode_scripts import chat_tokenizer
 from program_scripts import drive, searched
 
 from lcrag.data.questions import Question
@@ -21,7 +22,6 @@ from lcrag.episodes import (
 )
 from lcrag.errors import UserError
 from lcrag.methods.r_search.program import r_search
-from lcrag.policy import ChatTemplate
 from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
@@ -159,12 +159,6 @@ def test_a_route_a_failed_search_and_a_full_context():
     assert stop.value.value.counts["valid_searches"] == 1
 
 
-CHATTING = dataclasses.replace(
-    tiny_tokenizer(),
-    chat_template=ChatTemplate("{% for m in messages %}<eos>[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"),
-)
-
-
 def searches_then_answers(context, generation):
     return f"{EVIDENCE}{ANSWER}" if "(Title:" in context else SEARCH
 
@@ -172,8 +166,8 @@ def searches_then_answers(context, generation):
 @pytest.mark.parametrize(
     ("tokenizer", "chat", "begins"),
     [
-        (CHATTING, Chat(), "<eos>[system]You are a helpful"),
-        (CHATTING, Chat(system="Be brief."), "<eos>[system]Be brief.\n\nYou are a helpful"),
+        (chat_tokenizer(), Chat(), "<eos>[system]You are a helpful"),
+        (chat_tokenizer(), Chat(system="Be brief."), "<eos>[system]Be brief.\n\nYou are a helpful"),
         (tiny_tokenizer(), Chat(), "You are a helpful"),
     ],
 )

@@ -76,14 +76,6 @@ def test_without_evidence_neither_it_nor_its_form_is_rewarded():
     assert rewards["total"].tolist() == pytest.approx([1.3, 1.3, 0.3])
 
 
-def test_a_reader_that_is_down_is_an_error_and_no_zero():
-    def down(questions, evidences):
-        raise UserError("the endpoint does not answer")
-
-    with pytest.raises(UserError, match="does not answer"):
-        r_search_reward(down)(episodes(("Lima", FORMED)))
-
-
 def test_mistakes_are_one_sentence():
     with pytest.raises(UserError, match="gamma_evidence must be 0 or more, but -1 is not"):
         r_search_reward(None, gamma_evidence=-1)

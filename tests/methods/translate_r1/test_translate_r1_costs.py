@@ -127,5 +127,3 @@ def test_mistakes_that_show_in_the_first_step():
     for extra in ((), [{}, {}]):
         with pytest.raises(UserError, match="tool_calls"):
             cost(answer_only(), "flat")(Episodes(**{**vars(silent), "extra": extra}))
-    with pytest.raises(UserError, match="no cost of calls"):
-        cost_adjusted_rewards(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool), "steep")
