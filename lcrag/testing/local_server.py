@@ -1,4 +1,4 @@
-"""Servers in tests: an application in a thread of this process, a stand-in chat model, and stopping another process."""
+"""Servers for tests: an application in a thread of this process, a fake chat model, and stopping another process."""
 
 import contextlib
 import http.client
@@ -58,15 +58,15 @@ def stand_in_chat(speak: Speaker) -> FastAPI:
 def answered_while_stopping(
     process: subprocess.Popen[str], address: str, path: str, body: Mapping[str, Any], stop: signal.Signals
 ) -> tuple[int, Any]:
-    """Returns the answer to a request that a server is reading when it receives a signal to stop.
+    """Returns the answer to a request that a server is receiving when it gets a signal to stop.
 
     The request's body is sent once the server refuses further connections.
 
     Args:
-      process: The server's.
+      process: The process of the server.
       address: `http://HOST:PORT`.
-      path: Of the request, a POST.
-      body: Its JSON.
+      path: Path of the POST request.
+      body: Its JSON body.
       stop: The signal.
 
     Returns:

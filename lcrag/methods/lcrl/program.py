@@ -27,7 +27,7 @@ _LCRL = (
 
 
 def lcrl_prompt(question: Question) -> str:
-    """Returns the prompt of table 7, with names of languages in English and an example answer in the wanted language.
+    """Returns the prompt of table 7, with English names of languages and an example answer in the answer's language.
 
     Raises:
       UserError: `lcrag.data.languages` does not know a language.
@@ -56,7 +56,7 @@ def hierarchical_search(
     style: str = "search_r1",
     observation_tokens: Count = 600,
 ) -> Program:
-    """Algorithm 1 of LcRL (section 3.1).
+    """Runs algorithm 1 of LcRL (section 3.1): native collection first, then others, until the policy answers.
 
     Args:
       question: The question; its language is the native one.
@@ -67,7 +67,7 @@ def hierarchical_search(
       route: Which collections search number b goes to.
       prompt: Name of the opening prompt.
       style: Name of the passage style.
-      observation_tokens: At most this many tokens for what one search shows.
+      observation_tokens: Maximum number of tokens of the observation of one search.
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):

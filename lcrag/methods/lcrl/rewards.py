@@ -105,7 +105,7 @@ def language_coupled(
     short_gold: str = "whole",
     normalisation: str = "lcrl",
 ) -> Reward:
-    """LcRL's reward: an answer reward and the anti-consistency penalty of its coupled group.
+    """Returns LcRL's reward: an answer reward and the anti-consistency penalty of its coupled group.
 
     Ablations of table 2: `weight = 0` is "w/o Lc reward" (the penalty is still logged), `answer = "exact_match"` is
     "w/o c3Recall".
