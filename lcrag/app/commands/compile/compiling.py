@@ -63,13 +63,13 @@ class Finding:
 
     @property
     def kernel_flops(self) -> float:
-        """Operations of the kernels, which the compiled program does not give: what the formulas count more."""
+        """Operations of the kernels, which the compiled program does not contain: the rest of the formulas' count."""
         work, cost = self.compilation.work, self.cost
         return max(0.0, cost.flops + cost.recomputed_flops - work.flops) if work.kernels else 0.0
 
     @property
     def counted_seconds(self) -> float | None:
-        """The roofline bound of what the compiled program executes, and of what the links bring."""
+        """The roofline bound of the compiled program's operations, bytes and received data."""
         work = self.compilation.work
         flops = work.flops + self.kernel_flops
         if self.accelerator is None:
@@ -78,7 +78,7 @@ class Finding:
 
     @property
     def modelled_seconds(self) -> float | None:
-        """Time of the cycles that the compiler estimates, of kernels at the peak rate, and of what the links bring.
+        """Time of the compiler's estimated cycles, of kernels at the peak rate, and of the data received over links.
 
         None without estimates.
         """
@@ -90,7 +90,7 @@ class Finding:
 
     @property
     def share(self) -> float | None:
-        """Share of the least time in the modelled time, or in the counted one where nothing is modelled."""
+        """The least time divided by the modelled time, or by the counted time if there is no model."""
         longer = self.modelled_seconds or self.counted_seconds
         return self.least_seconds / longer if longer and self.least_seconds else None
 
@@ -114,7 +114,7 @@ def compile_programs(
     topology: str = "",
     memory_gib: Positive | None = None,
 ) -> None:
-    """Compiles a configuration's updates, append and decode for devices that are present or not.
+    """Compiles a configuration's updates, append and decode for devices of this machine or others.
 
     Args:
       output_dir: Folder for `compile.json`; None: it is not written.
@@ -124,7 +124,7 @@ def compile_programs(
       mesh: Creates a mesh of given devices.
       objective, optimizer, layout, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4" or "h100:8"; empty: the devices present.
-      memory_gib: Memory of one device; None: as the compiler, the driver or the data sheet gives it.
+      memory_gib: Memory of one device; None: by the compiler, the driver or the data sheet.
 
     Raises:
       UserError: an unknown program or topology, a mesh of another size, rows that its devices cannot share, or a

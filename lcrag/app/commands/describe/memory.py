@@ -34,9 +34,9 @@ def abstract_plan(command: str, config: DecoderConfig, mesh: AnyMesh, arguments:
 
 
 def memory(command: str, policy: PolicyShape, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the bytes of what a run keeps on each device all the time, by name; None for an unknown shape.
+    """Returns the bytes of the arrays that a run keeps on each device, by name; None for an unknown shape.
 
-    Temporaries of the programs come on top: `lcrag compile` counts them.
+    Temporaries of the programs are not included: `lcrag compile` counts them.
     """
     if policy.config is None:
         return None
