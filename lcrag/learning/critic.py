@@ -80,14 +80,14 @@ class ActorCriticState(TrainState):
         return TrainState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TrainState)})
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def value_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
     """Return the two functions of a value model that learning needs; `config` is the policy's."""
     hidden = functools.partial(hidden_states, value_config(config), mesh=mesh)
     return hidden, lambda params, states, targets, temperature: (values(params, states), None)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
     """Build the update of a critic, for training and `lcrag compile`; `config` is the policy's."""
     shardings, _ = split_value(config, value_shardings(config, mesh))

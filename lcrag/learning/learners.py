@@ -48,14 +48,14 @@ CRITIC_NAMES = {
 }
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def decoder_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
     """Return the two functions of a decoder that learning needs."""
     hidden = functools.partial(hidden_states, config, mesh=mesh)
     return hidden, functools.partial(unembed_log_probabilities, config, mesh=mesh)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def policy_update(
     config: DecoderConfig,
     mesh: Mesh,

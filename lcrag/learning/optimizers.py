@@ -33,7 +33,7 @@ class Optimizer:
         return self if self.stretched is None else self.stretched(updates)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 @limited
 def adamw(
     *,

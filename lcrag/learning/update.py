@@ -148,7 +148,7 @@ def _micro_batch(batch: Batch, number) -> Batch:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, number, keepdims=False), batch)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
     """Build the jitted function `score(params, batch, frozen=None)` -> Float[micro, episodes, own].
 

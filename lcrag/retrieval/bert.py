@@ -226,4 +226,4 @@ class Bert(nn.Module):
 
 def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:
     """Returns random float32 parameters; layers are stacked on a leading axis."""
-    return Bert(config).init(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+    return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]

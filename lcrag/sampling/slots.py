@@ -377,7 +377,7 @@ class CompiledFunctions:
         return self._compiled[key](*arguments)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def compiled_functions(form: SamplerForm, slots: int, context: int, block: int, drafts: int) -> CompiledFunctions:
     """Returns the compiled functions, which all samplers of these sizes share."""
     return CompiledFunctions(form, block, drafts)

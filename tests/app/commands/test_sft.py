@@ -21,12 +21,8 @@ BINDINGS = (
     "sft.patience=None",
     "sft.rows_per_step=6",
     "sft.validate_every=2",
-    "sft/adamw.steps=8",
     "sft/adamw.learning_rate=1e-2",
     "demonstration_files.validation_share=0.25",
-    "sft/Layout.rows=2",
-    "sft/Layout.least_micro_batches=1",
-    "sft/Layout.least_episodes=2",
 )
 WORDS = (" Botswana", " Vietnam", " Lituania", " Togo")
 
@@ -202,7 +198,6 @@ def test_the_oracles_searches(tiny, tmp_path):
         "sft.collections=@exact_collections()",
         "TRAINING_LANGUAGES=('en', 'fi')",
         "train/atlas_questions.copyable=None",
-        "sft/Layout.row_lengths=(160,)",
     )
     assert sft(tiny, tmp_path / "run", *bindings, files=("lcrl/atlas_sft.gin",), steps=2) == 0
     learned = [span["text"] for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"][1::2]]
