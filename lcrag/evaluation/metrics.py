@@ -11,7 +11,7 @@ from lcrag import rewards
 from lcrag.evaluation.answered import ATTACKED, Answered, slices, split_name
 from lcrag.evaluation.correct_language import correct_language
 from lcrag.evaluation.rows import Row
-from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
+from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
 
 METRIC_NAMES = {
     "c3_recall": "c3 recall",
@@ -184,8 +184,10 @@ def compare(
     split: str,
     seen_languages: Collection[str],
     languages: Collection[str] = (),
-) -> dict[tuple[Place, str], PairedDifference]:
+) -> dict[tuple[Place, str], Estimate]:
     """Returns after minus before for every (place, metric) with at least two questions scored on both sides.
+
+    Intervals are over questions.
 
     The answers may be in any order; the other arguments are those of `evaluate`.
 

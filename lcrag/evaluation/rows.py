@@ -71,8 +71,8 @@ def read_rows(path: str | pathlib.Path) -> list[Row]:
 def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
     """Averages rows that differ in their seed only.
 
-    The standard error of an average is the one between the seeds, s/√k; a row without another seed keeps its own. Rows
-    without a value do not enter.
+    The standard error of an average is the mean of the seeds' own: it is over questions, which all seeds answer, and
+    therefore at most that. Rows without a value do not enter.
     """
     groups = collections.defaultdict(list)
     for row in rows:
@@ -82,10 +82,11 @@ def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
 
 def _average(rows: Sequence[Row]) -> Row:
     values = [row.value for row in rows if not math.isnan(row.value)]
+    errors = [row.standard_error for row in rows if not math.isnan(row.standard_error)]
     return dataclasses.replace(
         rows[0],
         value=statistics.fmean(values) if values else math.nan,
-        standard_error=statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan,
+        standard_error=statistics.fmean(errors) if errors else math.nan,
         count=sum(row.count for row in rows),
         seed=",".join(str(row.seed) for row in rows),
     )

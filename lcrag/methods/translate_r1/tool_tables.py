@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
+from lcrag.evaluation.paper_tables import INTERVAL
+from lcrag.evaluation.scoreboard import Scoreboard, SystemScore
 from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.trials import System
 from lcrag.methods.translate_r1.tool_use import (
     REWARD,
     TOOL_RATE,
@@ -58,8 +60,8 @@ def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
         header=("", *(f"{name} {unit}" for name in names for unit in ("R %", "C %"))),
         sections=tuple(section for section in sections if section),
         note=(
-            "R: mean reward; C: the share of answers with a call of the tool; ± is the standard error between runs (of"
-            " a single one, between its inferences). Means are over questions, those of all over languages."
+            f"R: mean reward; C: the share of answers with a call of the tool. {INTERVAL} Of one run: over questions"
+            " only. Means are over questions, those of all over languages."
         ),
     )
 
@@ -100,8 +102,8 @@ def _reward_and_rate(board: Scoreboard, subset: str) -> list[Cell]:
 def _percent(standing: SystemScore | None) -> Cell:
     if standing is None:
         return Cell("–")
-    error = "" if math.isnan(standing.standard_error) else f" ± {100 * standing.standard_error:.1f}"
-    return Cell(f"{100 * standing.value:.1f}{error}")
+    half = "" if math.isnan(standing.half) else f" ±{100 * standing.half:.1f}"
+    return Cell(f"{100 * standing.value:.1f}{half}")
 
 
 def _share(shares: Mapping[str, float], system: str) -> Cell:

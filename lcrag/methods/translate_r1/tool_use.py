@@ -10,7 +10,8 @@ from jaxtyping import Float
 from lcrag.data.questions import DOMAINS
 from lcrag.data.tiers import ALL_TIERS
 from lcrag.episodes import EpisodeRecord
-from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
+from lcrag.evaluation.scoreboard import Scoreboard, SystemScore
+from lcrag.evaluation.trials import System
 
 Point = tuple[float, float]
 """(reward, cost), both in [0, 1]."""
@@ -80,12 +81,12 @@ def has_tool_use(board: Scoreboard) -> bool:
 
 def domains_of(board: Scoreboard) -> list[str]:
     """Returns the domains of a board's questions: the paper's in its order, then others."""
-    return _in_order((each.domain for each in board.trials[0].answered), DOMAINS)
+    return _in_order(board.questions.domains, DOMAINS)
 
 
 def tiers_of(board: Scoreboard) -> list[str]:
     """Returns the tiers of a board's questions: the paper's from high to low, then others."""
-    return _in_order((each.tier for each in board.trials[0].answered), ALL_TIERS)
+    return _in_order(board.questions.tiers, ALL_TIERS)
 
 
 def system_name(board: Scoreboard, system: System) -> str:
@@ -120,11 +121,13 @@ def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[
     A question's rate is the share of its samples, the inference runs of one run, with a tool call. The weights sum to
     1, and to the same for each tier.
     """
-    called: dict[tuple[str, ...], list[bool]] = collections.defaultdict(list)
+    asked, called = board.questions, collections.defaultdict(list)
     for trial in board.trials:
-        for each in trial.answered if trial.system == system else ():
-            if each.tool_calls is not None and domain in ("", each.domain):
-                called[each.tier, trial.run, each.cluster, each.language].append(each.tool_calls > 0)
+        if trial.system == system and TOOL_RATE in trial.scores:
+            rows = zip(asked.domains, asked.tiers, asked.clusters, asked.languages, strict=True)
+            for (own, *question), rate in zip(rows, trial.scores[TOOL_RATE], strict=True):
+                if domain in ("", own) and not np.isnan(rate):
+                    called[*question, trial.run].append(float(rate))
     questions = collections.Counter(tier for tier, *_ in called)
     return [(sum(own) / len(own), 1 / (len(questions) * questions[tier])) for (tier, *_), own in called.items()]
 

@@ -8,7 +8,6 @@ from rich.console import Console
 from lcrag.app.commands.report.run_folders import (
     Source,
     check_one_configuration,
-    languages_of,
     run_folders,
     sources,
     trials_of,
@@ -20,7 +19,8 @@ from lcrag.app.runs.metrics import METRICS as LOG
 from lcrag.errors import UserError
 from lcrag.evaluation import METRIC_NAMES, Curve, read_training_log, step_size, to_rich
 from lcrag.evaluation.paper_tables import Marking
-from lcrag.evaluation.scoreboard import Trial, scoreboards
+from lcrag.evaluation.scoreboard import scoreboards
+from lcrag.evaluation.trials import Trial
 from lcrag.limits import Share
 
 
@@ -75,7 +75,7 @@ def compare_runs(
         raise UserError(f"there is no run of {against!r} to test against, only runs of {known}")
     report = StudyReport(
         title=title,
-        boards=scoreboards(trials, languages_of(origins)),
+        boards=scoreboards(trials),
         logs=_logs(trials, origins),
         metrics=metrics,
         marking=Marking(against=against, threshold=threshold),

@@ -13,7 +13,7 @@ from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, evaluate, read_rows, write_rows
 from lcrag.evaluation.answerable import STRATA, stratified
-from lcrag.evaluation.scoreboard import Trial
+from lcrag.evaluation.trials import Trial
 
 METHOD, FOLDER = "Method.name", "policy.folder"
 
@@ -162,7 +162,9 @@ def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> It
         for answered in read_answers(path):
             by_dataset.setdefault(answered.dataset, []).append(answered)
         for dataset, answers in by_dataset.items():
-            yield Trial(
+            yield Trial.of(
+                answers,
+                values.get("Evaluation.languages", LCRL_LANGUAGES),
                 method=source.name,
                 model=base_model(str(values.get(FOLDER, "unknown"))),
                 dataset=dataset,
@@ -170,7 +172,6 @@ def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> It
                 decoding=decoding,
                 run=str(source.folder),
                 seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
-                answered=tuple(answers),
                 point=None if axis is None else _point(source, axis),
             )
 
@@ -184,12 +185,6 @@ def _point(source: Source, axis: str) -> float | str:
     if isinstance(value, tuple | list):
         return float(len(value))
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def languages_of(all_sources: Iterable[Source]) -> tuple[str, ...]:
-    """Returns the languages of all runs, among which an answer's is identified."""
-    configured = (source.values.get("Evaluation.languages", LCRL_LANGUAGES) for source in all_sources)
-    return tuple(dict.fromkeys(code for codes in configured for code in codes))
 
 
 def base_model(folder: str) -> str:
