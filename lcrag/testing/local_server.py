@@ -85,7 +85,7 @@ def answered_while_stopping(
         connection.endheaders()
         _await_continue(connection.sock)
         process.send_signal(stop)
-        _await_refusal(connection.host, connection.port)
+        wait_until(lambda: refuses(connection.host, connection.port), f"{address} to refuse connections")
         connection.send(content)
         response = connection.getresponse()
         return response.status, json.load(response)
@@ -98,13 +98,23 @@ def _await_continue(sock: socket.socket) -> None:
         raise ConnectionError(f"the server answers {answer!r} before it has read the body")
 
 
-def _await_refusal(host: str, port: int) -> None:
-    """Returns when the address refuses connections."""
+def wait_until(condition: Callable[[], Any], what: str = "a condition") -> None:
+    """Returns when a condition holds.
+
+    Raises:
+      TimeoutError: It does not within a minute; the error names `what` was waited for.
+    """
     deadline = time.monotonic() + _LONGEST_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection((host, port), timeout=_LONGEST_SECONDS).close()
-        except (ConnectionRefusedError, ConnectionResetError):
-            return
-        time.sleep(0.02)
-    raise TimeoutError(f"{host}:{port} still takes connections after {_LONGEST_SECONDS} seconds")
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_LONGEST_SECONDS} seconds for {what}")
+        time.sleep(0.01)
+
+
+def refuses(host: str, port: int) -> bool:
+    """Returns whether an address refuses connections."""
+    try:
+        socket.create_connection((host, port), timeout=_LONGEST_SECONDS).close()
+    except (ConnectionRefusedError, ConnectionResetError):
+        return True
+    return False

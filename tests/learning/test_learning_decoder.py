@@ -1,29 +1,26 @@
 """The real decoder under the update: packing is only a layout there too, on one device and on eight."""
 
-import functools
-
 import jax
 import numpy as np
 from learning_standin import trajectories
 
 from lcrag.app.commands.compile.hlo import Program
 from lcrag.app.commands.compile.work import work_of
-from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, make_update, pack
-from lcrag.policy import hidden_states, initialise, make_mesh, param_shardings, unembed_log_probabilities
+from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, pack
+from lcrag.learning.learners import decoder_functions, policy_update
+from lcrag.policy import initialise, make_mesh, param_shardings
 from lcrag.policy.attention import attended_positions
 from lcrag.policy.flops import update_flops
 from lcrag.testing import tiny_config
 
 CONFIG = tiny_config(vocabulary_size=64)
-HIDDEN = functools.partial(hidden_states, CONFIG)
-UNEMBED = functools.partial(unembed_log_probabilities, CONFIG)
+ALONE = make_mesh(devices=jax.devices()[:1])
 
 
 def metrics_of_update(batch, mesh):
     shardings, optimizer = param_shardings(CONFIG, mesh), adamw(learning_rate=1e-3, steps=1)
-    settings = {"mesh": mesh, "temperature": 1.2}
-    score = make_score(HIDDEN, UNEMBED, **settings)
-    update = make_update(HIDDEN, UNEMBED, PolicyGradient(), optimizer, param_shardings=shardings, **settings)
+    score = make_score(*decoder_functions(CONFIG, mesh), mesh, 1.2)
+    update = policy_update(CONFIG, mesh, PolicyGradient(), optimizer, 1.2)
     state = initial_state(initialise(CONFIG, jax.random.key(0), mesh), optimizer, mesh, shardings)
     batch = batch.replace(sampling_log_probabilities=np.asarray(score(state.params, batch)))
     return update(state, batch)[1]
@@ -35,7 +32,7 @@ def test_packed_on_eight_devices_equals_padded_on_one():
     packed = pack(episodes, Layout(rows=4, row_lengths=(48,), short_row_length=32), shares=4)
     assert alone.segments.max() == 1
     assert packed.segments.max() > 2
-    expected = metrics_of_update(alone, make_mesh(devices=jax.devices()[:1]))
+    expected = metrics_of_update(alone, ALONE)
     found = metrics_of_update(packed, make_mesh(2, 2, 2))
     assert expected["sampling_training_gap"] < 1e-5
     assert found["sampling_training_gap"] < 1e-5
@@ -49,7 +46,7 @@ def test_a_micro_batch_executes_what_the_formula_counts():
     batch = pack(episodes, Layout(rows=2, row_lengths=(200,), policy_shares=(0.5, 0.75)))
     optimizer = adamw(learning_rate=1e-3, steps=1)
     state = jax.eval_shape(lambda: initial_state(initialise(CONFIG, jax.random.key(0)), optimizer))
-    compiled = make_update(HIDDEN, UNEMBED, PolicyGradient(), optimizer).lower(state, batch).compile()
+    compiled = policy_update(CONFIG, ALONE, PolicyGradient(), optimizer).lower(state, batch).compile()
     sizes = {"tokens": 2 * 200, "attended": attended_positions(200), "unembedded": batch.sources.shape[-1]}
     assert attended_positions(200) < 200
     assert work_of(Program.of(compiled.as_text()))[0].flops == update_flops(CONFIG, **sizes)

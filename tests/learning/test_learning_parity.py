@@ -1,7 +1,5 @@
 """The gradient of the GRPO loss, parameter by parameter, against the same loss written in PyTorch."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -9,8 +7,9 @@ import safetensors.numpy
 import torch
 
 from lcrag.learning import Layout, PolicyGradient, Trajectory, pack
+from lcrag.learning.learners import decoder_functions
 from lcrag.learning.update import make_gradients
-from lcrag.policy import hidden_states, load_hugging_face, save_hugging_face, unembed_log_probabilities
+from lcrag.policy import load_hugging_face, make_mesh, save_hugging_face
 from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 TOLERANCE = 1e-4  # of each parameter's gradient, in its Euclidean norm
@@ -70,11 +69,11 @@ def random_episodes(model) -> list[Trajectory]:
 def gradient_in_training(config, params, episodes):
     """Several episodes a row, two micro-batches."""
     objective = PolicyGradient(clip_low=CLIP_LOW, clip_high=CLIP_HIGH, kl_coefficient=KL_COEFFICIENT)
-    hidden, unembed = (functools.partial(each, config) for each in (hidden_states, unembed_log_probabilities))
+    functions = decoder_functions(config, make_mesh(devices=jax.devices()[:1]))
     batch = pack(episodes, Layout(rows=1, row_lengths=(32,)))
     assert batch.tokens.shape[0] == 2
     batch = batch.replace(reference_log_probabilities=reference_of(batch.sampling_log_probabilities))
-    return jax.jit(make_gradients(hidden, unembed, objective, TEMPERATURE))(params, batch)
+    return jax.jit(make_gradients(*functions, objective, TEMPERATURE))(params, batch)
 
 
 def test_the_gradient_of_every_parameter(models, tmp_path):

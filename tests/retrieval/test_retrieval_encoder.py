@@ -32,7 +32,8 @@ def test_padding_has_no_effect(encoder, pooling):
     tokens, lengths = map(jnp.asarray, pad_rows(rows, (len(rows), 32)))
     noise = jax.random.randint(jax.random.key(0), tokens.shape, 0, 384)
     noisy = jnp.where(jnp.arange(32) < lengths[:, None], tokens, noise)
-    clean, disturbed = (embed(encoder.config, pooling, encoder.params, each, lengths) for each in (tokens, noisy))
+    compiled = jax.jit(embed, static_argnums=(0, 1))
+    clean, disturbed = (compiled(encoder.config, pooling, encoder.params, each, lengths) for each in (tokens, noisy))
     np.testing.assert_allclose(clean, disturbed, atol=1e-6)
 
 

@@ -53,12 +53,12 @@ def test_indexes_open_on_several_threads(tmp_path):
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            opened = list(pool.map(lambda _: read_index(tmp_path, facts), range(100)))
+            opened = list(pool.map(lambda _: read_index(tmp_path, facts), range(40)))
     finally:
         gc.callbacks.remove(collected)
         gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
-    assert [index.count for index in opened] == [3] * 100
+    assert [index.count for index in opened] == [3] * 40
 
 
 def test_more_wanted_than_there_is(tmp_path):

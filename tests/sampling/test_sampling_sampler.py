@@ -27,6 +27,7 @@ from lcrag.sampling.slots import compiled_functions
 from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
 NARROW = tiny_config(compute_dtype="bfloat16")
+SMALL = SamplerConfig(slots=4, context=64, block=6, append_rows=(4,), append_tokens=(8,))
 ENTRIES = {0: [5, 6, 7, 8], 1: [9, 10]}
 STOP = ("</search>", "e", "円")
 ONE_SHAPE = {"windows": (), "append_tokens": (32,)}  # fewer programs than by default, where they are not the subject
@@ -290,17 +291,16 @@ def test_parameters_that_serve_as_they_are_are_not_copied(config):
 def test_new_masters_replace_the_samplers_copy():
     """A sampler samples from the masters it was last given, on one device and on several."""
     first, second = random_parameters(0), random_parameters(1)
-    options = SamplerConfig(slots=2, context=32, block=4, append_tokens=(8,))
-    sampler = Sampler(NARROW, first, tiny_tokenizer(), options)
+    sampler = Sampler(NARROW, first, tiny_tokenizer(), SMALL)
     before = sampled(sampler)
     sampler.set_params(second)
     after = sampled(sampler)
     assert before != after
-    assert after == sampled(Sampler(NARROW, second, tiny_tokenizer(), options))
+    assert after == sampled(Sampler(NARROW, second, tiny_tokenizer(), SMALL))
     sampler.set_params(compute_parameters(NARROW, first))
     assert sampled(sampler) == before
     mesh = make_mesh(data=2, fsdp=1, tensor=1, devices=jax.devices()[:2])
-    spread = sampled(Sampler(NARROW, first, tiny_tokenizer(), options, mesh))
+    spread = sampled(Sampler(NARROW, first, tiny_tokenizer(), SMALL, mesh))
     assert [tokens for tokens, _ in spread] == [tokens for tokens, _ in before]
 
 
@@ -313,7 +313,7 @@ def half_sampled(sampler: Sampler, contexts: dict[int, list[int]], limit: int = 
 @pytest.mark.parametrize("options", [{}, {"drafts": 2}], ids=["plain", "drafts"])
 def test_contexts_are_computed_again_while_generations_go_on(options):
     """The rest of a generation is, to the bit, what a new sampler with the new weights writes in the same context."""
-    settings = SamplerConfig(slots=4, context=64, block=6, append_rows=(4,), append_tokens=(8,), **options)
+    settings = dataclasses.replace(SMALL, **options)
     first, second = random_parameters(0), random_parameters(1)
     contexts = {0: [5, 6, 7], 2: list(range(9, 20)), 3: [30]}
     old, kept, new = (Sampler(NARROW, first, tiny_tokenizer(), settings) for _ in range(3))

@@ -5,12 +5,10 @@ import json
 import re
 
 import pytest
-from episode_scripts import chat_tokenizer
 from program_scripts import drive, searched
 
 from lcrag.data.questions import Question
 from lcrag.episodes import (
-    Chat,
     ContextFull,
     Observe,
     Outcome,
@@ -163,22 +161,13 @@ def searches_then_answers(context, generation):
     return f"{EVIDENCE}{ANSWER}" if "(Title:" in context else SEARCH
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "begins"),
-    [
-        (chat_tokenizer(), Chat(), "<eos>[system]You are a helpful"),
-        (chat_tokenizer(), Chat(system="Be brief."), "<eos>[system]Be brief.\n\nYou are a helpful"),
-        (tiny_tokenizer(), Chat(), "You are a helpful"),
-    ],
-)
-def test_in_the_runner(tokenizer, chat, begins):
+def test_in_the_runner():
     """The evidence is the policy's and learned from, observations are not; what the program counts is recorded."""
+    tokenizer = tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, searches_then_answers, context=3000)
-    runner = Runner(
-        sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=200, chat=chat
-    )
+    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=200)
     [record] = runner.run([(QUESTION, r_search(QUESTION, ("en",)), 0)])
-    assert record.prompt.startswith(begins)
+    assert record.prompt.startswith("You are a helpful")
     assert "Capital of Peru?\n" in record.prompt
     learned, given = (tokenizer.decode(record.tokens[record.by_policy == who].tolist()) for who in (True, False))
     assert EVIDENCE in learned
