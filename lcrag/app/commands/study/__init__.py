@@ -1,6 +1,6 @@
-"""`lcrag study`: runs every point of a study that has not finished, several at once, and then the report on them.
+"""`lcrag study`: runs the unfinished points of a study, several at once, and then its report.
 
-`points` describes studies, one module a paper has its tables, `running` runs them.
+`points` describes studies, one module per paper contains their tables, `running` runs them.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def _study_of(words: Sequence[str]) -> Study:
 
 
 def settings_of(chosen: Study, arguments: Arguments) -> tuple[Settings, int]:
-    """What was typed, with the study's own choices where nothing was, and how many points run at once."""
+    """Returns the settings of the command line, with the study's defaults, and the number of concurrent points."""
     typed = dict(arguments.others)
     seeds = [whole_number("--seeds", seed) for seed in _listed(typed.get("--seeds", ""))]
     jobs = whole_number("--jobs", typed.get("--jobs", "1"), least=1)

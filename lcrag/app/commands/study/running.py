@@ -1,4 +1,4 @@
-"""Runs the points of a study as processes of `lcrag`, several at once; the first that fails ends the study."""
+"""Runs the points of a study as processes of `lcrag`, several at once; the first failure ends the study."""
 
 import contextlib
 import subprocess
@@ -19,16 +19,16 @@ LOOK_SECONDS = 0.05
 
 
 def log_of(folder: Path) -> Path:
-    """Where a point writes what it prints: next to its folder."""
+    """Returns the log file of a point, next to its folder."""
     return folder.with_name(f"{folder.name}.log")
 
 
 def run_points(points: Sequence[Point], jobs: int) -> None:
-    """Runs the points that have not finished, each once those that it needs have.
+    """Runs the unfinished points, each after the points that it needs.
 
     Args:
-      points: In the order in which they are run one by one.
-      jobs: How many run at once.
+      points: The points, in sequential order.
+      jobs: Number of concurrent points.
 
     Raises:
       UserError: A point failed; the others were stopped.
@@ -71,7 +71,7 @@ def _check(point: Point, status: int) -> None:
 
 @contextlib.contextmanager
 def _ended(running: dict[Path, tuple[Point, subprocess.Popen]]) -> Iterator[None]:
-    """Stops what still runs, and waits for it: a training saves its last finished step."""
+    """Stops the running points, and waits for them: a training saves its last finished step."""
     try:
         yield
     finally:
@@ -85,14 +85,14 @@ def run_report(words: Sequence[str]) -> None:
     """Runs `lcrag report`, which prints its tables.
 
     Raises:
-      UserError: It failed; its own sentence is on standard error.
+      UserError: It failed; its own message is on standard error.
     """
     if subprocess.run([*LCRAG, *words]).returncode:
         raise UserError("every run of the study has finished, but the report on them failed")
 
 
 class _Display:
-    """A bar over all points, and the names of those that run; lines where there is no terminal."""
+    """A progress bar over all points, with the names of the running ones; lines if there is no terminal."""
 
     def __init__(self, progress: Progress, console: Console, points: int, finished: int):
         self._progress, self._console = progress, console
