@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from finished_episodes import finished
 
 from lcrag.errors import UserError
 from lcrag.methods.r_search import format_rewards, r_search_reward
-from lcrag.rewards import Episodes
 
 FORMED = {"evidence": "Lima is the capital.", "valid_searches": 1, "well_formed_answer": True}
 
@@ -39,14 +39,7 @@ class Parrot:
 
 def episodes(*answers_and_notes, golds=("Lima",)):
     answers, notes = zip(*answers_and_notes, strict=True)
-    return Episodes(
-        answers=answers,
-        golds=[golds] * len(answers),
-        group_ids=np.zeros(len(answers), int),
-        languages=["en"] * len(answers),
-        questions=[f"Q{number}?" for number in range(len(answers))],
-        extra=notes,
-    )
+    return finished(answers, [golds] * len(answers), extra=notes)
 
 
 def test_the_terms_and_their_sum():
