@@ -21,7 +21,6 @@ BINDINGS = (
     "sft.patience=None",
     "sft.rows_per_step=6",
     "sft.validate_every=2",
-    "sft/adamw.learning_rate=1e-2",
     "demonstration_files.validation_share=0.25",
 )
 WORDS = (" Botswana", " Vietnam", " Lituania", " Togo")

@@ -22,7 +22,6 @@ from lcrag.rewards.domains import domain_reward
 from lcrag.testing import tiny_tokenizer
 
 
-
 @pytest.fixture(scope="module")
 def row_context():
     return RowContext(
