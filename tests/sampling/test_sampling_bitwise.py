@@ -1,6 +1,7 @@
 """With `bitwise`, sampling and training give every token of multi-turn episodes the same log-probability to the bit."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -33,10 +34,15 @@ def model():
     return model_of()
 
 
+@functools.cache
+def score_of(config):
+    mesh = make_mesh(devices=jax.devices()[:1])
+    return make_score(*decoder_functions(config, mesh), mesh, TEMPERATURE)
+
+
 def differing(model, records, layout) -> tuple[int, int]:
     """Returns how many sampled tokens are scored otherwise by training, and how many there are."""
     config, params = model
-    mesh = make_mesh(devices=jax.devices()[:1])
     batch = pack(
         [
             Trajectory(
@@ -48,7 +54,7 @@ def differing(model, records, layout) -> tuple[int, int]:
         ],
         layout,
     )
-    scores = np.asarray(make_score(*decoder_functions(config, mesh), mesh, TEMPERATURE)(params, batch))
+    scores = np.asarray(score_of(config)(params, batch))
     return int((scores != batch.sampling_log_probabilities)[batch.mask].sum()), int(batch.mask.sum())
 
 
