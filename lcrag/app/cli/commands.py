@@ -118,14 +118,19 @@ COMMANDS = {
     "report": Command(
         function=f"{COMPOSED}:report",
         summary="The tables and plots of several runs, or report.md again for one",
-        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
+        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",
         marks=("compare_runs.order",),
-        options={"--against": "compare_runs.against", "--axis": "compare_runs.axis"},
-        details="RUN is the folder of a run or of evaluations, or a folder that contains some. Runs of one method are\n"
-        "averaged; report.md, tables.tex and plots are written into --output_dir. --against names the method that\n"
-        "all others are tested against, --axis the binding that a study varies. Without RUN the report of the run\n"
-        "in --output_dir is written again; --gin_file is then the configuration of its evaluation.",
+        options={
+            "--against": "compare_runs.against",
+            "--axis": "compare_runs.axis",
+            "--records": "compare_runs.records",
+        },
+        details="RUN is the folder of a run, of evaluations or of records, or one that contains some. Runs of one\n"
+        "method are averaged; report.md, tables.tex and plots are written into --output_dir. --against names the\n"
+        "method that all others are tested against, --axis the binding that a study varies. --records writes a small\n"
+        "JSON file for each run; lcrag report FOLDER makes the same tables and plots from them. Without RUN the\n"
+        "report of the run in --output_dir is written again; --gin_file is then the configuration of its evaluation.",
     ),
     "view": Command(
         function="lcrag.app.commands.view:view",

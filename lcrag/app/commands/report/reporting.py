@@ -48,7 +48,7 @@ def report(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
     *,
-    compare: Callable[[pathlib.Path, Sequence[str], Console], pathlib.Path] = compare_runs,
+    compare: Callable[[pathlib.Path | None, Sequence[str], Console], None] = compare_runs,
     evaluation: Evaluation | None = None,
     audit: str | None = None,
 ) -> None:
@@ -57,7 +57,7 @@ def report(
     Args:
       output_dir: Where the report of several runs is written; without words, the run's folder.
       words: Folders of runs, or folders that contain some.
-      compare: Writes the report of several runs.
+      compare: Writes the report of several runs, or their records.
       evaluation: How the one run was evaluated; without its answers before and after, there are no tables of results.
       audit: Folder of an audit (`lcrag audit`): answers are reported by whether they can be found, and the rows of
         these strata are added to each folder's `evaluation.json`; None: they are not.
@@ -67,12 +67,10 @@ def report(
     """
     console = make_console()
     if words:
-        if output_dir is None:
-            raise UserError("lcrag report needs a folder for the tables of several runs: --output_dir=FOLDER")
         if audit is not None:
             for folder in run_folders(words):
                 stratify(folder, audit)
-        console.print(f"The report is in {compare(output_dir, words, console)}")
+        compare(output_dir, words, console)
         return
     if output_dir is None or not (output_dir / RUN).is_file():
         where = "no folder is given" if output_dir is None else f"{output_dir} is not the folder of a run"
