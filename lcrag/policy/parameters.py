@@ -115,7 +115,7 @@ def merge_lora(config: DecoderConfig, params: Params, dtype: DTypeLike | None = 
         return config, params
     adapters, base = split_trainable(config, params)
     products, kernels = traverse_util.flatten_dict(adapters), traverse_util.flatten_dict(base)
-    for path in {path[:-1] for path in products}:
+    for path in dict.fromkeys(path[:-1] for path in products):  # in one order: processes trace the same program
         parts = (kernels[(*path, "kernel")], *(products[(*path, name)] for name in ADAPTERS))
         kernels[(*path, "kernel")] = _merged(config.lora.scale, parts[0].dtype if dtype is None else dtype, *parts)
     return dataclasses.replace(config, lora=None), traverse_util.unflatten_dict(kernels)

@@ -21,6 +21,7 @@ from lcrag.policy import (
     make_mesh,
     merge_lora,
     param_shardings,
+    parameters,
     split_trainable,
     stored_dtype,
 )
@@ -99,6 +100,15 @@ def test_merged_weights_are_w_plus_alpha_by_rank_a_b_and_give_the_same_logits(ad
         else:
             assert leaf is kernels[path]
     assert merge_lora(PLAIN, plain) == (PLAIN, plain)
+
+
+def test_adapters_are_merged_in_the_order_of_the_parameters(adapted, monkeypatch):
+    """Processes would otherwise trace different programs, and the compilation cache would never know one again."""
+    config, params = adapted
+    merged = []
+    monkeypatch.setattr(parameters, "_merged", lambda scale, dtype, kernel, down, up: merged.append(kernel) or kernel)
+    merge_lora(config, params)
+    assert list(map(id, merged)) == [id(leaf) for path, leaf in flat(params).items() if path.endswith("kernel")]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
