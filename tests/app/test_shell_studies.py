@@ -203,7 +203,9 @@ def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
 def test_a_dry_run_prints_the_commands(capsys):
     assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [["lcrag", name] for name in ("sft", *["train"] * 3, "report")]
+    assert [line.split()[:2] for line in lines] == [
+        ["lcrag", name] for name in ("sft", *["train", "report"] * 3, "report")
+    ]
 
 
 def test_the_help_of_studies_needs_no_jax():

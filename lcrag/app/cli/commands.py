@@ -106,13 +106,15 @@ COMMANDS = {
             "--only": "names of variants or methods, separated by commas",
             "--experiment": "the gin file to study; FILE_sft.gin trains its cold start",
             "--sft_experiment": "the gin file of the baseline SFT; that of --experiment",
+            "--records": "folder of the records of finished runs; records/NAME in --output_dir",
         },
         switches={
             "--no_cold_start": "train no cold starts: each variant begins with the experiment's own policy",
             "--dry_run": "print the remaining commands",
         },
-        details="Finished runs are skipped. The output of each run is in FOLDER.log, and the first run that fails\n"
-        "ends the study. --gin_file and --gin. are passed to every training.",
+        details="What a finished run measured is one small file in --records, and the report is made from these;\n"
+        "runs with a record are skipped. The output of each run is in FOLDER.log, and the first run that fails ends\n"
+        "the study. --gin_file and --gin. are passed to every training.",
         listing="lcrag.app.commands.study:described",
     ),
     "report": Command(

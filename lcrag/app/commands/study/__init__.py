@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments, closest, whole_number
 from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
-from lcrag.app.commands.study.points import Settings, Study
+from lcrag.app.commands.study.points import Point, Settings, Study, left
 from lcrag.errors import UserError
 
 STUDIES: Mapping[str, Study] = {
@@ -31,15 +31,22 @@ def study(arguments: Arguments) -> None:
     """
     chosen = _study_of(arguments.words)
     settings, jobs = settings_of(chosen, arguments)
-    points = chosen.points(settings)
-    report = [*("report", str(settings.output / chosen.reported)), *chosen.report]
-    report.append(f"--output_dir={settings.output / chosen.report_folder}")
+    records = Path(dict(arguments.others).get("--records", settings.output / "records" / arguments.words[0]))
+    points = [_recorded(point, settings.output / chosen.reported, records) for point in chosen.points(settings)]
+    report = [*("report", str(records)), *chosen.report, f"--output_dir={settings.output / chosen.report_folder}"]
     if "--dry_run" in arguments.switches:
-        for words in (*(point.words() for point in points if not point.finished), report):
+        waiting = left(points)
+        for words in (*(words for point in waiting for words in running.commands(point, chosen.report)), report):
             print(shlex.join(["lcrag", *words]), flush=True)
         return
-    running.run_points(points, jobs)
+    running.run_points(points, jobs, chosen.report)
     running.run_report(report)
+
+
+def _recorded(point: Point, reported: Path, records: Path) -> Point:
+    """A point with its record if the report is on it; the others are preparations."""
+    is_reported = reported in point.folder.parents
+    return dataclasses.replace(point, record=records / f"{point.folder.name}.json") if is_reported else point
 
 
 def _study_of(words: Sequence[str]) -> Study:

@@ -20,6 +20,7 @@ class Point:
       bindings: Statements `name = value`, in order.
       done: A file of the folder that exists once the command has finished.
       needs: Folders of the points whose results it reads.
+      record: The file of what it measured, which the report is made from; None: it is not reported.
     """
 
     folder: Path
@@ -28,6 +29,7 @@ class Point:
     bindings: tuple[str, ...] = ()
     done: str = TRAINED
     needs: tuple[Path, ...] = ()
+    record: Path | None = None
 
     @property
     def finished(self) -> bool:
@@ -40,6 +42,19 @@ class Point:
         bound = [f"--gin.{'='.join(binding.split(' = ', 1))}" for binding in self.bindings]
         # The commands of a study share bindings, and each uses only some of them.
         return [*self.command, *files, *bound, *(("--allow_unused",) if bound else ()), f"--output_dir={self.folder}"]
+
+
+def left(points: Sequence[Point]) -> list[Point]:
+    """Returns the points to do: those whose result or record is missing, and the preparations that these still need."""
+    read = {folder for point in points for folder in point.needs}
+    needed: set[Path] = set()
+    found = []
+    for point in reversed(points):
+        missing = not point.finished if point.record is None else not point.record.exists()
+        if missing and (point.folder in needed or point.folder not in read):
+            found.append(point)
+            needed |= set(() if point.finished else point.needs)
+    return found[::-1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
