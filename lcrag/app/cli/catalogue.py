@@ -1,5 +1,6 @@
 """Lists the packaged configurations: the experiments of a command, and the files that may follow one."""
 
+import functools
 import shutil
 import sys
 import textwrap
@@ -33,8 +34,12 @@ def _may_be_of(command: str, name: str) -> bool:
 
 
 def _binds(name: str, marks: Sequence[str]) -> bool:
-    bound = {statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding)}
-    return all(bound & set(mark.split("|")) for mark in marks)
+    return all(_bound(name) & set(mark.split("|")) for mark in marks)
+
+
+@functools.cache
+def _bound(name: str) -> set[str]:
+    return {statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding)}
 
 
 def described(names: Sequence[str]) -> str:
