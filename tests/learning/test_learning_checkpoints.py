@@ -1,8 +1,14 @@
 """Checkpoints: bitwise resume, kept count, and one clear line for each way a folder can be wrong."""
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -225,3 +231,29 @@ def test_damage_without_a_manifest_is_one_line(copy, where, change):
         damage_file(path, change)
     with Checkpoints(copy) as checkpoints, pytest.raises(UserError, match="/4 cannot be read.*the checkpoint before"):
         checkpoints.continue_from(new_state())
+
+
+ENDLESS_SAVES = """
+import sys
+from learning_standin import new_state
+from lcrag.learning.checkpoints import Checkpoints
+checkpoints, state = Checkpoints(sys.argv[1], keep=2), new_state()
+for step in range(1, 10**6):
+    checkpoints.save(step, state.replace(step=state.step + step))
+    print(step, flush=True)
+"""
+
+
+def test_a_killed_save_leaves_the_one_before_it(tmp_path):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(__file__).parent)}
+    arguments = [sys.executable, "-c", ENDLESS_SAVES, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(arguments, env=environment, cwd=root, stdout=subprocess.PIPE, text=True) as child:
+        while int(child.stdout.readline()) < 4:
+            pass
+        time.sleep(0.02)  # the fourth save is under way
+        child.send_signal(signal.SIGKILL)
+    with Checkpoints(tmp_path) as checkpoints:
+        latest = checkpoints.latest_step()
+        assert latest >= 3
+        assert int(checkpoints.restore(abstract_state(new_state())).step) == latest
