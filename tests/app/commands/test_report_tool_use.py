@@ -212,4 +212,5 @@ def test_several_runs_give_one_report(tmp_path, capsys):
     assert "Pareto share" in capsys.readouterr().out
     assert report(tmp_path / "runs", tmp_path / "records", "--records") == 0
     assert report(tmp_path / "records", tmp_path / "again") == 0
-    assert (tmp_path / "again" / "report.md").read_text() == text, "from the records alone"
+    searches = "![Searches per question by data set, greedy](searches_greedy.png)\n\n"  # no metric of this study
+    assert (tmp_path / "again" / "report.md").read_text() == text.replace(searches, ""), "from the records alone"
