@@ -1,8 +1,8 @@
 """Tables of a paper: systems by data set and metric, language, or subset, with intervals, ranks and marks.
 
-As in LcRL, numbers are percentages; an average over languages is the mean of the languages' means; the overall table
-is over the languages trained on (the published Table 1 is the mean of Table 5's and 6's seen languages). After ± is
-half of the 95 % interval, see `Scoreboard`.
+As in LcRL, numbers are percentages, averages over languages are means of the languages' means, and the overall table
+covers the languages trained on (the published table 1 is the mean over the seen languages of tables 5 and 6). The
+number after ± is half the width of the 95 % interval, see `Scoreboard`.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class Column:
 
 
 def overall_table(boards: Sequence[Scoreboard], title: str, metrics: Sequence[str], marking: Marking) -> Table:
-    """Returns every system's metrics by data set, over the languages it was trained on (LcRL, tables 1 and 2)."""
+    """Returns a table of all metrics by data set, over the languages trained on (LcRL, tables 1 and 2)."""
     columns = [
         Column(board, metric, ("", "seen"), METRIC_NAMES.get(metric, metric)) for board in boards for metric in metrics
     ]
@@ -55,7 +55,7 @@ def overall_table(boards: Sequence[Scoreboard], title: str, metrics: Sequence[st
 
 
 def language_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table:
-    """Returns every system by language, those trained on first, with both groups' means (LcRL, tables 5 and 6)."""
+    """Returns a table by language, with means over seen and zero-shot languages (LcRL, tables 5 and 6)."""
     seen, unseen = board.languages
     spans, columns = [], []
     for codes, group, name in ((seen, "seen", "trained on"), (unseen, "zero_shot", "zero-shot")):
@@ -70,7 +70,7 @@ def language_table(board: Scoreboard, title: str, metric: str, marking: Marking)
 
 
 def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table | None:
-    """Returns every system by group of languages and by subset; None without subsets."""
+    """Returns a table by group of languages and by subset; None without subsets."""
     if not board.subsets:
         return None
     return _table(_part_columns(board, metric), title, marking, "A part's mean is over its questions.")
@@ -89,16 +89,16 @@ class Difference(NamedTuple):
     p_value: float  # corrected for the number of differences
 
     def tone(self, metric: str, marking: Marking) -> Tone:
-        """Whether it is better or worse; empty if not significant."""
+        """Returns whether the difference is better or worse; empty if it is not significant."""
         if metric in UNRANKED or not self.p_value < marking.threshold:
             return ""
         return "better" if self.estimate.value > 0 else "worse"
 
 
 def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[System, dict[str, Difference]]:
-    """Returns system -> part -> its difference from `marking.against`, by group of languages and by subset.
+    """Returns each system's differences from `marking.against` by group of languages and by subset.
 
-    The p-values of all of them are corrected together (Holm). Systems that cannot be compared are left out.
+    The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
     """
     columns, others = _part_columns(board, metric), rivals(board, marking.against)
     found = {
@@ -115,7 +115,7 @@ def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[S
 
 
 def difference_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table | None:
-    """Returns every system's differences from `marking.against`, see `part_differences`; None without any."""
+    """Returns a table of the differences from `marking.against`, see `part_differences`; None without differences."""
     compared = part_differences(board, metric, marking)
     if not compared:
         return None
@@ -140,13 +140,13 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
 
 
 def rivals(board: Scoreboard, against: str | None) -> dict[System, System]:
-    """Returns the system that each other one is compared with: that of a method with the same model and point."""
+    """Returns the system with which each other one is compared: that of method `against` with its model and point."""
     found = {system: board.rival(system, against) for system in board.systems} if against is not None else {}
     return {system: rival for system, rival in found.items() if rival is not None and rival != system}
 
 
 def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
-    """Returns every system's number of runs, and its means over all languages with their intervals."""
+    """Returns a table of the number of runs and the means over all languages with their intervals."""
 
     def line(system: System) -> tuple[Cell, ...]:
         scores = [board.score(system, metric, ("", "all")) for metric in metrics]
@@ -161,7 +161,7 @@ def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
 
 
 def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: str) -> Table:
-    """Returns a line for each method and a column for each point of the study's axis."""
+    """Returns a table with a row per method and a column per point of the study's axis."""
     points = study_points(board)
     methods = list(dict.fromkeys((trial.model, trial.method) for trial in board.trials))
     systems = {(trial.model, trial.method, trial.point): trial.system for trial in board.trials}
@@ -176,7 +176,7 @@ def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: st
 
 
 def study_points(board: Scoreboard) -> list[float | str]:
-    """Returns the points of a study's axis: numbers in increasing order, then names in the order of their trials."""
+    """Returns the points of a study's axis: numbers in increasing order, then names in order of appearance."""
     points = [trial.point for trial in board.trials if trial.point is not None]
     numbers = sorted({point for point in points if not isinstance(point, str)})
     return [*numbers, *dict.fromkeys(point for point in points if isinstance(point, str))]
@@ -199,14 +199,14 @@ def _table(
 
 
 def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ...]]) -> dict[str, Any]:
-    """The sections of a table, one for each model, and their titles if there are several."""
+    """Returns the sections of a table, one per model, and their titles if there are several."""
     models = list(dict.fromkeys(model for model, _ in systems))
     sections = tuple(tuple(line(system) for system in systems if system[0] == model) for model in models)
     return {"sections": sections, "section_titles": tuple(models) if len(models) > 1 else ()}
 
 
 def _column_cells(column: Column, systems: Sequence[System], marking: Marking) -> dict[System, Cell]:
-    """The cells of a column; ranks are within a model, by the displayed digits."""
+    """Returns the cells of a column; ranks are computed within a model from the displayed digits."""
     scores = {system: column.board.score(system, column.metric, column.part) for system in systems}
     texts = {system: _text(score, column.metric) for system, score in scores.items()}
     cells = {}
@@ -243,13 +243,13 @@ def _half(found: SystemScore | Estimate, metric: str) -> str:
 
 
 def _alone(board: Scoreboard, systems: Iterable[System] | None = None) -> str:
-    """Says that intervals of single runs are over questions only, if there are any."""
+    """Returns a note that intervals of single runs are over questions only; empty without single runs."""
     runs = (len({trial.run for trial in board.trials if trial.system == each}) for each in systems or board.systems)
     return " Of one run: over questions only." if 1 in runs else ""
 
 
 def _judged(score: SystemScore | None, metric: str) -> str:
-    """The number of answers that a metric has judged, for those that judge some only."""
+    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
     return f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
 
 

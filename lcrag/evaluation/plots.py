@@ -56,8 +56,8 @@ Lines = dict[str, tuple[Curve, str]]
 def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> None:
     """Draws the rewards, penalties and searches of a training run, or the losses of fine-tuning, into a PNG.
 
-    The thin line is every step's value, the thick one a centred moving average over about a tenth of the run. Terms
-    that are never positive (penalties) have a panel of their own, because of their scale.
+    The thin line shows every step's value, the thick one a centred moving average over about a tenth of the run. Terms
+    that are never positive (penalties) have a separate panel, because of their scale.
 
     Raises:
       UserError: the log has neither rewards nor losses of fine-tuning.
@@ -79,7 +79,7 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> None:
-    """Writes a figure as PNG, and replaces the file atomically."""
+    """Replaces a PNG file by a figure atomically."""
     with replacing(pathlib.Path(path)) as temporary:
         figure.savefig(temporary, format="png")
 
@@ -125,8 +125,8 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
 def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: str | pathlib.Path) -> None:
     """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
 
-    A line is the mean over a method's runs, each smoothed over about a tenth of the steps; the band is between the
-    least and the largest of its runs.
+    A line is the mean over a method's runs, each smoothed over about a tenth of the steps; the band spans the minimum
+    and maximum of the runs.
 
     Args:
       logs: Method -> the training log of each of its runs.
@@ -154,13 +154,13 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
 def _common_steps(
     curves: Sequence[Curve],
 ) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "runs points"]]:
-    """The curves over the steps that all of them have."""
+    """Returns curves restricted to the steps that all of them have."""
     steps = np.array(sorted(set.intersection(*(set(own.tolist()) for own, _ in curves))), np.int64)
     return steps, np.stack([values[np.isin(own, steps)] for own, values in curves])
 
 
 def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
-    """Draws a metric along a study's axis into a PNG, with a panel for each group of languages (figures 3 to 5).
+    """Draws a metric along a study's axis into a PNG, with a panel per group of languages (LcRL, figures 3 to 5).
 
     Points are means over a method's runs, bars their 95 % intervals. Trials without a point are not drawn.
     """
@@ -186,7 +186,7 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
 def _series(
     board: Scoreboard, metric: str, group: str, points: Sequence[float | str]
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Method -> (index of the point, value, half of its interval or 0), in percent for shares."""
+    """Returns method -> (index of the point, value, half width of its interval or 0), in percent for shares."""
     scale = 1 if metric in NOT_SHARES else 100
     models = {trial.model for trial in board.trials}
     series: dict[str, dict[int, tuple[float, float]]] = {}
@@ -199,10 +199,10 @@ def _series(
 
 
 def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str | pathlib.Path) -> None:
-    """Draws every system's difference from `marking.against` with its 95 % interval into a PNG, a panel for each part.
+    """Draws the differences from `marking.against` with 95 % intervals into a PNG, with a panel per part of the data.
 
-    Lines are in the order of the tables. An interval that excludes 0 is coloured; its point is filled if the difference
-    is significant once corrected, see `part_differences`.
+    Systems are in the order of the tables. An interval that excludes 0 is coloured; its point is filled if the
+    difference is significant after correction, see `part_differences`.
     """
     compared = part_differences(board, metric, marking)
     parts = list(dict.fromkeys(name for found in compared.values() for name in found))
@@ -254,7 +254,7 @@ def _draw_difference(axes: matplotlib.axes.Axes, found: Difference, place: int, 
 def make_panels(
     count: int, *, height: float = 3.8, a_row: int | None = None
 ) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
-    """Returns a figure with some panels of equal size, by default in one row."""
+    """Returns a figure with `count` panels of equal size, by default in one row."""
     columns = min(count, a_row or count)
     rows = -(-count // columns)
     figure = matplotlib.figure.Figure(figsize=(4.3 * columns, height * rows), dpi=150, layout="constrained")
@@ -281,7 +281,7 @@ def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", ma
 def add_legend(
     figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.Axes]
 ) -> matplotlib.legend.Legend | None:
-    """Adds one legend below all panels if they show more than one thing."""
+    """Adds one legend below all panels if they show more than one label."""
     handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) < 2:
         return None

@@ -25,18 +25,19 @@ def comparison_table(
     references: Sequence[str] = (),
     differences: Mapping[tuple[Place, str], Estimate] | None = None,
 ) -> Table:
-    """Returns a table of before and after by place.
+    """Returns a table of results before and after training, with a line per place (split and language).
 
     Every metric is shown as "before → after", the first one also with the difference ± half of its interval.
 
     Args:
       rows: Rows of one data set, of one seed or averaged over seeds.
       title: Title of the table.
-      sections: The lines, in groups; places without rows are left out.
-      metrics: The columns.
-      before, after: The two methods.
-      references: Other methods to show, by the first metric only.
-      differences: Paired differences. Where one is missing, the errors of both sides are added as if they were
+      sections: Groups of places, which are the lines; places without rows are omitted.
+      metrics: The metrics, which are the columns.
+      before: Name of the method before training.
+      after: Name of the method after training.
+      references: Other methods to show, with the first metric only.
+      differences: Paired differences. If one is missing, the errors of both sides are combined as if they were
         independent, which overstates the error of a difference on the same questions.
     """
     index = _index(rows)
@@ -85,7 +86,7 @@ def _difference(paired: Estimate | None, before: Row | None, after: Row | None) 
 def method_table(
     rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
 ) -> Table:
-    """Returns a table with one line a method: every metric with its 95 % interval, at one place."""
+    """Returns a table with a line per method: every metric with its 95 % interval, at one place."""
     index = _index(rows)
     lines = tuple(
         (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
@@ -105,11 +106,11 @@ def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
 def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
     """Returns a table for every method and data set, averaged over inference runs.
 
-    The lines are groups of languages, languages and subsets; a line that would repeat another one is left out.
+    The lines are groups of languages, languages and subsets; a line that would repeat another one is omitted.
 
     Args:
-      rows: Rows of one split; `seconds_per_question` goes into the note.
-      metrics: The columns; a metric without rows is left out.
+      rows: Rows of one split; `seconds_per_question` is shown in the note.
+      metrics: The metrics, which are the columns; a metric without rows is omitted.
     """
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in mean_over_seeds(rows):
@@ -141,7 +142,7 @@ def _place_table(rows: Sequence[Row], metrics: Sequence[str]) -> Table:
 
 
 def _failures(index: Mapping[tuple[Place, str], Row], whole: str) -> str:
-    """Says how many episodes are in no mean, or not in the mean reward."""
+    """Returns a note on the number of episodes excluded from all means or from the mean reward."""
     text = ""
     for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
         if row := index.get(((whole, "all"), metric)):
@@ -161,7 +162,7 @@ def _place_sections(places: Iterable[Place], whole: str) -> list[list[Place]]:
 
 
 def place_name(place: Place) -> str:
-    """Returns how a place is displayed: a language, a group of languages, or a subset of the split."""
+    """Returns the displayed name of a place: a language, a group of languages, or a subset of the split."""
     split, language = place
     subset = split.partition("/")[2].replace("_", " ")
     name = PLACE_NAMES.get(language, language)
@@ -169,22 +170,22 @@ def place_name(place: Place) -> str:
 
 
 def value_text(row: Row | None) -> str:
-    """Returns a value with half of its 95 % interval, ".385 ±.041"; a dash without a row or a value."""
+    """Returns a value with the half width of its 95 % interval, ".385 ±.041"; a dash without a row or a value."""
     return "–" if row is None else f"{_number(row.value)}{_half(NORMAL * row.standard_error)}{_judged(row)}"
 
 
 def _judged(row: Row) -> str:
-    """The number of answers that a metric has judged, for those that judge some only."""
+    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
     return f" ({row.count:,})" if row.metric in COUNTED else ""
 
 
 def judged_note(metrics: Iterable[str]) -> str:
-    """Returns a sentence on the numbers in brackets, for tables with metrics that judge some answers only."""
+    """Returns a sentence on the numbers in brackets, for tables with metrics that score only some answers."""
     return "" if set(COUNTED).isdisjoint(metrics) else f" {JUDGED}"
 
 
 def _number(value: float) -> str:
-    """Three digits: .385, 1.40; a dash for NaN."""
+    """Formats a value with three digits: .385, 1.40; a dash for NaN."""
     if math.isnan(value):
         return "–"
     return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"

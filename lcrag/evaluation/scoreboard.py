@@ -19,7 +19,7 @@ Part = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SystemScore:
-    """The score of a system, with an interval of 95 %: over questions and, if there are several, training runs."""
+    """The score of a system with its 95 % interval over questions and, if there are several, training runs."""
 
     value: float  # mean over its training runs, the inference runs of each averaged question by question
     low: float  # NaN if nothing varies
@@ -30,17 +30,17 @@ class SystemScore:
 
     @property
     def half(self) -> float:
-        """Half of the interval's width; NaN without one."""
+        """Half of the interval's width; NaN without an interval."""
         return (self.high - self.low) / 2
 
 
 class Scoreboard:
-    """The scores of every trial on one split of one data set, with one way of decoding.
+    """The scores of all trials on one split of a data set with one decoding.
 
-    A mean over a group of languages is that of the languages' means; one over a subset is over its questions.
+    The mean over a group of languages is the mean of the languages' means; one over a subset is over its questions.
 
     Args:
-      trials: At least one.
+      trials: The trials, at least one.
 
     Raises:
       UserError: two trials answered different questions.
@@ -96,12 +96,12 @@ class Scoreboard:
         return next(same, None)
 
     def score(self, system: System, metric: str, part: Part) -> SystemScore | None:
-        """Returns the system's score on a part of the data; None without one."""
+        """Returns the system's score on a part of the data; None if no question of it is scored."""
         found = self._run_means(system, metric, part)
         if found is None:
             return None
         whole = crossed_estimate(found)
-        # Of a metric that is not per question: of all questions.
+        # A metric that is not defined per question counts all questions.
         scored = [
             int((self._chosen(trial, part) & ~np.isnan(trial.scores.get(metric, np.zeros(len(self._codes))))).sum())
             for trials in self._runs[system].values()
@@ -117,9 +117,9 @@ class Scoreboard:
         )
 
     def difference(self, system: System, other: System, metric: str, part: Part) -> Estimate | None:
-        """Returns a system's score minus another's with its interval and test, paired by question.
+        """Returns a system's score minus another's with interval and test, paired by question.
 
-        None without scores of both, or if the part depends on the languages trained on and these differ.
+        None if one of them has no score, or if the part depends on the languages trained on and these differ.
         """
         masks = [self._chosen(trial, part) for trial in self.trials if trial.system in (system, other)]
         if not all(np.array_equal(mask, masks[0]) for mask in masks):
@@ -128,7 +128,7 @@ class Scoreboard:
         return None if first is None or second is None else crossed_estimate(first, second)
 
     def _run_means(self, system: System, metric: str, part: Part) -> RunMeans | None:
-        """The means of the system's runs that are scored on a part."""
+        """Returns the means of the system's runs that have scores on a part."""
         if metric == EFFICIENCY:
             return self._efficiency(system, part)
         rows = [self._run_scores(trials, metric, part) for trials in self._runs.get(system, {}).values()]
@@ -137,14 +137,14 @@ class Scoreboard:
         return run_means(np.stack(rows), groups, self._clusters) if rows else None
 
     def _run_scores(self, trials: Sequence[Trial], metric: str, part: Part) -> Float[np.ndarray, " questions"]:
-        """The scores of one run, means over its inference runs; NaN outside of a part."""
+        """Returns the scores of one run, averaged over its inference runs; NaN outside of the part."""
         nothing = np.full(len(self._codes), math.nan)
         own = [np.where(self._chosen(each, part), each.scores.get(metric, nothing), math.nan) for each in trials]
         scored = ~np.isnan(own)
         return np.divide(np.where(scored, own, 0.0).sum(axis=0), scored.sum(axis=0), out=nothing, where=scored.any(0))
 
     def _efficiency(self, system: System, part: Part) -> RunMeans | None:
-        """`score_per_log_token` is a function of three means: parts are linearised (the delta method)."""
+        """Returns the run means of `score_per_log_token`, a function of three means, by the delta method."""
         inputs = [self._run_means(system, metric, part) for metric in EFFICIENCY_INPUTS]
         found = [each for each in inputs if each is not None]
         if len(found) < len(inputs) or len({len(each.means) for each in found}) > 1:

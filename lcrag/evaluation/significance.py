@@ -15,7 +15,7 @@ NORMAL = 1.959964  # 97.5 % quantile of the normal distribution
 def clustered_standard_error(
     values: Float[np.ndarray, " questions"], clusters: Shaped[np.ndarray, " questions"]
 ) -> tuple[float, float]:
-    """Returns the mean and its standard error, where the language versions of a question form a cluster.
+    """Returns the mean and its standard error, with the language versions of a question as one cluster.
 
     The error is sqrt(C/(C-1) Σ_c (Σ_{i in c} (x_i - mean))²) / n, which is s/√n for clusters of one and NaN for a
     single cluster. Without values both are NaN.
@@ -32,7 +32,7 @@ def clustered_standard_error(
 class Estimate(NamedTuple):
     """A mean or a difference of two means, its 95 % interval, and the p-value of the two-sided test that it is 0.
 
-    The interval's ends are NaN and the p-value is 1 where there is no variance to estimate them by.
+    If the variance cannot be estimated, the interval's ends are NaN and the p-value is 1.
     """
 
     value: float
@@ -42,12 +42,12 @@ class Estimate(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of the interval's width; NaN without one."""
+        """Half of the interval's width; NaN without an interval."""
         return (self.high - self.low) / 2
 
 
 class RunMeans(NamedTuple):
-    """The means of a system's training runs, and what each question adds to them."""
+    """The means of a system's training runs, and the contribution of each question to them."""
 
     means: Float[np.ndarray, " runs"]
     parts: Float[np.ndarray, "runs clusters"]  # a question's share of a run's deviation from the system's mean
@@ -59,16 +59,16 @@ def run_means(
     groups: Int[np.ndarray, " answers"],
     clusters: Int[np.ndarray, " answers"],
 ) -> RunMeans:
-    """Returns each run's mean of the groups' means, and each cluster's part in its deviation from the mean of all runs.
+    """Returns each run's mean of the groups' means, and each cluster's contribution to its deviation from all runs.
 
     The n_l scored answers of group l of L have the weight 1/(L n_l). The part of cluster c in run r is the sum over its
     answers of the weight times x_ri - m_l, with the mean m_l of the answer's group over all runs: the influence of the
     cluster on a mean with these weights.
 
     Args:
-      scores: NaN for an answer without a score, which has no weight. Every run has one with a score.
-      groups: Group of each answer, its language for example.
-      clusters: Numbers from 0: the question of each answer.
+      scores: Score of each answer; NaN for an answer without a score, which has no weight. Every run has a score.
+      groups: Number of each answer's group, such as its language.
+      clusters: Number of each answer's question, from 0.
     """
     scored = ~np.isnan(scores)
     known = np.where(scored, scores, 0.0)
@@ -89,14 +89,14 @@ def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimat
     The variance is V = V_questions + Σ (V_runs - V_residual), at least the larger of V_questions and Σ V_runs, where
     the sum is over the systems with several runs: two-way clustering (Cameron, Gelbach & Miller 2011, "Robust inference
     with multiway clustering", section 2), with the unbiased mean squares of crossed random effects (Searle, Casella &
-    McCulloch 1992, "Variance components", chapter 4) in place of theirs, which are too small for few runs. V_residual
-    is of the interaction, which both others include. Two systems are paired by question, and their runs are
-    independent. The distribution is Student's t with Satterthwaite's (1946) degrees of freedom. With one run of each
-    the result is the paired t-test over questions, and says nothing of other runs.
+    McCulloch 1992, "Variance components", chapter 4) instead of Cameron's terms, which are too small for few runs.
+    V_residual is the variance of the interaction, which both other terms include. Two systems are paired by question,
+    and their runs are independent. The distribution is Student's t with Satterthwaite's (1946) degrees of freedom. With
+    one run per system the result is the paired t-test over questions, which does not generalise over runs.
 
     Args:
-      system: From `run_means`.
-      other: Of the same clusters; its mean is subtracted.
+      system: The system's result of `run_means`.
+      other: That of another system on the same clusters, whose mean is subtracted; None: nothing is subtracted.
     """
     sides = [system] if other is None else [system, other]
     asked = np.any([side.asked for side in sides], axis=0)
@@ -134,9 +134,9 @@ def paired_difference(first: ArrayLike, second: ArrayLike, clusters: Clusters | 
     """Estimates the mean of first - second over the answers of one run each, by the paired t-test over questions.
 
     Args:
-      first: Scores of the first system; none is NaN.
+      first: Scores of the first system, without NaN.
       second: Scores of the second system on the same questions, in the same order.
-      clusters: The question of each score: its language versions are one observation. None: each is its own.
+      clusters: The question of each score, whose language versions are one observation; None: every score is one.
 
     Raises:
       ValueError: the two sides differ in length, or are empty.
@@ -150,9 +150,10 @@ def paired_difference(first: ArrayLike, second: ArrayLike, clusters: Clusters | 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p-values adjusted for their number (Holm 1979, "A simple sequentially rejective test").
+    """Returns p-values adjusted for multiple tests (Holm 1979, "A simple sequentially rejective test").
 
-    Rejecting where an adjusted one is below a level keeps the chance of any false rejection below it. NaN is no test.
+    Rejecting the tests whose adjusted p-value is below a level bounds the probability of any false rejection by this
+    level. NaN marks a missing test and is not counted.
     """
     known = sorted((value, place) for place, value in enumerate(p_values) if not math.isnan(value))
     adjusted, least = list(p_values), 0.0
@@ -162,9 +163,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Returns Wilson's interval of a share, by default of 95 % (Wilson, 1927); [0, 1] without an observation.
+    """Returns Wilson's interval of a proportion, by default of 95 % (Wilson, 1927); [0, 1] without observations.
 
-    It takes observations as independent: the language versions of a question are not.
+    It assumes independent observations, which the language versions of a question are not.
     """
     if not count:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""What tables of several runs compare: the scores of every run on the questions of one split of a data set."""
+"""Trials, which tables of several runs compare: the scores of an inference run on one split of a data set."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ class Questions:
 
     @classmethod
     def of(cls, answered: Sequence[Answered]) -> "Questions":
-        """Returns the questions of answers, which are in any order."""
+        """Returns the questions of answers, which may be in any order."""
         questions = sorted(answered, key=_key)
         return cls(
             clusters=tuple(each.cluster for each in questions),
@@ -40,7 +40,7 @@ class Questions:
 
     @property
     def keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Equal for the same questions in the same languages."""
+        """A key that is equal for the same questions in the same languages."""
         return self.clusters, self.languages
 
 
@@ -69,8 +69,8 @@ class Trial:
         """Returns the trial of answers, scored by every metric.
 
         Args:
-          answered: In any order.
-          languages: All languages of the run, among which an answer's is identified.
+          answered: The answers, in any order.
+          languages: All languages of the run, from which the language of an answer is identified.
           **labels: The other fields.
         """
         ordered = sorted(answered, key=_key)
@@ -79,10 +79,10 @@ class Trial:
 
     @property
     def system(self) -> System:
-        """Key of the trials that are averaged; they differ in random numbers only."""
+        """The key of trials that are averaged, which differ only in random numbers."""
         return self.model, self.method if self.point is None else f"{self.method} [{point_name(self.point)}]"
 
 
 def point_name(point: float | str) -> str:
-    """Returns how a point of a study's axis is displayed."""
+    """Returns the displayed name of a point of a study's axis."""
     return point if isinstance(point, str) else f"{point:g}"

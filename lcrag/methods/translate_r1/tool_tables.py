@@ -33,7 +33,7 @@ _SELECTED: Mapping[str, Callable[[float], bool]] = {
 
 
 def tool_tables(board: Scoreboard, where: str) -> list[Table]:
-    """Returns every table of tool use that a board has numbers for; `where` is for their titles."""
+    """Returns every table of tool use for which a scoreboard has data; `where` is appended to the titles."""
     if not has_tool_use(board):
         return []
     tables = [reward_and_rate_table(board, f"Reward and tool rate by domain and tier, {where}")]
@@ -44,7 +44,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
 
 
 def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
-    """Tabulates reward and tool rate in percent: by domain and tier, by tier, and over all questions."""
+    """Returns a table of rewards and tool rates in percent: by domain and tier, by tier, and over all questions."""
     tiers = tiers_of(board)
     groups: list[Parts] = [
         {_read(f"{domain}, {tier}"): f"{domain}/{tier}" for tier in tiers if f"{domain}/{tier}" in board.subsets}
@@ -67,7 +67,7 @@ def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
 
 
 def pareto_table(board: Scoreboard, title: str) -> Table:
-    """Tabulates the share of cost sensitivities for which each system is best, by tier and over all questions."""
+    """Returns a table of the share of cost sensitivities at which each system is best, by tier and overall."""
     shares = {name: pareto_shares(points_of(board, subset)) for name, subset in _tier_parts(board).items()}
     systems = [system_name(board, system) for system in board.systems]
     lines = ((Cell(system), *(_share(own, system) for own in shares.values())) for system in systems)
@@ -80,7 +80,7 @@ def pareto_table(board: Scoreboard, title: str) -> Table:
 
 
 def selectivity_table(board: Scoreboard, title: str) -> Table:
-    """Tabulates the share of questions for which each system calls the tool never, sometimes or always."""
+    """Returns a table of the share of questions for which each system calls the tool never, sometimes or always."""
     return Table(
         title=title,
         header=("", *_SELECTED),

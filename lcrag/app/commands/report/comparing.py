@@ -35,16 +35,17 @@ def compare_runs(
     order: Sequence[str] = (),
     title: str = "Comparison of runs",
 ) -> None:
-    """Writes the report of several runs, and prints its tables except those by language; or writes their records.
+    """Writes the report of several runs and prints its tables, except those by language; or writes their records.
 
-    Runs of one method, which may differ in their seed only, are averaged. All must be evaluated on the same questions.
+    Runs of one method, which may differ only in their seed, are averaged. All runs must be evaluated on the same
+    questions.
 
     Args:
-      output_dir: Where `report.md`, `tables.tex` and the figures are written; not the folder of a run. None, with
-        `records` only: no report is made.
-      folders: Folders of runs or of records, or folders that contain some.
-      console: Where to print.
-      records: Where a record of each run is written, see `report.records`; None: none is.
+      output_dir: Folder for `report.md`, `tables.tex` and the figures, which must not be the folder of a run. It may be
+        None if `records` is set; no report is written then.
+      folders: Folders of runs or of records, or folders that contain such folders.
+      console: Console on which tables are printed.
+      records: Folder for a record of each run, see `report.records`; None: no records are written.
       metrics: Metrics of the tables and records; the first two also by language, the first along the axis.
       against: The method that all others are tested against, question by question.
       threshold: Largest marked p-value, exclusive.
@@ -96,7 +97,7 @@ def compare_runs(
 
 
 def _check_metrics(trials: Sequence[Trial], metrics: Sequence[str]) -> None:
-    """Refuses metrics that records do not hold."""
+    """Raises a UserError for metrics that are missing in records."""
     known = {name for trial in trials for name in trial.scores}
     if lost := [name for name in metrics if name not in known and name not in NOT_OF_QUESTIONS]:
         raise UserError(
@@ -108,7 +109,7 @@ def _check_metrics(trials: Sequence[Trial], metrics: Sequence[str]) -> None:
 def _read(
     found: Sequence[tuple[Source, str, str]], axis: str | None, order: Sequence[str]
 ) -> tuple[list[Trial], list[Source]]:
-    """Every trial with its source, in the order of the methods; a label that runs of one seed share is read once."""
+    """Returns every trial with its source, in the order of methods; a label shared by runs of one seed is read once."""
     place = {name: number for number, name in enumerate(order)}
     trials, origins, known = [], [], set()
     for source, decoding, split in sorted(found, key=lambda each: place.get(each[0].name, len(place))):
@@ -123,7 +124,7 @@ def _read(
 
 
 def _logs(trials: Sequence[Trial], origins: Sequence[Source]) -> dict[str, list[Mapping[str, Curve]]]:
-    """The training logs of each system's training runs."""
+    """Returns the logs of each system's training runs."""
     logs: dict[str, dict[pathlib.Path, Mapping[str, Curve]]] = {}
     for trial, source in zip(trials, origins, strict=True):
         if source.log:

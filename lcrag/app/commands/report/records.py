@@ -1,7 +1,7 @@
-"""Records of runs: small JSON files from which the tables and figures of several runs are made again.
+"""Records of runs: small JSON files from which the tables and figures of several runs can be reproduced.
 
-A folder of records holds `questions.json`, the questions of every split, and a file for each run or evaluation with its
-configuration, provenance, thinned training log, and the score of every question.
+A folder of records contains `questions.json`, the questions of every split, and one file per run or evaluation with its
+configuration, provenance, downsampled training log, and the scores of every question.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from lcrag.evaluation.trials import Questions, Trial
 from lcrag.files import file_name
 
 FORMAT = 1
-POINTS = 60  # at most, of a thinned training log
+POINTS = 60  # maximum number of points of a downsampled curve
 SHOWN = ("reward/total", "episode/policy_tokens", "episode/searches")  # curves that reports draw
 TOOL_RATES = ("tools/", "/rate")
 
@@ -94,10 +94,10 @@ class _Record(_File):
 
 
 def evaluated(folders: Sequence[str], also: Sequence[str] = ()) -> list[tuple[Source, str, str]]:
-    """Returns (source, decoding, split) of every method in folders of runs and of records, or in those below them.
+    """Returns (source, decoding, split) of every method in folders of runs or records, or in their subfolders.
 
     Raises:
-      UserError: there is no such folder, or none with results, or a file is damaged.
+      UserError: a folder does not exist, no folder has results, or a file is damaged.
     """
     found: list[tuple[Source, str, str]] = []
     for folder in run_folders(folders):
@@ -110,11 +110,11 @@ def evaluated(folders: Sequence[str], also: Sequence[str] = ()) -> list[tuple[So
 def write_records(
     found: Sequence[tuple[Source, str, str]], folder: pathlib.Path, metrics: Sequence[str]
 ) -> list[pathlib.Path]:
-    """Writes the records of runs and evaluations into a folder; returns the records' paths.
+    """Writes records of runs and evaluations to a folder and returns their paths.
 
     Args:
       found: (source, decoding, split), from `run_folders.sources`.
-      folder: Made if it does not exist; its other records stay.
+      folder: The folder, created if missing; other records in it are kept.
       metrics: The metrics to keep.
 
     Raises:
@@ -134,7 +134,7 @@ def write_records(
         if written.setdefault(path, str(source.place)) != str(source.place):
             raise UserError(f"{written[path]} and {source.place} would both be recorded as {path}: rename one's folder")
         trials = [(each, trial) for each, decoding, split in own for trial in each.trials(decoding, split)]
-        with _locked(folder):  # runs of a study are recorded by processes of their own
+        with _locked(folder):  # separate processes may record the runs of a study
             _add_questions(folder / QUESTIONS, [trial for _, trial in trials])
         answers = [_scores(each.label, trial, kept) for each, trial in trials]
         _write(path, _record([each for each, _, _ in own], trials[0][1], answers))
@@ -183,18 +183,18 @@ def _scores(label: str, trial: Trial, metrics: Sequence[str]) -> _Scores:
 
 
 def _numbers(values: Float[np.ndarray, " values"]) -> Numbers:
-    """Three digits; a whole number without a point, None for NaN."""
+    """Rounds to three digits; whole numbers become int, and NaN becomes None."""
     rounded = (None if math.isnan(value) else round(value, 3) for value in values.tolist())
     return [int(value) if value is not None and value == int(value) else value for value in rounded]
 
 
 def fingerprint(asked: Questions) -> str:
-    """Returns a short text that differs for other questions or languages."""
+    """Returns a hash of questions and their languages."""
     return hashlib.sha256(json.dumps(asked.keys).encode()).hexdigest()[:12]
 
 
 def thinned(log: Mapping[str, Curve]) -> dict[str, list[Numbers]]:
-    """Returns the curves that reports draw as [steps, values], with at most `POINTS` means of consecutive steps."""
+    """Downsamples the curves that reports draw to [steps, values] of at most `POINTS` means of consecutive steps."""
     curves: dict[str, list[Numbers]] = {}
     for name, (steps, values) in log.items():
         if len(steps) and (name in SHOWN or (name.startswith(TOOL_RATES[0]) and name.endswith(TOOL_RATES[1]))):
@@ -205,7 +205,7 @@ def thinned(log: Mapping[str, Curve]) -> dict[str, list[Numbers]]:
 
 
 def _add_questions(path: pathlib.Path, trials: Iterable[Trial]) -> None:
-    """Adds the questions of new splits to a file; those that it holds must be the same."""
+    """Adds the questions of new splits to a file; raises a UserError if a split in the file has other questions."""
     splits = _splits(path) if path.exists() else {}
     before = len(splits)
     for trial in trials:
@@ -249,7 +249,7 @@ def _questions_of(split: _Split) -> Questions:
 
 
 def _write(path: pathlib.Path, content: _File) -> None:
-    """Writes a file with one line for each field, and for each item of a list of objects."""
+    """Writes a JSON file with one line per field, and one per item of a list of objects."""
     lines = ",\n".join(f"{json.dumps(name)}: {_lines(value)}" for name, value in content.model_dump().items())
     write_text(path, f"{{\n{lines}\n}}\n")
 
@@ -268,7 +268,7 @@ def read_records(folder: pathlib.Path, also: Sequence[str] = ()) -> Iterator[tup
     """Yields (source, decoding, split) of every method in a folder of records, as `run_folders.sources` does.
 
     Raises:
-      UserError: a file is damaged, has another format, or is of other questions.
+      UserError: a file is damaged, has another format version, or belongs to other questions.
     """
     splits = {key: _questions_of(split) for key, split in _splits(folder / QUESTIONS).items()}
     prints = {key: fingerprint(asked) for key, asked in splits.items()}

@@ -19,8 +19,8 @@ from lcrag.evaluation.trials import Trial
 QUESTIONS = "questions.json"  # of a folder of records
 METHOD, FOLDER = "Method.name", "policy.folder"
 
-# What runs of one system may differ in: random numbers, the weights they lead to, and settings without effect on
-# results.
+# Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without
+# effect on results.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", FOLDER, "policy.adapter_seed", "evaluate.label"),
     *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.most_skipped_in_a_row"),
@@ -34,7 +34,7 @@ INCIDENTAL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The source of one label's answers: a folder of a run or of evaluations, or a record."""
+    """The source of the answers with one label: the folder of a run or of evaluations, or a record."""
 
     folder: pathlib.Path
     label: str  # name of the policy in the folder
@@ -52,12 +52,12 @@ class Source:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Every binding; for an evaluated policy, its own bindings override those of the run that trained it."""
+        """All bindings; for an evaluated policy, those of the evaluation override those of its training run."""
         return {**read_values(self.trained_config), **read_values(self.config, str(self.place))}
 
 
 def _source(folder: pathlib.Path, label: str, name: str, config: pathlib.Path) -> Source:
-    """The source of a label in a folder."""
+    """Returns the source of a label in a folder."""
     own = read_configured(config)
     trained_by_run, trained, log = trained_by(str(own.get(FOLDER, ""))), config.name == CONFIG, folder / LOG
     policy = str(own.get(FOLDER, "unknown"))
@@ -85,7 +85,7 @@ def _source(folder: pathlib.Path, label: str, name: str, config: pathlib.Path) -
 
 
 def _about(folder: pathlib.Path, label: str) -> dict[str, Any]:
-    """Seed, commit and command of `run.json`; UserError where it is missing or damaged."""
+    """Returns seed, commit and command of `run.json`; raises a UserError if it is missing or damaged."""
     own = answers_path(folder, label, "run").with_suffix(".json")
     path = own if own.is_file() else folder / RUN
     try:
@@ -96,7 +96,7 @@ def _about(folder: pathlib.Path, label: str) -> dict[str, Any]:
 
 
 def _answered_trials(source: Source, decoding: str, split: str) -> Iterator[Trial]:
-    """The trials of a label in a folder; UserError if its answers are lost or damaged."""
+    """Returns the trials of a label in a folder; raises a UserError if answers are missing or damaged."""
     paths = inference_runs(source.folder, source.label, decoding)
     if not paths:
         lost = answers_path(source.folder, source.label, decoding).name
@@ -121,10 +121,10 @@ def _answered_trials(source: Source, decoding: str, split: str) -> Iterator[Tria
 
 
 def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
-    """Returns the folders with evaluations or records among the given ones and, if one has none, below it, by name.
+    """Returns the folders with evaluations or records; a given folder without any is replaced by its subfolders.
 
     Raises:
-      UserError: there is no such folder, or none with an evaluation.
+      UserError: a folder does not exist, or contains no evaluation.
     """
     found: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):
@@ -144,11 +144,11 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
 def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[Source, str, str]]:
     """Yields (source, decoding, split) of every method that was evaluated in a folder.
 
-    That is a trained policy, named by its `Method.name`; every result of `lcrag evaluate`, named by its label; and
-    other labels of a training run in `also`. Results of a retrieval evaluation (`lcrag index`) are skipped.
+    Methods are a trained policy, named by its `Method.name`, every result of `lcrag evaluate`, named by its label, and
+    the other labels of a training run that are in `also`. Results of retrieval evaluations (`lcrag index`) are ignored.
 
     Raises:
-      UserError: the configuration of an evaluation is lost.
+      UserError: the configuration of an evaluation is missing.
     """
     rows = read_rows(folder / EVALUATION)
     for method, split in dict.fromkeys((row.method, row.split) for row in rows if "/" not in row.split):
@@ -165,12 +165,12 @@ def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[
 
 
 def stratify(folder: pathlib.Path, audit: str) -> None:
-    """Adds the strata of an audit to all answers in a folder, and their rows to its `evaluation.json`.
+    """Adds an audit's strata to all answers in a folder and their rows to `evaluation.json`.
 
-    Those of an earlier audit are replaced.
+    The strata of an earlier audit are replaced.
 
     Raises:
-      UserError: the audit cannot be read or is one of other questions; nothing is changed.
+      UserError: the audit cannot be read or has other questions; nothing is changed.
     """
     rows = read_rows(folder / EVALUATION)
     labels = {row.method.rpartition(", ")[0] for row in rows}
@@ -196,17 +196,17 @@ def stratify(folder: pathlib.Path, audit: str) -> None:
 
 
 def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> list[Trial]:
-    """Returns the trials of a source, at its position on an axis.
+    """Returns the trials of a source with its position on the axis of a study.
 
     Raises:
-      UserError: its answers are lost or damaged, or it does not set the axis.
+      UserError: answers are missing or damaged, or the configuration does not set the axis.
     """
     point = None if axis is None else _point(source, axis)
     return [dataclasses.replace(trial, point=point) for trial in source.trials(decoding, split)]
 
 
 def _point(source: Source, axis: str) -> float | str:
-    """Position of a source on an axis: a number, the length of a list, or a name."""
+    """Returns the position of a source on an axis: a number, the length of a list, or a name."""
     values = source.values
     if axis not in values:
         raise UserError(f"{source.place} sets no {axis}: choose another --axis, or leave that run out")
@@ -217,7 +217,7 @@ def _point(source: Source, axis: str) -> float | str:
 
 
 def base_model(folder: str) -> str:
-    """Returns the name of the model that a policy was trained from, through all runs that trained it."""
+    """Returns the name of the model from which a policy was trained, following all of its training runs."""
     trained = trained_by(folder)
     if trained is not None:
         return base_model(str(read_configured(trained).get(FOLDER, "unknown")))
@@ -235,17 +235,17 @@ def _resolved(folder: str) -> str:
 
 
 def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
-    """Checks that only trials of one configuration are averaged, and none twice.
+    """Checks that averaged trials have the same configuration and that none is counted twice.
 
-    The trials of one system must agree in their configurations; a training run and an evaluation, in the bindings that
-    both set. No policy may be counted twice with one seed.
+    The trials of a system must have the same configuration. A training run and an evaluation are compared in the
+    bindings that both set. No policy may be counted twice with the same seed.
 
     Args:
       trials: All trials.
-      origins: The source of each.
+      origins: The source of each trial.
 
     Raises:
-      UserError: trials differ, or one is counted twice.
+      UserError: configurations differ, or a trial is counted twice.
     """
     first: dict[tuple, Source] = {}
     counted: dict[tuple, Source] = {}

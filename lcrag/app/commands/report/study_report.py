@@ -44,7 +44,7 @@ class StudyReport:
     runs: Sequence[str]  # a line about each run: its folder and provenance
 
     def by_decoding(self) -> dict[str, list[Scoreboard]]:
-        """Decoding -> its scoreboards."""
+        """The scoreboards of each decoding."""
         found: dict[str, list[Scoreboard]] = {}
         for (_, _, decoding), board in self.boards.items():
             found.setdefault(decoding, []).append(board)
@@ -70,7 +70,7 @@ def study_tables(report: StudyReport) -> list[Table]:
 
 
 def _board_tables(report: StudyReport, board: Scoreboard, where: str) -> list[Table | None]:
-    """By language, by part, differences, the number of runs, and if known the plans and the use of a tool."""
+    """Returns a scoreboard's tables: by language, by part, differences, numbers of runs, and any plans and tool use."""
     first, marking = report.metrics[0], report.marking
     return [
         *(language_table(board, f"{_name(m)} by language, {where}", m, marking) for m in report.metrics[:2]),
@@ -83,7 +83,7 @@ def _board_tables(report: StudyReport, board: Scoreboard, where: str) -> list[Ta
 
 
 def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
-    """System -> the plans of each of its runs with several inference runs, all inference runs of one together."""
+    """Returns, for each system, the plans of each run with several inference runs, which are pooled."""
     found: dict[str, dict[str, list[Trial]]] = {}
     several_models = len({trial.model for trial in board.trials}) > 1
     for trial in board.trials:
@@ -122,7 +122,7 @@ def write_study_report(folder: pathlib.Path, report: StudyReport, tables: Sequen
 
 
 def _draw(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
-    """Draws every figure that has data: name of the file -> caption."""
+    """Draws every figure that has data; returns file name -> caption."""
     figures: dict[str, str] = {}
 
     def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
