@@ -9,7 +9,7 @@ __all__ = ["QuestionTaskset"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the taskset when it is asked for: verifiers is no requirement."""
+    """Imports the taskset at first use, because verifiers is an optional dependency."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lcrag.app.environments.verifiers_tasks import QuestionTaskset

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 Option = TypeVar("Option")
-# Of an address: user and password, or a key among its parameters.
+# Parts of an address: user and password, or a key among its parameters.
 SECRET = re.compile(
     r"(\b[a-z][a-z0-9+.-]*://)[^/?#\s'\"]+(?=@)"
     r"|([?&](?:(?:api|access)[_-]?)?(?:key|token|secret|password|signature)=)[^&#\s'\"]+",
@@ -14,12 +14,12 @@ SECRET = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text with *** in place of passwords and keys in its addresses."""
+    """Replaces passwords and keys in the addresses of a text by ***."""
     return SECRET.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
 class UserError(Exception):
-    """A user's mistake: the message says what is wrong, where, and how to mend it; secrets in addresses are not shown.
+    """A user's mistake: the message says what is wrong, where, and how to correct it; secrets in addresses are hidden.
 
     `lcrag` prints it as `lcrag: error: <message>` and exits with status 2.
     """
@@ -29,16 +29,16 @@ class UserError(Exception):
 
 
 class AbsentError(UserError):
-    """A file or folder that the user has to provide is not there, or not named."""
+    """A file or folder that the user must provide is missing, or not configured."""
 
 
 def choose(options: Mapping[str, Option], name: str, what: str) -> Option:
-    """Returns the option of this name.
+    """Returns the option with a name.
 
     Args:
       options: Name -> option.
       name: The name given.
-      what: What the options are, for the message: "prompt".
+      what: Kind of the options, for the message: "prompt".
 
     Raises:
       UserError: there is no option of this name.

@@ -1,4 +1,4 @@
-"""Files that are replaced atomically, their names, and the error of a full disk."""
+"""Atomic replacement of files, local copies of remote files, file names, and the error of a full disk."""
 
 import contextlib
 import errno
@@ -17,24 +17,24 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_remote(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is in an object store: `gs://bucket/folder`, also as a `Path`, which drops one slash."""
+    """Whether a path is in an object store: `gs://bucket/folder`, also as a `Path`, which drops one slash."""
     return bool(REMOTE.match(os.fspath(place)))
 
 
 def remote_path(place: str | os.PathLike[str]) -> epath.Path:
-    """Returns the path of a place in an object store."""
+    """Returns the `epath.Path` of a path in an object store."""
     return epath.Path(REMOTE.sub(r"\1://", os.fspath(place)))
 
 
 @functools.cache
 def local_files(place: str | os.PathLike[str]) -> Path:
-    """Returns a local path of a file or folder: itself, or a copy of what is in an object store.
+    """Returns a local path of a file or folder: the path itself, or that of a copy if it is in an object store.
 
-    Copies are kept in `$XDG_CACHE_HOME/lcrag/objects`; files whose size and time are those of the copy are not copied
-    again. Each process looks once; several may copy at the same time.
+    Copies are kept in `$XDG_CACHE_HOME/lcrag/objects`; files whose size and time have not changed are not copied
+    again. Each process checks once; several may copy at the same time.
 
     Raises:
-      UserError: it is not there, or cannot be read.
+      UserError: it does not exist, or cannot be read.
     """
     if not is_remote(place):
         return Path(place)
@@ -65,12 +65,12 @@ def _copy_objects(path: epath.Path, local: Path) -> None:
 
 
 def file_name(text: str) -> str:
-    """Returns a text as the name of one file: white space, and what separates folders, becomes an underscore."""
+    """Converts a text to a file name: white space and path separators become underscores."""
     return re.sub(r"[\s/\\\x00]", "_", text)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces the content of a file atomically; after a crash or on a full disk it holds the old or the new content.
+    """Replaces the content of a file atomically: after a crash or on a full disk it has the old or the new content.
 
     Raises:
       OSError: it cannot be written; `filename` is `path`.
@@ -83,7 +83,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields the path of a file that takes the place of `path` when the block has ended, and is removed if it fails."""
+    """Yields the path of a temporary file, which replaces `path` when the block ends, or is removed on an error."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with naming(path):
@@ -95,7 +95,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Names a file in the errors of writing it: the operating system does not where the file is open already."""
+    """Adds the name of a file to errors of writing it, which lack the name if the file was already open."""
     try:
         yield
     except OSError as error:
@@ -104,9 +104,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: BaseException | None) -> OSError | None:
-    """Returns the error of a full disk (or quota) that an exception is or comes from, the one that names a file if any.
+    """Returns the error of a full disk (or quota) among an exception and its causes, if possible one with a file name.
 
-    Libraries that write without Python say it in words only, and so does gin's copy of an exception.
+    Libraries that write files in C++ report it only in the message, and so does gin's copy of an exception.
     """
     found = None
     while error is not None:

@@ -1,7 +1,7 @@
-"""Limits of numbers, stated once in annotations: `learning_rate: Positive`.
+"""Ranges of numbers, declared as annotations: `learning_rate: Positive`.
 
-Bindings are checked against them before anything is built (`lcrag.app.composition.bindings`), and calls from Python by
-`limited` and `check_fields`. A number that is not finite is outside every limit.
+gin bindings are checked against them before anything is built (`lcrag.app.composition.bindings`), calls from Python by
+`limited` and `check_fields`. A number that is not finite is outside every range.
 """
 
 import collections.abc
@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union
 from lcrag.errors import UserError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-LARGEST_INT = 2**31 - 1  # of int32, in which devices count
+LARGEST_INT = 2**31 - 1  # of int32, the integer type on devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class Within:
     """A range of numbers.
 
     Attributes:
-      least, most: Its ends, which belong to it.
-      above, below: Ends that do not belong to it.
+      least, most: Inclusive ends.
+      above, below: Exclusive ends.
     """
 
     least: float = -math.inf
@@ -65,10 +65,10 @@ Decay: TypeAlias = Annotated[float, Within(least=0, below=1)]
 
 
 def check(name: str, value: Any, annotation: Any) -> None:
-    """Checks the numbers in a value against the limits in an annotation.
+    """Checks the numbers in a value against the ranges in an annotation.
 
     Raises:
-      UserError: a number is outside; the text begins with `name`.
+      UserError: a number is outside its range; the message begins with `name`.
     """
     for number, limit in _numbers(value, annotation):
         if not limit.holds(number):
@@ -103,7 +103,7 @@ def _hints(annotated: Any) -> Mapping[str, Any]:
 
 
 def _numbers(value: Any, annotation: Any) -> Iterator[tuple[Any, Within]]:
-    """Every number in a value with the limit that its annotation states."""
+    """Yields every number in a value with the range of its annotation."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):

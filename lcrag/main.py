@@ -1,6 +1,6 @@
 """The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
 
-What can be checked without importing JAX is checked first; see `lcrag.app.cli.commands` for the commands.
+Everything that can be checked without importing JAX is checked first. The commands are in `lcrag.app.cli.commands`.
 """
 
 import importlib
@@ -27,7 +27,7 @@ from lcrag.files import full_disk, is_remote
 QUIET_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's and XLA's C++ log
     "GRPC_VERBOSITY": "ERROR",
-    "TOKENIZERS_PARALLELISM": "false",  # else a warning at every fork
+    "TOKENIZERS_PARALLELISM": "false",  # otherwise there is a warning at every fork
 }
 QUIET_LOGGERS = ("jax", "orbax", "transformers", "tensorflow", "matplotlib")
 
@@ -35,7 +35,7 @@ QUIET_LOGGERS = ("jax", "orbax", "transformers", "tensorflow", "matplotlib")
 def run(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status: 0, 2 after a mistake, 130 after Ctrl-C, 143 after SIGTERM.
 
-    Without `argv` the command line is that of the process, which an interruption ends here.
+    Without `argv` it runs the command line of the process, and an interruption ends the process here.
     """
     own_process, argv = argv is None, sys.argv[1:] if argv is None else argv
     try:
@@ -152,7 +152,7 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
 
 
 def _cluster(arguments: Arguments) -> cluster.Cluster | None:
-    """Returns the cluster to join; None on a single machine, and where the caller has already joined one."""
+    """Returns the cluster to join; None on a single machine, or if the caller has already joined one."""
     if cluster.has_joined():
         return None
     return cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
@@ -165,7 +165,7 @@ def _imported(path: str) -> Callable[..., Any]:
 
 
 def _silence_libraries() -> None:
-    """Keeps log lines of libraries off the terminal; must run before they are imported."""
+    """Silences the logs of libraries; must run before they are imported."""
     for name, value in QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for name in QUIET_LOGGERS:
@@ -175,7 +175,7 @@ def _silence_libraries() -> None:
 
 
 def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
-    """The configuration of a command that names none."""
+    """Returns the configuration of a command that was given none."""
     if not command.of_run:
         return (command.gin_file,) if command.gin_file else ()
     if not arguments.words:

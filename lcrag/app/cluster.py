@@ -1,7 +1,7 @@
-"""Joins the processes of a cluster: found in the environment, or named on the command line.
+"""Joins the processes of a cluster, which are found in the environment or given on the command line.
 
-`find_cluster` reads the environment alone; JAX, its own detection of clusters and `jax.distributed` are used only where
-there are several processes. `jax.distributed` does all communication.
+`find_cluster` only reads the environment. JAX, its own detection of clusters and `jax.distributed` are used only with
+several processes. `jax.distributed` does all communication.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ from lcrag.errors import UserError
 
 OPTIONS = {
     "--coordinator": "HOST:PORT of the first of several processes; SLURM, Open MPI 4 and Cloud TPU know it",
-    "--processes": "how many processes there are; 1: look for no others",
-    "--process": "the number of this one, from 0",
+    "--processes": "number of processes; 1: do not look for others",
+    "--process": "index of this process, from 0",
     "--join_seconds": "how long to wait for the others at the start; 300",
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
 }
 JOIN_SECONDS, HEARTBEAT_SECONDS = 300, 100
-END_SECONDS = 3600  # that processes which have ended well wait for the first one, which reports and uploads
-LEAVE_SECONDS = 10.0  # that a process which ends early waits for the others, before it leaves them
+END_SECONDS = 3600  # how long finished processes wait for the first one, which reports and uploads
+LEAVE_SECONDS = 10.0  # how long a process that ends early waits for the others, before it leaves them
 LOST = 75  # exit status (EX_TEMPFAIL): another process was lost, the same command continues
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes"
 METADATA_SECONDS = 2.0
 TPU_VENDOR = "0x1ae0"  # Google's, of PCI devices
 TEXT_BYTES = 512
-SHOWN = 200  # characters of a statement that differs
+SHOWN = 200  # characters shown of a statement that differs
 LOST_WORDS = ("gloo", "nccl", "coordination service", "heartbeat", "barrier", "connection reset", "connection closed")
 
 
@@ -47,10 +47,10 @@ class Cluster:
     """How a process joins others.
 
     Attributes:
-      source: What says that there are others: "SLURM", "--coordinator", ...
+      source: Where the other processes are known from: "SLURM", "--coordinator", ...
       join_seconds: How long to wait for the others at the start.
       heartbeat_seconds: Silence after which a process counts as lost.
-      arguments: What `jax.distributed.initialize` is told; it finds the rest itself.
+      arguments: Arguments of `jax.distributed.initialize`, which finds the rest itself.
     """
 
     source: str
@@ -60,7 +60,7 @@ class Cluster:
 
 
 def find_cluster(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Cluster | None:
-    """Returns the cluster that this process belongs to, or None on a machine by itself; does not import JAX.
+    """Returns the cluster that this process belongs to, or None on a single machine; does not import JAX.
 
     Args:
       options: Values of `OPTIONS` on the command line.
@@ -107,7 +107,7 @@ SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", 
 
 
 def _environment_cluster(environment: Mapping[str, str]) -> tuple[str, dict[str, Any] | None]:
-    """What says that there are other processes, and what JAX does not find itself; None: nothing does."""
+    """Returns the source of a cluster, and the arguments that JAX does not find itself; None: no cluster."""
     if "proxy" in environment.get("JAX_PLATFORMS", ""):  # Pathways: one process drives all devices
         return "", None
     address = environment.get("JAX_COORDINATOR_ADDRESS", "")
@@ -127,7 +127,7 @@ def _environment_cluster(environment: Mapping[str, str]) -> tuple[str, dict[str,
 
 
 def _slurm_devices(environment: Mapping[str, str]) -> dict[str, Any]:
-    """All GPUs of a node for its only task, where JAX would give a task one."""
+    """Returns all GPUs of a node for its only task; JAX would use one per task."""
     alone = environment.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0] == "1"
     gpus = _known(environment, ("SLURM_GPUS_ON_NODE",))
     return {"local_device_ids": list(range(gpus))} if alone and gpus else {}
@@ -189,11 +189,11 @@ def join(cluster: Cluster, configuration: str) -> None:
 
     Args:
       cluster: How to join them.
-      configuration: What must be the same in all of them, as text.
+      configuration: Text that must be the same in all processes.
 
     Raises:
-      UserError: the processes did not find each other, or differ; all of them raise. Where the C++ client of JAX
-        notices it, it ends the process, which `lcrag.app.guard` turns into a sentence.
+      UserError: the processes did not find each other, or differ; all of them raise. If JAX's C++ client detects
+        it, the client ends the process, and `lcrag.app.guard` prints the message.
     """
     import jax
 
@@ -230,7 +230,7 @@ def join(cluster: Cluster, configuration: str) -> None:
 
 
 def _check_same(processes: Sequence[tuple[str, Mapping[str, str]]], configuration: str) -> None:
-    """Checks what the processes said of themselves: host, and name -> what must be the same."""
+    """Compares the processes, given as (host, name -> text that must be the same)."""
     first, wanted = processes[0]
     for number, (host, values) in enumerate(processes):
         for name, value in values.items():
@@ -243,7 +243,7 @@ def _check_same(processes: Sequence[tuple[str, Mapping[str, str]]], configuratio
 
 
 def _difference(configuration: str, number: int) -> str:
-    """Returns the first statement that process `number` has and process 0 lacks, or the reverse; all call it."""
+    """Returns the first statement that only one of processes `number` and 0 has; all processes must call it."""
     from lcrag.episodes.agreement import exchanged
 
     told = [each.decode().splitlines() for each in exchanged("joining", configuration.encode())]
@@ -255,7 +255,7 @@ def _difference(configuration: str, number: int) -> str:
 
 @contextlib.contextmanager
 def _errors_only() -> Iterator[None]:
-    """Sends what libraries print on standard output to standard error, so that this program's line is the first."""
+    """Redirects libraries' standard output to standard error, so the first line is this program's."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -282,7 +282,7 @@ def several_processes() -> bool:
 
 
 def gather_texts(text: str) -> list[str]:
-    """Returns a short text of each process, in the order of their numbers; all of them call this at the same point."""
+    """Returns a short text of each process, by process index; all processes must call this at the same point."""
     from jax.experimental import multihost_utils
 
     encoded = np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8)
@@ -291,7 +291,7 @@ def gather_texts(text: str) -> list[str]:
 
 
 def leave() -> None:
-    """Leaves the others before this process ends with an error, without waiting long for those that do not end too."""
+    """Leaves the cluster before this process ends with an error; waits at most `LEAVE_SECONDS` for the others."""
     import jax
 
     leaving = threading.Thread(target=jax.distributed.shutdown, name="leaving", daemon=True)

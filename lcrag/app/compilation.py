@@ -1,6 +1,6 @@
-"""JAX's compilations: what was compiled once is kept in the user's cache folder, and running ones are shown as such.
+"""JAX's compilations: the persistent cache in the user's cache folder, and a watch of running compilations.
 
-The first call of a shape may compile for minutes, which a display must tell from a standstill.
+The first call of a shape may compile for minutes, which a progress display should show.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from typing import Any
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
 SWITCH = "JAX_ENABLE_COMPILATION_CACHE"
 SETTINGS = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # ends where a compilation begins
-COMPILED = "/jax/core/compile/backend_compile_duration"  # also where a compiled program was read from a cache
+LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # reported when a compilation begins
+COMPILED = "/jax/core/compile/backend_compile_duration"  # also reported when a program is read from the cache
 
 
 def set_compilation_cache(environment: MutableMapping[str, str], *, enabled: bool) -> None:
     """Turns the cache on or off by environment variables, which must happen before JAX is imported.
 
-    The folder is `$XDG_CACHE_HOME/lcrag/compiled/<kind of processor>`, since programs for one CPU may crash another
-    that shares the home folder. What the user has set of JAX's own variables stays.
+    The folder is `$XDG_CACHE_HOME/lcrag/compiled/<kind of processor>`, because programs for one CPU may crash on
+    another that shares the home folder. JAX's own variables, if set, take precedence.
     """
     if not enabled:
         environment[SWITCH] = "false"
@@ -68,7 +68,7 @@ class CompilationWatch:
         monitoring.unregister_event_duration_listener(self._record)
 
     def current(self) -> tuple[str, float] | None:
-        """Returns the name of the program that has been compiling for longest and for how many seconds, or None."""
+        """Returns (program, seconds) of the longest running compilation, or None."""
         running = list(self._running.values())
         if not running:
             return None

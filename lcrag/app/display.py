@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lcrag.app.compilation import CompilationWatch
 
-SECONDS_PER_LINE = 10.0  # where the output is no terminal
+SECONDS_PER_LINE = 10.0  # if the output is not a terminal
 SECONDS_UNTIL_COMPILING_SHOWS = 1.0
 PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
 
@@ -41,7 +41,7 @@ def hours_and_minutes(seconds: float) -> str:
 
 
 def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
-    """The rows of the display, label -> text, of the metrics that are present (names as in `metrics.jsonl`)."""
+    """Returns the rows of the display, label -> text, for the present metrics (names as in `metrics.jsonl`)."""
 
     def of(name: str, digits: int = 3) -> str:
         value = metrics.get(name)
@@ -80,9 +80,9 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
 
 
 class ProgressDisplay:
-    """Progress of a command: a live table on a terminal, elsewhere a plain line every ten seconds.
+    """Progress of a command: a live table on a terminal, otherwise a plain line every ten seconds.
 
-    Made by `progress_display`. Lines are printed by a thread, so they also come while the command computes or compiles.
+    Created by `progress_display`. A thread prints the lines, also while the command computes or compiles.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ProgressDisplay:
         note: str = "",
         seconds_left: float | None = None,
     ) -> None:
-        """Shows how much is done, and of a finished step its metrics (names as in `metrics.jsonl`) or a note.
+        """Shows the progress, with the metrics of a finished step (names as in `metrics.jsonl`) or a note.
 
         `seconds_left` replaces the display's own estimate.
         """
@@ -123,12 +123,12 @@ class ProgressDisplay:
         self._phase = f"{name} {done:,}/{total:,} episodes" if total else name
 
     def say(self, text: str) -> None:
-        """Prints a line that stays."""
+        """Prints a permanent line."""
         self._printed = time.monotonic()
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def line(self) -> str:
-        """Returns the plain line: what is done, the phase, tokens a second, a compilation, and the time left."""
+        """Returns the plain line: progress, phase, tokens per second, a running compilation, and the time left."""
         parts = [self._count(), self._phase, self._note, self._tokens(), self._compiling(), *self._left()]
         return f"{self._title}: {'; '.join(filter(None, parts))}"
 
@@ -147,7 +147,7 @@ class ProgressDisplay:
         return f"compiling {running[0]} for {hours_and_minutes(running[1])}"
 
     def _left(self) -> list[str]:
-        """The time left, from the average so far without compilations, which do not come again."""
+        """Returns the time left, from the average so far without compilations, which happen only once."""
         seconds, done = self._seconds_left, self._done - self._first
         if self._done >= self._total:
             return []
@@ -194,7 +194,7 @@ class ProgressDisplay:
 
 
 class _Rate:
-    """Tokens a second in the last seconds."""
+    """Measures the recent rate of tokens per second."""
 
     def __init__(self, tokens: Callable[[], int]):
         self._tokens, self._value = tokens, 0.0
@@ -222,11 +222,11 @@ def progress_display(
     """Shows progress while the block runs.
 
     Args:
-      title: Of the bar and of the plain lines.
-      total: How much there is to do.
-      first: How much was done before, when a run is continued.
-      unit: What is counted; "%" for a share.
-      tokens: Returns the tokens written so far, for the rate.
+      title: Title of the bar and of the plain lines.
+      total: Total amount of work.
+      first: Amount that was done before, if a run is continued.
+      unit: Unit of the amounts; "%" for a share.
+      tokens: Returns the number of tokens so far, for the rate.
       transient: Whether the live display disappears at the end.
       console: Where to print; None: standard output.
     """

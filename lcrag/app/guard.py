@@ -1,8 +1,8 @@
-"""Turns the abrupt end of one of several processes into one line.
+"""Reports the abrupt end of one of several processes in one line.
 
-JAX's distributed client ends a process with `abort()` and a C++ stack trace: if it does not find the others, and if one
-of them is lost. So a command of several processes runs in a child process, whose parent passes its errors and signals
-on, and says in a sentence why it ended.
+JAX's distributed client ends a process with `abort()` and a C++ stack trace if it does not find the others, or if one
+of them is lost. A command with several processes therefore runs in a child process. The parent forwards its errors and
+signals, and prints in one sentence why it ended.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def guard(cluster: Cluster) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     reader, writer = os.pipe()
-    # While the child is made, no signal may be lost.
+    # No signal may be lost while the child is created.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     child = os.fork()
     if child == 0:
@@ -64,13 +64,13 @@ def _write_error(text: bytes) -> None:
 
 
 def _end_with_parent() -> None:
-    """Lets a SIGKILL of the parent end this process too, on Linux."""
+    """Makes a SIGKILL of the parent also end this process, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def pass_on(reader: int, write: Callable[[bytes], object]) -> bytes:
-    """Writes whole lines until the pipe ends, without the fatal one and what follows it, which are returned."""
+    """Writes whole lines until the pipe ends; the fatal line and everything after it are returned instead."""
     rest, fatal = b"", b""
     while chunk := os.read(reader, 65536):
         if fatal:
@@ -90,12 +90,12 @@ def pass_on(reader: int, write: Callable[[bytes], object]) -> bytes:
 
 
 def explanation(cluster: Cluster, status: int, fatal: str) -> tuple[str, int]:
-    """Returns a sentence on how the work ended, empty if it said so itself, and the exit status.
+    """Returns a sentence about the end of the child, empty if the child printed one itself, and the exit status.
 
     Args:
       cluster: The cluster.
       status: Exit status, or the negative number of a signal.
-      fatal: The last words of JAX's client.
+      fatal: The last output of JAX's client.
     """
     number = cluster.arguments.get("process_id")
     this = "this process" if number is None else f"process {number}"

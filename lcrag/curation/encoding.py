@@ -26,7 +26,7 @@ class EncodedRow:
 
     Attributes:
       tokens: The whole context.
-      learned: True for the tokens to imitate.
+      learned: True for the target tokens.
     """
 
     tokens: Int32[np.ndarray, " n"]
@@ -37,8 +37,8 @@ class RowEncoder:
     """Encodes demonstrations for one policy.
 
     Args:
-      tokenizer: The policy's.
-      chat: How openings are put to a model with a chat template.
+      tokenizer: The policy's tokenizer.
+      chat: How openings are given to a model with a chat template.
       longest_tokens: Rows with more tokens are unusable.
       end_of_sequence: Append end-of-sequence to dialogues that end with the policy's turn. Episodes end at their stop
         strings without it; generation without stop strings needs it.
@@ -81,7 +81,7 @@ class RowEncoder:
         return self._row(record.tokens[:last], record.by_policy[:last], ends=bool(record.by_policy[-1]))
 
     def completions(self, record: EpisodeRecord) -> list[EncodedRow]:
-        """Encodes what the policy of a played episode completed outside the dialogue, a row for each.
+        """Encodes the completions of an episode outside its dialogue, one row for each.
 
         Raises:
           UnusableRow: one is too long.
@@ -101,7 +101,7 @@ class RowEncoder:
         tokens = np.concatenate([tokens, np.asarray(end, np.int32)])
         learned = np.concatenate([learned, np.full(len(end), True)])
         if learned[0]:
-            raise UnusableRow("prompt", "it has no tokens, so nothing stands before the policy's first token")
+            raise UnusableRow("prompt", "it has no tokens, so nothing precedes the policy's first token")
         if not learned.any():
             raise UnusableRow("turns", "the policy's text has no tokens to learn")
         if len(tokens) > self.longest_tokens:
@@ -110,7 +110,7 @@ class RowEncoder:
         return EncodedRow(tokens, learned)
 
     def _check_length(self, texts: Sequence[str]) -> None:
-        """Refuses what is certainly too long before it is encoded, which takes long too."""
+        """Rejects text that is certainly too long without encoding it, which would take long."""
         characters = sum(map(len, texts))
         if characters > self.context_tokenizer.most_characters(self.longest_tokens):
             longest = f"the longest training row holds {self.longest_tokens} tokens; raise Layout.row_lengths"

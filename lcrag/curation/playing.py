@@ -1,6 +1,6 @@
-"""Plays episode programs with a text writer in the policy's place, and judges the trajectories.
+"""Runs episode programs with a text writer in the policy's place, and judges the trajectories.
 
-The records have the form of the policy's own episodes.
+The records have the same form as episodes of the policy.
 """
 
 import functools
@@ -37,7 +37,7 @@ from lcrag.sampling import Sampled
 # (question, the turns so far beginning with the prompt, the request) -> the policy's next text, with its stop string;
 # the only turn of a completion is its prompt
 TextWriter: TypeAlias = Callable[[Question, Sequence[Turn], Generate | Complete], str]
-# (number of the program, what its search found) -> what it is shown
+# (index of the program, the results of its search) -> the results that it sees
 Edit: TypeAlias = Callable[[int, Found], Found]
 USUAL_RETRIES = Retries()
 
@@ -56,7 +56,7 @@ def play(
     translator: Translator | None = None,
     progress: Callable[[int, int], None] = lambda finished, total: None,
 ) -> list[EpisodeRecord]:
-    """Returns the records of programs, played to their end in lockstep; log-probabilities are 0.
+    """Runs programs to their end in lockstep and returns their records; log-probabilities are 0.
 
     The searches and translations that the programs wait for at the same time are batched. The writer also writes the
     completions that a program requests of its policy; `EpisodeRecord.completions` holds them.
@@ -66,12 +66,12 @@ def play(
       writer: Writes the policy's texts.
       search: Answers (query, language) pairs.
       tokenizer: Encodes texts into contexts.
-      context: Tokens that a context holds.
+      context: Size of a context, in tokens.
       answer_room: Tokens kept free after every observation.
-      edit: Changes what a search found before its program sees it.
+      edit: Changes the results of a search before its program sees them.
       retries: How a failing search or translation is retried.
-      concurrency: Programs that are written for at a time; above 1 for writers that wait for a remote model.
-      translator: Makes translations; None: a program that requests one is refused.
+      concurrency: Number of concurrent calls of the writer; above 1 for writers that wait for a remote model.
+      translator: Makes translations; None: a program that requests one is rejected.
       progress: Called with (finished, total) after every round of turns.
 
     Raises:
@@ -105,7 +105,7 @@ def play(
 
 
 def _write(episode: RunningEpisode, writer: TextWriter, tokenizer: ContextTokenizer) -> None:
-    """Writes the policy's texts until the program waits for something else."""
+    """Writes the policy's texts until the program waits for another request."""
     while (request := episode.take_generation()) is not None:
         transcript = episode.transcript
         # The chat template around the prompt is the policy's, not the writer's.
@@ -116,7 +116,7 @@ def _write(episode: RunningEpisode, writer: TextWriter, tokenizer: ContextTokeni
 
 
 def _completion(asked: tuple[PendingRequest, Complete], writer: TextWriter, tokenizer: ContextTokenizer) -> Completion:
-    """Returns what the writer writes in the policy's place in a fresh context."""
+    """Returns the writer's text for a completion in a fresh context."""
     pending, request = asked
     if request.model is not None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Text writers that play a program in the policy's place: a chat model, an oracle, and the golden answers."""
+"""Text writers in the policy's place: a chat model, an oracle, and the golden answers."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ class EndpointTeacher:
 
     Args:
       endpoint: The model.
-      temperature: Of every turn that names none itself.
-      max_tokens: Longest turn that names no limit itself.
+      temperature: Default temperature of a turn.
+      max_tokens: Default limit of a turn, in tokens.
     """
 
     def __init__(self, endpoint: ChatEndpoint, *, temperature: float, max_tokens: int):
@@ -29,7 +29,7 @@ class EndpointTeacher:
         """Returns the next turn, with the stop string that ended it.
 
         Raises:
-          UserError: the endpoint stays unreachable or refuses, or returns no text.
+          UserError: the endpoint is unreachable or rejects the request, or returns no text.
         """
         reply = self._endpoint.say(
             messages(turns),
@@ -67,14 +67,14 @@ def with_stop(text: str, stop: Sequence[str]) -> str:
 
 @runtime_checkable
 class AtlasOracle(Protocol):
-    """Plays a program on the atlas's questions, as `lcrag.atlas.oracle.Oracle` does."""
+    """A rule-based policy for the atlas's questions, such as `lcrag.atlas.oracle.Oracle`."""
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text, after turns (by, text)."""
 
 
 def oracle_writer(oracle: AtlasOracle) -> TextWriter:
-    """Returns the text writer that follows an oracle, which plays dialogues only."""
+    """Returns the text writer of an oracle, which writes only dialogues, no completions."""
 
     def write(question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         _check_dialogue(question, request)
@@ -96,11 +96,11 @@ def _check_dialogue(question: Question, request: Generate | Complete) -> None:
 class GoldenAnswers:
     """Writes the first golden answer for every generation: the SFT rows of LcRL, section 4.1.
 
-    In a program that retrieves by itself this is the SFT baseline; where the policy may search it answers without.
+    For a program that retrieves by itself this is the SFT baseline; where the policy may search, it answers without.
 
     Attributes:
-      template: The text, with `{answer}` in the answer's place; a beginning that already ends the context, where the
-        environment has opened the answer itself, is not repeated.
+      template: The text, with the placeholder `{answer}`. A beginning of it that already ends the context, because the
+        environment has opened the answer, is not repeated.
     """
 
     template: str = "<answer> {answer}</answer>"
@@ -118,7 +118,7 @@ class GoldenAnswers:
 
 
 def golden_answer(question: Question) -> str:
-    """Returns the answer that a demonstration gives.
+    """Returns the golden answer of a question for a demonstration.
 
     Raises:
       UserError: the question has none.
@@ -131,7 +131,7 @@ def golden_answer(question: Question) -> str:
 
 
 def misread(record: EpisodeRecord) -> str:
-    """Returns why the program did not read the golden answer, empty if it did."""
+    """Returns why the program did not parse the golden answer, empty if it did."""
     golden = golden_answer(record.question)
     if record.finished and record.outcome.answer == golden:
         return ""

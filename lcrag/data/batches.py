@@ -40,8 +40,9 @@ def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings:
 
 
 def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:
-    """Returns the rows, in [0, count), of a step: consecutive places of an endless sequence of permutations,
-    int64[size].
+    """Returns the rows of a step, int64[size] in [0, count).
+
+    They are consecutive elements of an endless sequence of permutations.
 
     Raises:
       UserError: `size` is not between 1 and `count`.
@@ -79,9 +80,7 @@ def in_all(versions: Sequence[Mapping[Key, Any]]) -> list[Key]:
 
 
 def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
-    """Sorts keys by the SHA-256 of seed and key; the order of two keys depends neither on input order nor on other
-    keys.
-    """
+    """Sorts keys by the SHA-256 of seed and key, so the order of two keys does not depend on other keys."""
     return sorted(keys, key=lambda key: (hashlib.sha256(f"{seed}:{key}".encode()).digest(), key))
 
 
@@ -117,10 +116,10 @@ def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, see
 
 
 def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:
-    """Returns a share, in (0, 1], of the questions in their given order; a question is kept in all its languages or
-    none.
+    """Returns a share, in (0, 1], of the questions in their given order.
 
-    With the same seed, a smaller share is a subset of every larger one.
+    A question is kept in all its languages or in none. With the same seed, a smaller share is a subset of every larger
+    one.
 
     Raises:
       UserError: the share is not in (0, 1].

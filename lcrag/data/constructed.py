@@ -173,7 +173,7 @@ def constructed_language(code: str) -> ConstructedLanguage:
     """Returns the constructed language with a code.
 
     Raises:
-      UserError: there is none.
+      UserError: no language has this code.
     """
     if code not in CONSTRUCTED:
         known = ", ".join(f"{each.code} ({each.name})" for each in CONSTRUCTED.values())

@@ -7,7 +7,7 @@
 
 The episode files of a run have this format. Only the policy's turns are learned, except those with `"learn": false`.
 
-Rows of messages are read too: an optional one of the system, the user's opening, and the turns. The policy is the
+Rows of messages are read too: an optional system message, the user's opening, and the turns. The policy is the
 assistant, and `"weight": 0` is `"learn": false`:
 
 {"messages": [{"role": "user", "content": "Where is Chad?"}, {"role": "assistant", "content": "<search> Chad</search>"},
@@ -102,7 +102,7 @@ class _DemonstrationRow(Row):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _of_messages(cls, value: Any) -> Any:
-        """Replaces messages by what they say."""
+        """Converts messages to an opening and turns."""
         if not isinstance(value, dict) or "messages" not in value or "turns" in value:
             return value
         messages = _Dialogue.model_validate(value).messages
@@ -153,7 +153,7 @@ def _problem(row: _DemonstrationRow) -> tuple[str, str] | None:
     """Returns the field that makes a row unusable and the reason, or None."""
     for number, turn in enumerate(row.turns):
         if turn.learn and turn.by == "environment":
-            return f"turns.{number}.learn", "what the environment wrote is never learned"
+            return f"turns.{number}.learn", "the environment's text is never learned"
     if not any(_learned(turn) and turn.text for turn in row.turns):
         return "turns", "the row has no policy text to learn"
     return None

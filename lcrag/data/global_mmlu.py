@@ -23,7 +23,7 @@ from lcrag.errors import UserError
 DATASET = "global_mmlu"
 SOURCE = "https://huggingface.co/datasets/CohereLabs/Global-MMLU"
 SPLITS = ("test", "dev")
-# Our choice for languages without a tier in Translate-R1: low are those that web crawls contain little of.
+# Our choice for languages without a tier in Translate-R1: low-tier languages are those with little text in web crawls.
 TIERS: Mapping[str, tuple[str, ...]] = {
     "high": tuple("ar bn cs de el en es fa fil fr he hi id it ja ko lt ms nl pl pt ro ru sr sv tr uk vi zh".split()),
     "low": tuple("am ha ig ky mg ne ny si sn so sw te yo".split()),

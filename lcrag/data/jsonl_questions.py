@@ -40,7 +40,7 @@ def jsonl_questions(
     bad_rows: BadRows,
     check_extra: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> list[Question]:
-    """Returns the questions of some files unchanged: no question mark is appended, and none are left out.
+    """Returns the questions of some files unchanged: no question mark is appended, and no question is left out.
 
     Args:
       files: Files of JSON lines, plain or gzipped.

@@ -58,7 +58,7 @@ _ALL = (
     Language(code="sv", name="Swedish", endonym="svenska", relative="de", example="Peking"),
     Language(code="tr", name="Turkish", endonym="Türkçe", relative="de", example="Pekin"),
     Language(code="vi", name="Vietnamese", endonym="Tiếng Việt", relative="zh", example="Bắc Kinh"),
-    # Translate-R1's languages of few digital speakers, and those that it holds out
+    # Translate-R1's languages with few digital speakers, and those that it holds out
     Language(code="am", name="Amharic", endonym="አማርኛ", relative="ar", example="ቤይጂንግ"),
     Language(code="ay", name="Aymara", endonym="Aymar aru", relative="es", example="Pekin"),
     Language(code="gn", name="Guarani", endonym="avañe’ẽ", relative="es", example="Pekín"),

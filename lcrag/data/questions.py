@@ -59,7 +59,7 @@ class Question:
 
 
 def fault_of(text: str) -> str:
-    """Returns why a text cannot be a question or an answer, for a sentence about it; empty if it can."""
+    """Returns why a text cannot be a question or an answer, as a predicate for a message; empty if it can."""
     if control := _CONTROL.search(text):
         return f"holds the control character U+{ord(control[0]):04X}"
     if not any(unicodedata.category(character)[0] in "LNPS" for character in text):

@@ -38,7 +38,7 @@ class Row(pydantic.BaseModel):
 
 
 class UnusableQuestion(ValueError):
-    """Raised for a row that cannot become the question wanted.
+    """Raised for a row that cannot be converted to a question.
 
     Attributes:
       cause: Short name of the reason, under which `BadRows` counts the row.
@@ -93,7 +93,7 @@ class BadRows:
 def validated(
     validate: Callable[[Any], Schema], value: Any, path: pathlib.Path, line: int, bad_rows: BadRows, prefix: str = ""
 ) -> Schema | None:
-    """Returns a validated row, or None if it is bad; `prefix` is the row's own place in its file's structure."""
+    """Returns a validated row, or None if it is bad; `prefix` is the path of the row in its file."""
     try:
         return validate(value)
     except pydantic.ValidationError as error:

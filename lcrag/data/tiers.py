@@ -69,9 +69,8 @@ def weighted_by_tier(
 ) -> list[Question]:
     """Returns the largest subset in which the languages of every domain are in proportion to their tiers' weights.
 
-    The choice depends on seed and ids: of languages with the same questions, one with less weight keeps a subset of
-    what one with more weight keeps. Questions are never repeated: a language with too few questions reduces the others.
-    The order is kept.
+    The choice depends on seed and ids: of two languages with the same questions, the one with less weight keeps a
+    subset. Questions are never repeated, so a language with too few questions reduces the others. The order is kept.
 
     Args:
       questions: Questions with tiers.

@@ -1,14 +1,14 @@
-"""Episodes: methods written as programs, and the runner that drives many of them over the sampler's slots.
+"""Episodes: methods written as programs, and the runner that executes many of them on the sampler's slots.
 
 Public:
   Observe, Generate, Retrieve, Translate, Complete: The requests that a program yields. Their answers: Completion,
-    RetrievalFailure, TranslationFailure; ContextFull is raised where a context has no room, GenerationFailed where
+    RetrievalFailure, TranslationFailure; ContextFull is raised if a context has no room, GenerationFailed if
     another model fails (its Completer returns a GenerationFailure).
   Program, Request, Outcome: A program's type, its requests' type, and its result.
   Runner, Retries: Runs programs; how it retries failing searches.
   Search, Translator, Translated, Completer, completion_of: The services that a runner calls, and their answers.
-  EpisodeRecord, Turn, SideCompletion, Wait: What an episode leaves; episode_json writes it as a row, and token_arrays
-    reads its tokens back.
+  EpisodeRecord, Turn, SideCompletion, Wait: The record of a finished episode; episode_json converts it to a row of
+    JSON, and token_arrays reads the tokens of a row.
   parse_action, SearchAction, Answer, Invalid, answer_in, neutralise: Parsing the policy's text, and neutralising tags.
   Chat, Information, information, STYLES, RETHINK: How prompts, passages and corrections are shown to the policy.
   local_first, available_first, native_only, english_only, all_at_once: Which collections a search goes to.

@@ -1,4 +1,4 @@
-"""Several processes: those that run the same episodes must get the same answers of services; others exchange bytes."""
+"""Agreement of several processes: compares the answers of services and the inputs, and exchanges bytes."""
 
 import contextlib
 import contextvars
@@ -20,7 +20,7 @@ _ALONE = contextvars.ContextVar("alone", default=False)
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Marks episodes of this process alone, which no other runs: within the block, on this thread, none is asked."""
+    """Marks episodes that only this process runs: in the context, this thread compares nothing with other processes."""
     token = _ALONE.set(True)
     try:
         yield
@@ -29,24 +29,24 @@ def alone() -> Iterator[None]:
 
 
 def together() -> bool:
-    """Returns whether several processes run the episodes of this thread."""
+    """Returns whether several processes run the same episodes as this thread."""
     return jax.process_count() > 1 and not _ALONE.get()
 
 
 def same_everywhere(what: str, work: Callable[[], T], seen: Callable[[T], Any]) -> T:
-    """Returns the result of `work`, if every process got the same; they call this at the same point.
+    """Returns the result of `work` if it is the same in every process; all must call this at the same point.
 
-    Without it, a failure that one process alone sees would leave the others waiting for it for ever, or their episodes
-    and parameters would differ from then on.
+    Without this check, a failure in a single process would leave the others waiting for ever, and different results
+    would let episodes and parameters diverge.
 
     Args:
       what: Names the work in messages, "the search" for example.
-      work: What each process does.
-      seen: What of the result must be the same, told by its `repr`.
+      work: The work that each process does.
+      seen: Selects the part of the result that must be the same, compared by its `repr`.
 
     Raises:
       UserError: another process failed, or got another result.
-      Exception: that of `work`, in the process where it failed.
+      Exception: the exception of `work`, in the process where it failed.
     """
     if not together():
         return work()
@@ -70,17 +70,17 @@ def same_everywhere(what: str, work: Callable[[], T], seen: Callable[[T], Any]) 
 
 
 def exchanged(what: str, content: bytes | Exception) -> list[bytes]:
-    """Returns every process's content, in the order of their numbers; all call it at the same point.
+    """Returns the content of every process, by process index; all must call this at the same point.
 
-    The contents are padded to one size, that of the largest rounded up, so that few sizes are compiled.
+    The contents are padded to one size, the largest rounded up, which bounds the number of compiled sizes.
 
     Args:
       what: Names the work that made the content in messages, "the rollout" for example.
-      content: This process's, or the exception that prevented it.
+      content: The content of this process, or the exception that prevented it.
 
     Raises:
-      UserError: it was prevented in another process.
-      Exception: what prevented it in this one.
+      UserError: an exception prevented the content of another process.
+      Exception: the exception of this process.
     """
     if isinstance(content, Exception):
         if jax.process_count() > 1:
@@ -99,13 +99,13 @@ def exchanged(what: str, content: bytes | Exception) -> list[bytes]:
 
 
 def check_same_everywhere(contents: Mapping[str, str]) -> None:
-    """Checks that all processes read the same contents; they call this at the same point.
+    """Checks that all processes read the same contents; all must call this at the same point.
 
     Args:
-      contents: What was read -> its hash.
+      contents: Name of each content -> its hash.
 
     Raises:
-      UserError: they differ; in every process.
+      UserError: the hashes differ; raised in every process.
     """
     if jax.process_count() == 1:
         return
@@ -120,7 +120,7 @@ def check_same_everywhere(contents: Mapping[str, str]) -> None:
 
 
 def _gathered(state: np.ndarray) -> np.ndarray:
-    """Returns every process's state, in the order of their numbers."""
+    """Returns the state of every process, by process index."""
     from jax.experimental import multihost_utils
 
     with jax.transfer_guard("allow"):
@@ -128,7 +128,7 @@ def _gathered(state: np.ndarray) -> np.ndarray:
 
 
 def as_programs_see(answer: Any) -> Any:
-    """Returns what an episode program reads of an answer: scores and the words of a failure may differ."""
+    """Returns the parts of an answer that an episode program reads: not scores, nor the reason of a failure."""
     if isinstance(answer, FoundPassages):
         return [[[(hit.title, hit.text) for hit in hits] for hits in languages] for languages in answer]
     if isinstance(answer, _FAILURES):

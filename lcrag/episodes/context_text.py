@@ -15,10 +15,10 @@ REMEMBERED_TEXTS = 2**16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chat:
-    """How an episode's opening is put to a model with a chat template: as the user's turn.
+    """How the opening of an episode is given to a model with a chat template: as the user's turn.
 
-    The model's turn then lasts to the end of the episode, and later observations stand in it unchanged (Search-R1,
-    section 3.2). Without a template the opening stands unchanged too.
+    The model's turn then lasts to the end of the episode and contains later observations unchanged (Search-R1,
+    section 3.2). Without a template the opening is unchanged too.
 
     Attributes:
       template: Whether to use the template of a model that has one.
@@ -53,10 +53,10 @@ class Chat:
     def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
         """Returns the beginning of a context, as text and as tokens.
 
-        Args:
-          tokenizer: The model's.
-          text: The prompt.
-          system: The method's instructions, placed after the run's.
+          Args:
+            tokenizer: The model's tokenizer.
+        text: The prompt.
+        system: The method's instructions, placed after the run's system prompt.
         """
         given = [each for each in (self.system, system) if each is not None]
         instructions = "\n\n".join(filter(None, given))
@@ -72,12 +72,12 @@ class Chat:
 
 @dataclasses.dataclass(frozen=True)
 class PlacedText:
-    """Environment text as it stands in a context.
+    """Environment text with its tokens, as it appears in a context.
 
     Attributes:
       text: The text, in the chat template if it opens the context of a chat model.
       tokens: Its tokens.
-      written: The text as the program wrote it.
+      written: The program's text.
       system: The program's instructions, if it opens the context.
     """
 
@@ -92,8 +92,8 @@ class ContextTokenizer:
 
     Args:
       tokenizer: The policy's.
-      chat: How openings are put to a model with a chat template.
-      cut_passages: How passages beyond their budget are cut, one of `passage_cuts.CUTS`.
+      chat: How openings are given to a model with a chat template.
+      cut_passages: How passages over their budget are cut, one of `passage_cuts.CUTS`.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, cut_passages: str = MATCHING):
@@ -106,11 +106,11 @@ class ContextTokenizer:
         return tuple(self._tokenizer.encode_ordinary(text, continues=True))
 
     def most_characters(self, tokens: int) -> int:
-        """Returns a length in characters beyond which a text has more than `tokens` tokens, and need not be encoded.
+        """Returns a length in characters; a longer text has more than `tokens` tokens, and need not be encoded.
 
         No token spells more than the bytes of the longest one, and Unicode's composition (NFC), which some tokenizers
-        apply first, joins at most four characters. Not counted are tokenizers that encode any run of spaces, or of
-        unknown characters, as one token: they could fit a text that long only if it consisted of such runs.
+        apply first, joins at most four characters. This ignores tokenizers that encode any run of spaces, or of
+        unknown characters, as one token: only a text of such runs could be longer.
         """
         return 4 * self._longest_token_bytes * tokens
 
@@ -119,7 +119,7 @@ class ContextTokenizer:
         return max(map(len, self._tokenizer.token_bytes))
 
     def place(self, text: str, *, opens: bool, system: str | None = None) -> PlacedText:
-        """Returns a text as it stands in a context, which it opens or continues."""
+        """Returns a text with its tokens, at the opening of a context or in its continuation."""
         if not opens:
             return PlacedText(text, self.encode(text), text)
         opening = self.opening(text, system)

@@ -1,4 +1,4 @@
-"""Finished episodes as bytes, which processes hand each other: texts as JSON, arrays as they are."""
+"""Serialises finished episodes for the exchange between processes: texts as JSON, arrays as bytes."""
 
 import dataclasses
 import json
@@ -15,11 +15,11 @@ SEPARATE = ("question", "tokens", "by_policy", "log_probabilities", "turn")  # n
 
 
 def packed(records: Sequence[EpisodeRecord], more: Any) -> bytes:
-    """Returns episodes and something else as bytes: about 4 bytes a token, 4 a policy token, and the texts.
+    """Serialises episodes: about 4 bytes per token, 4 more per policy token, and the texts.
 
     Args:
       records: The episodes.
-      more: What JSON holds, with NaN and infinities; tuples become lists.
+      more: Any further JSON value, with NaN and infinities; tuples become lists.
     """
     header = json.dumps({"records": [_plain(each) for each in records], "more": more}, ensure_ascii=False)
     encoded = header.encode(errors="surrogatepass")
@@ -38,10 +38,10 @@ def _plain(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def unpacked(content: bytes, questions: Mapping[int, Question]) -> tuple[list[EpisodeRecord], Any]:
-    """Returns what `packed` was given; the records are equal to its, bit for bit.
+    """Deserialises the result of `packed`; the records are equal bit for bit.
 
     Args:
-      content: What it returned.
+      content: The result of `packed`.
       questions: The question of each episode, by the episode's number.
     """
     start = 8 + int(np.frombuffer(content, np.int64, 1)[0])

@@ -1,6 +1,6 @@
 """Services that a runner calls on host threads: searches, translations and models other than the policy.
 
-Requests that wait for the same service leave in one batch while the device decodes. A failing call is retried; a
+Requests that wait for the same service are sent in one batch while the device decodes. A failing call is retried; a
 request that still fails is answered with a failure and never with an empty result.
 """
 
@@ -34,7 +34,7 @@ Failure = TypeVar("Failure")
 Ticket = TypeVar("Ticket", bound=Hashable)
 # (queries, languages, number of passages) -> for each (query, language) pair its hits, best first
 Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
-# (prompt, how to continue it) of several requests -> their completions in the same order, or a failure for each request
+# (prompt, parameters) of several requests -> their completions in the same order, or a failure for each request
 # that fails after every retry. Called on one thread, one batch at a time. An exception ends the run.
 Completer: TypeAlias = Callable[[Sequence[tuple[str, SamplingParameters]]], Sequence[Completion | GenerationFailure]]
 Translated: TypeAlias = str | TranslationFailure
@@ -122,7 +122,7 @@ class Retries:
     """How a failing search or translation is retried.
 
     Attributes:
-      attempts: Calls for a whole batch, before each of its requests is tried alone once.
+      attempts: Calls for a whole batch; after that, each of its requests is tried separately once.
       backoff_seconds: Wait before the second call; doubled before each later one.
     """
 
@@ -137,13 +137,13 @@ def _answer_together(
     failure: Callable[[str], Failure],
     called: str,
 ) -> Sequence[Answer | Failure]:
-    """Answers items with one call, which is retried; when all attempts have failed, each item is tried alone once.
+    """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
 
     Args:
       serve: Items -> their answers. Its exceptions are logged; only a `UserError` propagates.
-      items: What to answer.
+      items: The requests.
       retries: Number of attempts and waits.
-      failure: Last error -> the answer to an item that could not be served alone.
+      failure: Last error -> the answer to an item that fails separately too.
       called: Name of the call in the log.
     """
 
@@ -172,9 +172,10 @@ def _answer_together(
 def answer_batch(
     search: Search, requests: Sequence[Retrieve], retries: Retries, cut_passages: str = MATCHING
 ) -> list[Found | RetrievalFailure]:
-    """Answers searches with one call for each number of passages; only those that cannot be served fail.
+    """Answers searches with one call for each number of passages; only requests that cannot be served fail.
 
-    Very long passages are shortened here, not between decode blocks; see `passage_cuts.shortened`.
+    Very long passages are shortened here, on the searching thread, not between decode blocks; see
+    `passage_cuts.shortened`.
     """
 
     def read(hit: FoundPassage, query: str) -> FoundPassage:
@@ -214,8 +215,8 @@ def answer_translations(
 ) -> list[Translated | GenerationFailure]:
     """Answers translations with one call for each pair of languages, in which each distinct text is translated once.
 
-    A text that cannot be translated is a `TranslationFailure`, one that an unavailable translator was asked for a
-    `GenerationFailure`.
+    A text that cannot be translated is answered with a `TranslationFailure`, and with a `GenerationFailure` if the
+    translator is unavailable.
     """
 
     def translate_together(group: Sequence[Translate]) -> list[Translated | GenerationFailure]:

@@ -1,9 +1,9 @@
 """Shows the policy what a search found: one `<information>` block within a token budget.
 
 The budget covers the whole block, and the tags are never cut. The rest is divided fairly over the searched languages,
-so every language that found something is visible. Where the passages of a language exceed its share, the sentences that
-match the query best are kept, or the first passages (`lcrag.episodes.passage_cuts`). A passage is read up to
-`READ_CHARACTERS`, which bounds the work on a hostile one.
+so every language that found something is visible. If the passages of a language exceed its share, the sentences that
+match the query best are kept, or the first passages (`lcrag.episodes.passage_cuts`). At most `READ_CHARACTERS` of a
+passage are read, which bounds the work on hostile text.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from lcrag.errors import choose
 
 SEARCH_FAILED = " The search failed. No passages could be retrieved.\n"
 NOTHING_FOUND = " No passages were found.\n"
-# Characters read of a passage, its title or a model's text: over four times what the largest observation of the papers'
-# configurations (1,800 tokens) shows. The rest is never read.
+# Characters read of a passage, its title or a model's text: over four times as many as the largest observation in the
+# papers' configurations (1,800 tokens) shows. The rest is never read.
 READ_CHARACTERS = 2**15
 
 
@@ -58,7 +58,7 @@ STYLES = {
 def _fitted(
     build: Callable[[int], str | None], target_tokens: int, tokenizer: TextTokenizer, room_tokens: int
 ) -> str | None:
-    """Lowers the target until the text fits; the tokens of a whole text are not quite the sum of its parts'."""
+    """Lowers the target until the text fits: a text may have more tokens than its parts together."""
     while (text := build(target_tokens)) is not None:
         excess = len(tokenizer.encode(text)) - room_tokens
         if excess <= 0:
@@ -72,7 +72,7 @@ class Information:
     """Passages by language, to be written as one block; a `FittedText` for `Observe`.
 
     Attributes:
-      sections: What each query found in each searched language, best passage first; neutralised.
+      sections: The results of each query in each searched language, best passage first; neutralised.
       style: How the block is formatted.
       budget_tokens: Most tokens of the block, tags included.
     """
@@ -82,7 +82,7 @@ class Information:
     budget_tokens: int
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
-        """Returns the block in at most `room_tokens` and `budget_tokens`; None without room for a token a language."""
+        """Returns the block in at most `room_tokens` and `budget_tokens`; None if a language has no room."""
         budget = min(self.budget_tokens, room_tokens)
         body_budget = budget - len(tokenizer.encode(self.style.before + self.style.after))
         return _fitted(lambda target: self._block(tokenizer, target), body_budget, tokenizer, budget)
@@ -93,7 +93,7 @@ class Information:
         needs = [len(tokenizer.encode(section.text)) for section in self.sections]
         shares = zip(self.sections, share_out(body_budget, needs), strict=True)
         body = "".join(cut_section(section, share, tokenizer, self.style.passage) for section, share in shares)
-        return self.style.before + neutralise(body) + self.style.after  # two halves of a tag may meet at a cut
+        return self.style.before + neutralise(body) + self.style.after  # a cut may join two halves of a tag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Framed:
     after: str
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
-        """Returns the text in at most `room_tokens`; None without room for a token a language."""
+        """Returns the text in at most `room_tokens`; None if a language has no room for a token."""
 
         def build(block_room: int) -> str | None:
             block = self.block.fit(tokenizer, block_room)
@@ -116,7 +116,7 @@ class Framed:
 
 
 def statements(texts: Sequence[str], style: str | Style = "atlas", budget_tokens: int = 600) -> Information:
-    """Returns texts of models as a block in the style of passages, each a section of its own; tags are neutralised.
+    """Returns texts of models as a block in the style of passages, one section for each; tags are neutralised.
 
     Raises:
       UserError: there is no such style.
@@ -132,7 +132,7 @@ def information(
     query: str = "",
     shown: int | None = None,
 ) -> Information:
-    """Returns what a search found as the environment shows it.
+    """Returns the observation of a search's results.
 
     Args:
       found: The answer to a `Retrieve`: for each query, for each language, its hits, best first. A failure is shown
@@ -176,7 +176,7 @@ def known_style(style: str | Style) -> Style:
 
 
 def _sections(found: Found, style: Style, query: str) -> tuple[Section, ...]:
-    """Returns what each query found in each language where it found something; numbers continue across them."""
+    """Returns the results of each query and language that has any; their numbering continues across sections."""
     queries = getattr(found, "queries", None) or (query,) * len(found)
     sections: list[Section] = []
     number = 0
@@ -197,14 +197,14 @@ def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first
 
 
 def _line(text: str) -> str:
-    """Returns the part of a text that is read, on one line; a passage then cannot look like two."""
+    """Returns the part of a text that is read, on one line, so one passage cannot look like two."""
     return " ".join(text[:READ_CHARACTERS].split())
 
 
 def share_out(total: int, needs: Sequence[int]) -> list[int]:
     """Returns max-min fair shares: at most each need, with unneeded parts divided equally among the others.
 
-    An indivisible rest goes to the first ones, a token each.
+    An indivisible remainder goes to the first ones, one token each.
     """
     shares = [0] * len(needs)
     left = min(total, sum(needs))

@@ -1,8 +1,8 @@
-"""Cuts what a search found to a number of tokens: at the end, or to the sentences that match the query best.
+"""Cuts passages to a number of tokens: at the end, or to the sentences that match the query best.
 
-A sentence matches by the character n-grams of its words that it shares with the query, each weighted by how few other
-sentences have it. That needs neither a model nor the language of either text. In passages of other languages it finds
-names, numbers and words of one origin; where nothing matches, the first sentences are kept.
+The match of a sentence is the sum over the character n-grams of its words that it shares with the query, each weighted
+by its rarity among the sentences. This needs neither a model nor the language of either text. In passages of other
+languages it finds names, numbers and cognates; if nothing matches, the first sentences are kept.
 """
 
 import collections
@@ -28,12 +28,12 @@ _BROKEN_END = re.compile(r"(?:\s\S{0,20}|\d+)$")
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What one query found in one language, or a text in its place; neutralised.
+    """The results of one query in one language, or another text in their place; neutralised.
 
     Attributes:
       text: The whole text.
-      query: The query; empty if unknown: the text is then cut at its end.
-      passages: (number, title, text) of each passage, which `text` consists of.
+      query: The query; empty if unknown, and then the text is cut at its end.
+      passages: (number, title, text) of each passage in `text`.
     """
 
     text: str
@@ -42,11 +42,11 @@ class Section:
 
 
 def shortened(text: str, query: str, cut_passages: str = MATCHING, characters: int = PASSAGE_CHARACTERS) -> str:
-    """Returns at most `characters` of a passage, without tokenizing it: for threads that search.
+    """Returns at most `characters` of a passage, without tokenizing it; called by the threads that search.
 
     Args:
       text: The passage.
-      query: What it was found for.
+      query: The query that found it.
       cut_passages: `MATCHING` keeps the sentences that match the query best, in their order; `END` the first ones.
       characters: Most characters of the result.
     """
@@ -70,7 +70,7 @@ def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: 
     Args:
       section: The section.
       tokens: Its budget.
-      tokenizer: Counts tokens; its `cut_passages`, if it has that, is one of `CUTS`.
+      tokenizer: Counts tokens; its attribute `cut_passages`, if present, is one of `CUTS`.
       write: (number, title, text) -> one passage.
     """
     if not section.query or not section.passages or getattr(tokenizer, "cut_passages", MATCHING) == END:
@@ -101,7 +101,7 @@ def cut(text: str, tokens: int, tokenizer: TextTokenizer) -> str:
 def _kept_sentences(
     section: Section, tokens: int, tokenizer: TextTokenizer, write: Callable[[int, str, str], str]
 ) -> dict[int, dict[int, str]]:
-    """Returns place of a passage -> place of a sentence -> what is kept of it; only the last one taken is cut."""
+    """Returns index of a passage -> index of a sentence -> the kept text; only the last sentence taken is cut."""
     places = [
         (place, number, sentence)
         for place, (_, _, text) in enumerate(section.passages)
@@ -136,13 +136,13 @@ def _with_ellipses(kept: dict[int, str], sentences: int) -> str:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Returns the sentences of a text with the white space after them; a text without full stops is one."""
+    """Splits a text into sentences, each with the white space after it; a text without full stops is one sentence."""
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if text[start:end]]
 
 
 def ranked(query: str, sentences: Sequence[str]) -> list[int]:
-    """Returns the places of sentences, those that match the query best first, equal ones in their order."""
+    """Returns the indices of sentences, best match to the query first, ties in order."""
     grams = [_grams(sentence) for sentence in sentences]
     holders = collections.Counter(gram for own in grams for gram in own)
     weights = {gram: math.log1p(len(grams) / holders[gram]) for gram in _grams(query) if gram in holders}

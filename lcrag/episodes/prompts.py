@@ -20,15 +20,16 @@ _SEARCH_R1 = (
 
 
 def answer_language(question: Question) -> str:
-    """Returns the language the answer is wanted in: the question's own, or in pivot coupling the native one.
+    """Returns the required language of the answer: that of the question or, in pivot coupling, the native one.
 
-    A pivot version of a question is asked in another language and names the wanted one in `extra["answer_language"]`.
+    The pivot version of a question is in another language; its `extra["answer_language"]` is the language of the
+    answer.
     """
     return question.extra.get("answer_language", question.language)
 
 
 def search_r1(question: Question) -> str:
-    """Returns the prompt of Search-R1 (Jin et al., 2025, table 1), with the wanted language as LcRL names it.
+    """Returns the prompt of Search-R1 (Jin et al., 2025, table 1), with LcRL's sentence on the language of the answer.
 
     Raises:
       UserError: `lcrag.data.languages` does not know the language.
@@ -38,7 +39,7 @@ def search_r1(question: Question) -> str:
 
 
 def user_message(question: Question) -> str:
-    """Returns the question as a chat message; if the answer is not wanted in English, it names the language.
+    """Returns the question as a chat message, which names the language of the answer unless it is English.
 
     Raises:
       UserError: `lcrag.data.languages` does not know the language.
@@ -49,7 +50,7 @@ def user_message(question: Question) -> str:
 
 
 def atlas(question: Question) -> str:
-    """Returns the tiny policy's prompt: the question, and the code of the wanted language if it is another one."""
+    """Returns the tiny policy's prompt: the question, and the code of the answer's language if it is another one."""
     wanted = answer_language(question)
     mark = "" if wanted == question.language else f" [{wanted}]"
     return f"{neutralise(question.text)}{mark}\n"
@@ -62,6 +63,6 @@ def opening_prompt(name: str, question: Question, prompts: Mapping[str, Callable
     """Returns the prompt that opens a question's episode.
 
     Raises:
-      UserError: `prompts` has none of this name.
+      UserError: `prompts` has no prompt of this name.
     """
     return choose(prompts, name, "prompt")(question)

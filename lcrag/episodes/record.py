@@ -1,4 +1,4 @@
-"""What an episode leaves: its transcript while it runs, its record, and the record as a line of JSON."""
+"""The transcript of a running episode, the record of a finished one, and the record as a line of JSON."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ PROMPT_TURN = -1
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A piece of the dialogue by one side."""
+    """A part of the dialogue by one author."""
 
     by: Literal["policy", "environment"]
     text: str
@@ -32,8 +32,8 @@ class SideCompletion:
       prompt: The prompt, in the chat template if one was used.
       text: The completion.
       tokens: Number of sampled tokens.
-      opening: The prompt as the program wrote it, if it stands in a chat template; empty otherwise.
-      prompt_tokens: Number of the prompt's tokens; 0 for another model, whose tokenizer is its own.
+      opening: The prompt without the chat template if one was used; empty otherwise.
+      prompt_tokens: Number of the prompt's tokens; 0 for another model, which has its own tokenizer.
     """
 
     model: str | None
@@ -46,13 +46,13 @@ class SideCompletion:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """A time that an episode waited for an answer, in seconds since its rollout began.
+    """An interval in which an episode waited for an answer, in seconds since its rollout began.
 
     Attributes:
-      turn: Index that the next turn had, into the record's `turns`.
+      turn: Index of the next turn in the record's `turns`.
       service: "generation", "search", "translation" or "completion".
-      start: When it asked.
-      end: When it was answered.
+      start: Time of the request.
+      end: Time of the answer.
     """
 
     turn: int
@@ -69,27 +69,27 @@ class EpisodeRecord:
       question: The question.
       prompt: The environment's text before the policy's first token, in the chat template if one was used.
       turns: The turns after the prompt.
-      tokens: Ids as they stood in the context; sampled ids were never decoded and encoded again.
-      by_policy: Whether the policy sampled the token (includes end-of-sequence and what the last token holds
-        beyond the stop string).
+      tokens: Ids of the context; sampled ids were never decoded and encoded again.
+      by_policy: Whether the policy sampled the token (includes end-of-sequence, and the last token even if its text
+        extends beyond the stop string).
       log_probabilities: Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
       turn: Index into `turns`; -1 in the prompt.
       policy_version: Version of the parameters that sampled its first token.
-      policy_changes: (index into `tokens`, version) from where on others sampled it, in asynchronous training.
+      policy_changes: (index into `tokens`, version) where the sampling version changes, in asynchronous training.
       outcome: What the program returned.
-      counts: searches (queries), retrieval_rounds (times that the program waited for searches), retrieval_failures
+      counts: Searches (queries), retrieval_rounds (times that the program waited for searches), retrieval_failures
         (requests that failed after every retry), generations, policy_tokens, length_stops (generations that ended
         without a stop), context_full (1 if the context had no room for the next observation or generation),
         completions and completion_tokens (outside the dialogue, by any model; not among generations and
         policy_tokens), and what the program counted.
       finished: Whether the program ended by itself; False: the context was full.
       episode: Number that names the episode's random stream.
-      failure: Why a search failed, or why a translator or another model did, which ends the episode; None: none did.
-        An episode with a failure has no reward, and counts in no baseline and in no mean of an evaluation.
+      failure: Why a search failed, or why a translator or another model failed, which ends the episode; None: no
+        failure. An episode with a failure has no reward, and counts in no baseline and in no mean of an evaluation.
       completions: Completions outside the dialogue, in the order requested; never trained on.
-      opening: The texts of the prompt as the program wrote them, without a chat template.
-      system: The program's instructions, which the prompt contains too.
-      waits: What it waited for, in the order of the answers; wall-clock times, which differ from run to run.
+      opening: The texts of the prompt, without a chat template.
+      system: The program's instructions, which are also part of the prompt.
+      waits: Its waits, in the order of the answers; wall-clock times, which differ from run to run.
     """
 
     question: Question
@@ -131,8 +131,8 @@ def episode_json(
       record: The episode.
       group: Name of the group whose baseline it shares; by default the question across languages.
       rewards: Its reward by term; NaN (null in JSON) where it could not be scored.
-      advantage: What the update learned from it with; None where it had none of its own.
-      times: Whether the row has "seconds", in which equal episodes differ.
+      advantage: Its advantage in the update; None if it had no single one.
+      times: Whether the row includes "seconds", in which otherwise equal episodes differ.
     """
     outcome = dataclasses.asdict(record.outcome)
     opening = {"opening": list(record.opening)} if "".join(record.opening) not in ("", record.prompt) else {}
@@ -267,7 +267,7 @@ def _joined(pieces: list[np.ndarray], dtype) -> np.ndarray:
 
 
 def sampled_by(versions: Sequence[tuple[int, int]], by_policy: Bool[np.ndarray, " length"]) -> list[tuple[int, int]]:
-    """Returns (index of a policy token, version) wherever the version of the policy's tokens changes.
+    """Returns (index of a policy token, version) at every change of the version that sampled the policy's tokens.
 
     Args:
       versions: (first index, version) of the policies in use, in order.

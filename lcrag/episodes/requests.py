@@ -48,7 +48,7 @@ class Observe:
       text: The text.
       system: The method's instructions, in the first one only: the system message for a model with a chat template,
         otherwise placed before the text.
-      tools: Names of the tools that the text offers the policy; a runner without one of them refuses the program
+      tools: Names of the tools that the text offers the policy; a runner that lacks one of them rejects the program
         before anything is sampled.
     """
 
@@ -97,7 +97,7 @@ class FoundPassages(list[list[list[FoundPassage]]]):
 
 @dataclasses.dataclass(frozen=True)
 class RetrievalFailure:
-    """The answer to a `Retrieve` that failed after every retry; the episode has a `EpisodeRecord.failure` then."""
+    """The answer to a `Retrieve` that failed after every retry; it sets `EpisodeRecord.failure` of the episode."""
 
     reason: str
 
@@ -126,7 +126,7 @@ class TranslationFailure:
 
     Attributes:
       reason: Why.
-      unavailable: Whether the translator itself failed, after every retry: in an episode that is a `GenerationFailure`.
+      unavailable: Whether the translator itself failed, after every retry; in an episode this is a `GenerationFailure`.
     """
 
     reason: str
@@ -179,16 +179,15 @@ class Completion:
 
 @dataclasses.dataclass(frozen=True)
 class GenerationFailure:
-    """What another model returns in place of a completion or translation that failed after every retry."""
+    """The answer of another model whose completion or translation failed after every retry."""
 
     reason: str
 
 
 class GenerationFailed(Exception):
-    """Raised in a program where another model that it asks fails after every retry.
+    """Raised in a program when another model that it asks fails after every retry.
 
-    A program need not catch it: its episode then ends with `EpisodeRecord.failure`, gets no reward, and counts in no
-    baseline and in no mean of an evaluation.
+    A program need not catch it: its episode then ends with `EpisodeRecord.failure` and without a reward.
     """
 
 

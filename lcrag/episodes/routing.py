@@ -1,8 +1,8 @@
-"""Which collections a question may be searched in, and which of them each search goes to.
+"""Choices of the collections for a question, and routes: which of them each search goes to.
 
-A route is the one line in which LcRL and its ablations differ: a function (search number from 1, the question's
-language, languages of the collection set) -> languages to search, in order. A native language without a collection is
-still searched: the search then fails, and the method does not silently become another one.
+A route is a function (search number from 1, the question's language, languages of the collection set) -> languages to
+search, in order. LcRL and its ablations differ only in their route. A native language without a collection is
+still searched: the search then fails, rather than silently turning the method into another one.
 
 A collection choice is a function (question, languages of the collection set) -> the languages given to the question's
 program: the options of LcRL's figure 3.
@@ -26,7 +26,7 @@ HIGH_RESOURCE = BY_SIZE[1:8]
 def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """LcRL, section 3.1: the native collection, then all others, then English as the anchor.
 
-    Without other collections the second search stays native; without English so do the later ones.
+    Without other collections the second search stays native; without English the later ones do.
     """
     others = tuple(language for language in collections if language != native)
     if search == 2 and others:
@@ -51,7 +51,7 @@ def english_only(search: int, native: str, collections: Sequence[str]) -> tuple[
 
 
 def all_at_once(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
-    """Every search goes to every collection, the native one first: the unitive process LcRL argues against."""
+    """Every search goes to every collection, the native one first: the "unitive" process that LcRL argues against."""
     return tuple(sorted(collections, key=lambda language: language != native))
 
 

@@ -1,11 +1,11 @@
 """Runs episode programs over a sampler's slots, and returns their records.
 
 One pass of the loop: free slots take waiting completions and episodes (a shared opening is prefilled once and forked);
-everything observed is appended in one call; generations begin; waiting searches, translations and requests to other
-models leave in one batch each on a host thread; the device decodes a block; programs continue with the answers. What
-an episode samples depends on its own context and number only, never on its slot, its neighbours, or how long a search
-takes. This holds up to rounding, which varies with the shapes in which slots are served together; if each pass also
-waits for its searches, the shapes repeat too, bit for bit.
+all observations are appended in one call; generations begin; waiting searches, translations and requests to other
+models are sent to host threads, each kind in one batch; the device decodes a block; programs continue with the answers.
+The tokens of an episode depend only on its own context and number, not on its slot, on other episodes, or on the
+duration of a search. This holds up to rounding, which depends on the shapes in which slots are computed together. If
+each pass waits for its searches, the shapes repeat, and a run can be repeated bit for bit.
 """
 
 import dataclasses
@@ -47,11 +47,11 @@ class RolloutStatistics:
 
     Attributes:
       seconds: Wall time.
-      retrieval_wait_seconds: Part of it in which the device only waited for a search, a translation or another model.
+      retrieval_wait_seconds: Part of it in which the device was idle, waiting for searches, translations or models.
       retrieval_batches: Batched search calls.
       prefills: Openings that were prefilled.
       forks: Openings that were copied from a prefilled one.
-      evictions: Episodes that gave their slot to a completion.
+      evictions: Episodes that gave up their slot for a completion.
       written_tokens: Tokens of the policy's finished generations and completions.
     """
 
@@ -70,26 +70,26 @@ class Runner:
 
     Attributes:
       sampler: The device slots.
-      tokenizer: The sampler's tokenizer; encodes what the environment writes.
+      tokenizer: The sampler's tokenizer; encodes environment text.
       search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
         other threads.
-      max_tokens: Limit of a generation or completion that names none itself.
-      temperature: Temperature of a generation or completion that names none itself.
-      top_p: Nucleus mass of a generation or completion that names none itself.
-      seed: With an episode's number, names its random stream.
-      chat: How the opening prompt is put to a model whose tokenizer has a chat template.
+      max_tokens: Default limit of a generation or completion, in tokens.
+      temperature: Default temperature of a generation or completion.
+      top_p: Default nucleus mass of a generation or completion.
+      seed: With an episode's number, selects its random stream.
+      chat: How the opening prompt is given to a model whose tokenizer has a chat template.
       answer_room: Tokens of the context kept free after every observation.
-      cut_passages: What is kept of a language's passages beyond their budget: "matching", the sentences that match the
-        query best, or "end", the first passages.
+      cut_passages: What is kept of a language's passages that exceed their budget: "matching", the sentences that
+        match the query best, or "end", the first passages.
       wait_for_searches: Wait for searches, translations and other models at the end of each pass: a run can then be
-        repeated bit for bit. Without it the device goes on decoding, and results differ by rounding.
-      searches_at_once: Where it does not wait: batches of searches under way at once, so that a search need not wait
-        for the end of another one; with several, `search` must be thread-safe.
+        repeated bit for bit. Otherwise the device continues to decode, and results differ by rounding.
+      searches_at_once: Without `wait_for_searches`, the number of batches of searches that run concurrently; with
+        several, `search` must be thread-safe.
       retries: How a failing search or translation is retried.
-      translator: Makes the translations that programs request, on its own thread; None: a program that offers the
-        policy translation is refused.
+      translator: Translates for programs, on its own thread; None: a program that offers the policy translation is
+        rejected.
       completers: Models other than the policy that a program may name, each called on its own thread.
-      watch: Called with every episode that has run on, to show its turns as they come.
+      watch: Called with an episode whenever it has advanced, to show its turns as they come.
       statistics: Of the latest run.
 
     Raises:
@@ -139,12 +139,12 @@ class Runner:
         """Runs programs to their end; uses every slot of the sampler and leaves them all free.
 
         Args:
-          programs: (question, its fresh program, number that names its random stream).
-          policy_version: Of the sampler's parameters, written into the records.
+          programs: (question, its fresh program, number that selects its random stream).
+          policy_version: Version of the sampler's parameters, written into the records.
           progress: Called with (finished, total) whenever an episode has finished.
-          between: Called before every pass, between blocks of the device; it may call `add` and `change_policy`. What
-            it raises abandons the rollout.
-          finished: Takes each record as its episode finishes, also those of programs that were added.
+          between: Called before every pass, between blocks of the device; it may call `add` and `change_policy`. An
+            exception in it abandons the rollout.
+          finished: Called with each record when its episode finishes, also for programs that were added.
 
         Returns:
           The records, in the order of `programs`; none if `finished` takes them.
@@ -181,14 +181,14 @@ class Runner:
         self._enter(self._start(programs))
 
     def change_policy(self, version: int) -> None:
-        """Records between passes that the sampler, which keeps its contexts, has parameters of another version."""
+        """Records, between passes, that the sampler has new parameters and has kept its contexts."""
         self._policy_version = version
         for episode in self._running:
             length = episode.transcript.length if episode.slot is None else self.sampler.length(episode.slot)
             episode.versions.append((length, version))
 
     def contexts(self) -> dict[int, list[int]]:
-        """Returns, between passes, slot -> the tokens in it without those of an unfinished generation."""
+        """Returns slot -> its tokens, without those of an unfinished generation; call it between passes."""
         return {slot: owner.sent for slot, owner in self._scheduler.owners.items()}
 
     def written_tokens(self) -> int:
@@ -204,7 +204,7 @@ class Runner:
         self._start(programs)
 
     def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[RunningEpisode]:
-        """Starts all programs; nothing is sampled before, so a bad prompt costs nothing."""
+        """Starts all programs before anything is sampled, so a bad prompt is found at once."""
         tokenizer = ContextTokenizer(self.tokenizer, self.chat, self.cut_passages)
         episodes = [
             RunningEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
@@ -227,7 +227,7 @@ class Runner:
         return workers | {name: HostWorker(name, completer) for name, completer in self.completers.items()}
 
     def _enter(self, episodes: Sequence[RunningEpisode]) -> None:
-        """Takes up started episodes, in this order."""
+        """Adds started episodes to the run, in this order."""
         self._total += len(episodes)
         self._running.update(episodes)
         for episode in episodes:
@@ -254,13 +254,13 @@ class Runner:
             worker.start()
 
     def _unfinished(self) -> bool:
-        """Returns whether episodes are left, after what is done between passes."""
+        """Does the work between passes, then returns whether unfinished episodes are left."""
         if self._between is not None:
             self._between()
         return self._finished < self._total
 
     def _collected(self, worker: HostWorker[PendingRequest]) -> list[tuple[PendingRequest, Any]]:
-        """Returns the answers of a worker's finished batch, which all processes have."""
+        """Returns the answers of a worker's finished batches, after comparing them between processes."""
         if not worker.futures:
             return []
         return same_everywhere(
@@ -270,7 +270,7 @@ class Runner:
         )
 
     def _dispatch(self, episode: RunningEpisode) -> None:
-        """Passes on what an episode requests now."""
+        """Passes on the current requests of an episode."""
         if self.watch is not None:
             self.watch(episode)
         for pending in episode.take_pending():
@@ -354,7 +354,7 @@ class Runner:
                 self._dispatch(owner)
 
     def _wait(self, *, idle: bool) -> None:
-        """Waits for every running batch of the workers, or, where the run does not wait and is idle, for the first."""
+        """Waits for all running batches or, without `wait_for_searches`, for the first one if the device is idle."""
         if idle and not self.wait_for_searches:
             self._start_workers()  # with what the latest block asked for
         running = [future for worker in self._workers.values() for future in worker.futures]

@@ -35,7 +35,7 @@ _NO_TEXT = PlacedText("", (), "")
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Names the random numbers of one context.
+    """Identifies the random stream of one context.
 
     Attributes:
       episode: Number of the episode.
@@ -83,7 +83,7 @@ class _Exchange:
 
     @property
     def value(self) -> Any:
-        """What the program is sent: one answer, or a tuple of them in the order requested."""
+        """The value sent to the program: one answer, or a tuple of answers in the order requested."""
         return self.answers[0] if self._single else tuple(self.answers[part] for part in range(len(self.parts)))
 
 
@@ -95,7 +95,7 @@ class PendingRequest:
       request: The request.
       episode: The episode that waits.
       stream: Names the random numbers of a completion.
-      opening: Prompt of a completion as it stands in the context; without tokens where another model completes.
+      opening: Prompt of a completion with its tokens; without tokens if another model completes it.
     """
 
     request: Retrieve | Translate | Complete
@@ -106,7 +106,7 @@ class PendingRequest:
     _part: int
 
     def answer(self, value: Any) -> None:
-        """Passes the answer on; the program runs on if it waits for nothing else."""
+        """Records the answer; the program resumes if it waits for nothing else."""
         self._exchange.answers[self._part] = value
         self.episode.answered(value)
 
@@ -115,20 +115,20 @@ class RunningEpisode:
     """Runs a program until it waits for a generation or an answer, and records what happens.
 
     Observations are fitted and kept in `unsent` until the next generation needs them in a slot. Of several parallel
-    requests, observations and generations take place in the order requested; searches, translations and completions
-    become `PendingRequest`s at once.
+    requests, observations and generations are handled in the order requested; searches, translations and completions
+    become `PendingRequest`s immediately.
 
     Attributes:
       offered: Names of the tools that the program has offered the policy.
-      waits: What it has waited for.
-      versions: (length, version) of the policies that sample it: the length of its context when each began.
+      waits: Its waits so far.
+      versions: (length, version) of each policy that samples it, with the length of the context when it began.
 
     Args:
       question: The question.
       program: A fresh episode program.
-      number: Names the episode's random stream.
-      tokenizer: Encodes what the environment writes.
-      context: Tokens that a slot holds.
+      number: Selects the episode's random stream.
+      tokenizer: Encodes environment text.
+      context: Size of a slot, in tokens.
       answer_room: Tokens kept free after every observation, for an answer.
     """
 
@@ -175,7 +175,7 @@ class RunningEpisode:
 
     @property
     def awaits_completion(self) -> bool:
-        """Whether it needs no slot until the policy has finished a completion for it."""
+        """Whether it waits for a completion by the policy, and needs no slot until then."""
         unanswered = (request for part, request, _ in self._completing if part not in self._exchange.answers)
         return not self._generating and any(request.model is None for request in unanswered)
 
@@ -186,7 +186,7 @@ class RunningEpisode:
 
     @property
     def sent(self) -> list[int]:
-        """The tokens in its slot, without those of a generation that is under way."""
+        """The tokens in its slot, without those of a running generation."""
         return self.transcript.arrays()["tokens"].tolist()[: self.transcript.length - len(self.unsent)]
 
     def take_generation(self) -> Generate | None:
@@ -217,7 +217,7 @@ class RunningEpisode:
         self._run()
 
     def sampled(self, sampled: Sampled) -> None:
-        """Takes the finished generation that the program waited for."""
+        """Resumes the program with the finished generation that it waited for."""
         self._generating = False
         part, _ = self._in_order.popleft()
         self.transcript.generate(sampled)
@@ -228,7 +228,7 @@ class RunningEpisode:
         self._run()
 
     def answered(self, answer: Any) -> None:
-        """Runs on after a pending request has been answered."""
+        """Resumes the program after a pending request has been answered."""
         if isinstance(answer, RetrievalFailure):  # shown to the policy, which goes on, but not learned from
             self.counts["retrieval_failures"] += 1
             self._failure = self._failure or f"a search failed: {answer.reason}"
@@ -319,7 +319,7 @@ class RunningEpisode:
     def _placed(
         self, text: str | FittedText, room: int, *, opens: bool, system: str | None = None
     ) -> PlacedText | None:
-        """Returns text as it stands in a context; None if a `FittedText` does not fit the room."""
+        """Returns text with its tokens; None if a `FittedText` does not fit into `room` tokens."""
         if isinstance(text, str):  # of one that cannot fit, enough is encoded not to fit
             return self._tokenizer.place(text[: self._most_characters + 1], opens=opens, system=system)
         return self._tokenizer.fit(text, room, opens=opens, system=system)
@@ -330,7 +330,7 @@ class RunningEpisode:
         self._send(functools.partial(self._program.throw, ContextFull()))
 
     def _send(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
-        """Resumes the program and takes up its next requests; untaken completions are dropped, other requests stay."""
+        """Resumes the program and handles its next requests; drops completions not yet taken, keeps other requests."""
         self._in_order.clear()
         self._untaken = [each for each in self._untaken if not isinstance(each.request, Complete)]
         self._overfull = False
@@ -360,7 +360,7 @@ class RunningEpisode:
             elif isinstance(request, Observe | Generate):
                 self._in_order.append((part, request))
             else:
-                raise TypeError(f"a program asked for {request!r}, which is no request the runner serves")
+                raise TypeError(f"a program yielded {request!r}, which is not a request that the runner serves")
 
     def _take_up_completion(self, part: int, request: Complete) -> None:
         self.counts["completions"] += 1

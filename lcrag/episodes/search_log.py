@@ -1,4 +1,4 @@
-"""Watches what an episode program requests, and logs what its searches found."""
+"""Intercepts the requests of an episode program, and logs its searches with their answers."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ class LoggedSearch:
 
     @property
     def passages(self) -> list[FoundPassage]:
-        """Its passages by query, then by language, best first; empty if it failed."""
+        """The passages found, by query, then by language, best first; empty if the search failed."""
         if isinstance(self.answer, RetrievalFailure):
             return []
         return [passage for languages in self.answer for passages in languages for passage in passages]
@@ -47,7 +47,7 @@ def log_searches(program: Program, log: list[LoggedSearch]) -> Program:
 
 
 def intercepted(program: Program, around: Callable[[Requests], Asking]) -> Program:
-    """Wraps a fresh episode program: `around(requests)` asks in its place, and returns what it is answered."""
+    """Wraps a fresh episode program: for its requests, `around(requests)` yields requests and returns the answer."""
     resume: Callable[[], Requests] = functools.partial(next, program)
     while True:
         try:

@@ -31,7 +31,7 @@ class SearchTurns:
       over: Set by a program to allow no further action.
       searches: Valid searches so far.
       invalid: Invalid actions so far.
-      texts: What the policy wrote in each turn.
+      texts: The policy's text of each turn.
       answer: The policy's answer; None until it gives one.
       had_last_word: Whether the policy has written its last turn, in which it can only answer.
     """
@@ -48,7 +48,7 @@ class SearchTurns:
     had_last_word: bool = False
 
     def next_action(self) -> Generator[Generate | Observe, Any, Any]:
-        """Lets the policy write until it searches. Returns the `SearchAction`, or None once the episode is over.
+        """Generates until the policy searches. Returns the `SearchAction`, or None once the episode is over.
 
         An invalid action is answered with `RETHINK`. After the last search, or one invalid action too many, the policy
         has one last turn to answer.
@@ -74,7 +74,7 @@ class SearchTurns:
         return None
 
     def reject(self, reply: str = RETHINK) -> Observe:
-        """Counts the latest search as an invalid action instead. Returns what the policy is shown."""
+        """Counts the latest search as an invalid action instead. Returns the observation with the reply."""
         self.searches -= 1
         self.invalid += 1
         return Observe(reply)

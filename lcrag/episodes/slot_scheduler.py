@@ -1,4 +1,4 @@
-"""Which contexts hold the device slots, which wait for one, and the completions that they end in."""
+"""Schedules contexts on the device slots, and converts finished generations to completions."""
 
 import codecs
 import heapq
@@ -16,7 +16,7 @@ class CompletionContext:
 
     Args:
       pending: The requested completion.
-      context: Tokens that a slot holds.
+      context: Size of a slot, in tokens.
     """
 
     def __init__(self, pending: PendingRequest, context: int):
@@ -44,13 +44,11 @@ Waiting: TypeAlias = tuple[SlotOwner, Generate | Complete]
 class SlotScheduler:
     """Assigns free slots to waiting completions first, then to waiting episodes, each in order of arrival.
 
-    An episode waits for each completion, so completions never wait for episodes: where slots are missing, episodes that
-    await a completion give theirs up, the shortest first. Their contexts are prefilled again when they continue. Any
-    number of slots, even one, therefore serves any number of episodes.
+    An episode waits for each completion, so completions never wait for episodes: if there are not enough slots,
+    episodes that await a completion give theirs up, the shortest first. Their contexts are prefilled again when they
+    continue. Any number of slots, even one, therefore serves any number of episodes.
 
-    Attributes:
-      owners: Slot -> the context in it.
-      ready: Slot -> the request to begin in it.
+    Attributes: owners: Slot -> the context in it. ready: Slot -> the request to start in it.
     """
 
     def __init__(self, slots: int):
@@ -61,7 +59,7 @@ class SlotScheduler:
         self._episodes: list[Waiting] = []
 
     def ask(self, owner: SlotOwner, request: Generate | Complete) -> None:
-        """Schedules a request in the owner's slot, or in the next one that it gets."""
+        """Schedules a request in the owner's slot, or in the next slot that it gets."""
         if owner.slot is not None:
             self.ready[owner.slot] = request
         elif isinstance(owner, CompletionContext):
@@ -81,7 +79,7 @@ class SlotScheduler:
         self._completions = [each for each in self._completions if _episode_of(each[0]) is not episode]
 
     def make_room(self) -> list[int]:
-        """Takes as many slots as completions need from episodes that await a completion; returns the slots."""
+        """Evicts episodes that await a completion, as many as completions need slots; returns these slots."""
         missing = len(self._completions) - len(self._free)
         if missing <= 0:
             return []
@@ -133,8 +131,8 @@ def _episode_of(owner: SlotOwner) -> RunningEpisode:
 def plan_admissions(openings: Sequence[Hashable], free: int) -> dict[int, list[int]]:
     """Fills `free` slots from the head of a queue.
 
-    The head of the queue always enters, together with all others of the same opening: a shared prompt is then prefilled
-    as rarely as possible. The order of admission changes no episode.
+    The head of the queue is always admitted, together with all others of the same opening, so a shared prompt is
+    prefilled as rarely as possible. The order of admission changes no episode.
 
     Returns:
       Position in the queue of a context to prefill -> positions of those to fork from it.

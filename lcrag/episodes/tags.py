@@ -1,4 +1,5 @@
-"""The tags of the dialogue: neutralising them in outside text, and parsing actions and tag pairs in the policy's."""
+"""The tags of the dialogue: neutralises them in external text, and parses actions and tag pairs in the policy's
+text."""
 
 import dataclasses
 import re
@@ -46,7 +47,7 @@ def _name(tag: str) -> str:
     return _SKIPPED.join(_any_width(letter) for letter in tag)
 
 
-# Matches one of `TAGS`, closed or not (the text after the passage could close it), any other complete tag, and control
+# Matches one of `TAGS`, closed or not (text after the passage could close it), any other complete tag, and control
 # tokens such as <|im_end|> or <eos>. Look-alikes such as book-title marks only count around the names in `TAGS`.
 _OWN = "|".join(_name(tag) for tag in TAGS)
 _TAG_LIKE = re.compile(
@@ -59,16 +60,16 @@ _TAG_LIKE = re.compile(
 
 
 def neutralise(text: str) -> str:
-    """Replaces everything in outside text that a parser or a tokenizer could take for a tag.
+    """Brackets everything in external text that a parser or a tokenizer could read as a tag; idempotent.
 
     `<answer>` becomes `[answer]`, in any case, width or inner white space, and so do HTML-like tags and control tokens
-    such as `<|im_end|>`, which a tokenizer may hold as single tokens. The function is idempotent.
+    such as `<|im_end|>`, which may be single tokens of the vocabulary.
     """
     return _TAG_LIKE.sub(_bracketed, without_surrogates(text))
 
 
 def without_surrogates(text: str) -> str:
-    """Replaces lone surrogates by U+FFFD: JSON from outside can hold them, but no tokenizer and no file can."""
+    """Replaces lone surrogates by U+FFFD: external JSON may contain them, but tokenizers and files cannot."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -94,7 +95,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Invalid:
-    """The policy did nothing that the environment understands."""
+    """The policy's text has no valid action."""
 
     reason: str
 
@@ -134,7 +135,7 @@ _TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """The pairs of one tag, and the tags of its name that form no pair.
+    """The pairs of one tag in a text, and its tags that are not part of a pair.
 
     Attributes:
       contents: Stripped content of each pair that encloses no other of `TAGS`.
@@ -164,7 +165,7 @@ def boxes_in(texts: Iterable[str], tag: str) -> Boxes:
     """Finds the pairs of a tag in the texts of the policy's turns; no pair spans two texts.
 
     Args:
-      texts: What the policy wrote, turn by turn.
+      texts: The policy's text of each turn.
       tag: One of `TAGS`; exact and lower case, as stop strings are.
     """
     contents, stray = [], 0

@@ -1,9 +1,10 @@
-"""Evaluation: metrics, standard errors and paired tests, tables, figures and reports of answered questions.
+"""Evaluation: metrics, intervals and paired tests, tables, figures and reports of answered questions.
 
 Public API:
   Metrics: `Answered`, `question_metrics`, `evaluate`, `compare`, `correct_language`, `retrieval_rows`.
   Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `mean_over_seeds`.
-  Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs.
+  Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs,
+    whose scores are in `trials`.
   Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`
     of single runs, `paper_tables` of several systems.
   Audits: `answerable` looks for gold answers in passages, and has the strata of answers by what was found.

@@ -1,8 +1,8 @@
-"""Which gold answers passages hold: one pass over a collection looks for the golds of all questions at once.
+"""Searches passages for gold answers: one pass over a collection looks for the golds of all questions at once.
 
-A passage holds a gold that stands in it after the normalisation of the metrics (`lcrag.rewards.text.normalise`): as
-whole words in scripts with spaces between words, anywhere in the others and in Korean, whose particles join their
-words. Another meaning of the same words counts too: what is held is an upper bound of what can be answered.
+A passage holds a gold if it contains it after the normalisation of the metrics (`lcrag.rewards.text.normalise`): as
+whole words in scripts with spaces between words, and anywhere in other scripts and in Korean, whose particles are
+attached to words. Another meaning of the same words counts too: the result is an upper bound of what can be answered.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ _OUTER_SPACE = re.compile(f"^ (?=[{_UNSPACED}])|(?<=[{_UNSPACED}]) $")
 def searchable(texts: Iterable[str]) -> list[str]:
     """Returns normalised texts with a space at both ends and at every edge of a word.
 
-    That is in place of punctuation and symbols of any script, of which the metrics' normalisation leaves some, and
-    where a script without spaces meets another one.
+    Spaces replace punctuation and symbols of any script, some of which the metrics' normalisation keeps, and separate
+    scripts without spaces from others.
     """
     signs = _signs()
     return [f" {_spaced(signs.sub(' ', text))} " for text in normalised(texts)]
@@ -60,7 +60,7 @@ def _signs() -> re.Pattern[str]:
 
 
 def patterns(golds: Sequence[str]) -> list[str]:
-    """Returns what to look for of each gold in a searchable text; empty for a gold that normalisation leaves empty."""
+    """Returns the pattern of each gold in a searchable text; empty for a gold that normalisation leaves empty."""
     return [_OUTER_SPACE.sub("", text) if text.strip() else "" for text in searchable(golds)]
 
 
@@ -73,9 +73,9 @@ def holds(texts: Iterable[str], golds: Sequence[str]) -> bool:
 def held_golds(
     passages: Iterable[Passage], golds: Collection[str], progress: Callable[[int], None] | None = None
 ) -> dict[str, bool]:
-    """Returns every gold that a passage, its title included, holds -> whether a passage holds it as written, too.
+    """Returns every gold that some passage (title included) holds -> whether a passage holds it exactly as written.
 
-    Its memory is that of the golds' automaton, about a hundred bytes a character, and of 1,024 passages.
+    It needs memory for the golds' automaton, about a hundred bytes per character, and for 1,024 passages.
 
     Args:
       passages: Passages of one collection, read once.
@@ -93,7 +93,7 @@ def held_golds(
     while batch := list(itertools.islice(stream, _AT_ONCE)):
         if not wanted:
             break
-        if automaton is None or 2 * len(wanted) < built:  # what occurs everywhere is soon found, and then left out
+        if automaton is None or 2 * len(wanted) < built:  # frequent golds are found soon, and then left out
             built, automaton = len(wanted), _automaton(wanted)
         written = [passage_text(passage) for passage in batch]
         for text, form in zip(written, searchable(written), strict=True):
@@ -118,7 +118,7 @@ def _automaton(wanted: Iterable[str]) -> ahocorasick.Automaton:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audited:
-    """What the collections have for one question; a row of `audit.jsonl`.
+    """The result of an audit for one question; a row of `audit.jsonl`.
 
     Attributes:
       split, dataset, question_id, language: The question.
@@ -129,7 +129,7 @@ class Audited:
       ranks: Language of a collection -> rank of the first passage that holds a gold, with the question as the query;
         languages without one are left out; None: not searched for.
       observed: Number of a search of the program -> whether it found a gold, and whether its observation shows one.
-      stratum: The part of the data that it counts for, one of `STRATA`.
+      stratum: The part of the data to which it belongs, one of `STRATA`.
     """
 
     split: str
@@ -148,19 +148,17 @@ class Audited:
         return f"{self.dataset}/{self.question_id}/{self.language}"
 
     def stratified(self, within: int | None = None) -> "Audited":
-        """Returns the row with its stratum: by what collections hold, or by what the first `within` passages hold."""
+        """Returns the row with its stratum, by all passages or by the first `within` passages of its search."""
         held = self.held if within is None else [code for code, rank in (self.ranks or {}).items() if rank <= within]
         place = NATIVELY if self.language in held else ELSEWHERE if held else NOT_ANSWERABLE
         return dataclasses.replace(self, stratum=self.kind or place)
 
 
 class Golds:
-    """The golds to look for of each question, in each collection.
-
-    Short aliases of a longer gold are not looked for.
+    """The golds to look for, of each question in each collection; short aliases of a longer gold are left out.
 
     Args:
-      questions: All questions, with those of their versions in other languages that are known.
+      questions: All questions, with their known versions in other languages.
     """
 
     def __init__(self, questions: Iterable[Question]):

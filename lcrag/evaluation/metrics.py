@@ -1,4 +1,4 @@
-"""Metrics of every question, their means as rows of `evaluation.json`, and paired differences of two systems."""
+"""Metrics per question, their means as rows of `evaluation.json`, and paired differences of two systems."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from lcrag import rewards
 from lcrag.evaluation.answered import ATTACKED, Answered, slices, split_name
 from lcrag.evaluation.correct_language import correct_language
 from lcrag.evaluation.rows import Row
-from lcrag.evaluation.significance import PairedDifference, clustered_standard_error, paired_difference
+from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
 
 METRIC_NAMES = {
     "c3_recall": "c3 recall",
@@ -44,7 +44,7 @@ METRIC_NAMES = {
 }
 EFFICIENCY = "score_per_log_token"
 EFFICIENCY_INPUTS = ("squad_exact_match", "squad_f1", "total_tokens")
-# Metrics that judge some answers only: a row and a table say how many, and without any there is no value.
+# Metrics that score only some answers: rows and tables give the number, and the value is missing if it is 0.
 COUNTED = ("correct_language",)
 
 Place = tuple[str, str]
@@ -58,7 +58,7 @@ def question_metrics(
 
     Args:
       answered: Answered questions.
-      languages: The languages of the run, among which an answer's is identified.
+      languages: The languages of the run, from which the language of an answer is identified.
 
     Returns:
       `c3_recall`, `c3_recall_bergen` (the c3 recall of LcRL's tables, section 4.1), `flexible_exact_match` and
@@ -103,9 +103,10 @@ def question_metrics(
 def failures_without_passage(
     answered: Sequence[Answered], right: Float[np.ndarray, " questions"]
 ) -> Float[np.ndarray, " questions"]:
-    """Returns 1 for a failure where no retrieved passage contains a gold answer, else 0 (GlobalRAG, appendix B).
+    """Returns 1 for a wrong answer without any retrieved passage that contains a gold, else 0 (GlobalRAG, appendix B).
 
-    A failure has an exact match below 1. NaN for right answers, and everywhere for a method that never searched.
+    A wrong answer has an exact match below 1. Right answers are NaN, and so are all answers of a method that never
+    searched.
     """
     held = np.array([question.answer_retrieved for question in answered], float)  # None becomes NaN
     searched = any(question.searches for question in answered)
@@ -113,11 +114,13 @@ def failures_without_passage(
 
 
 def score_per_log_token(exact_match: float, f1: float, tokens: float) -> float:
-    """Returns ((EM + F1) / 2) / ln(tokens), GlobalRAG's equation 16 (the natural logarithm is the published code's).
+    """Returns ((EM + F1) / 2) / ln(tokens), GlobalRAG's equation 16; its published code uses the natural logarithm.
 
     Args:
-      exact_match, f1: Means in [0, 1].
-      tokens: All tokens of a question, sampled and not ("total token usage per query"); NaN results from 1 or fewer.
+      exact_match: Mean exact match in [0, 1].
+      f1: Mean F1 in [0, 1].
+      tokens: Mean number of tokens per question, sampled and not ("total token usage per query"); the result is NaN for
+        1 or fewer.
     """
     return (exact_match + f1) / 2 / math.log(tokens) if tokens > 1 else math.nan
 
@@ -134,9 +137,8 @@ def evaluate(
 ) -> list[Row]:
     """Returns the mean of every metric by language, over all, seen and zero-shot languages, and by subset.
 
-    Where a metric scores no question there is no row, except for the metrics `COUNTED`: a row without a value (NaN) and
-    the count 0. A standard error treats questions as drawn at random, and all language versions of a question as one
-    cluster.
+    A metric that scores no question has no row, except for the metrics `COUNTED`, whose row has the value NaN and the
+    count 0. Standard errors treat questions as a random sample and the language versions of a question as one cluster.
 
     Args:
       answered: Answered questions, of one or several data sets.
@@ -164,7 +166,7 @@ def evaluate(
 
 
 def _efficiency_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yields `score_per_log_token`, without a standard error, wherever all three of its means are known."""
+    """Yields rows of `score_per_log_token`, without a standard error, if all three means are known."""
     found: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         if row.metric in EFFICIENCY_INPUTS:
@@ -184,10 +186,10 @@ def compare(
     split: str,
     seen_languages: Collection[str],
     languages: Collection[str] = (),
-) -> dict[tuple[Place, str], PairedDifference]:
+) -> dict[tuple[Place, str], Estimate]:
     """Returns after minus before for every (place, metric) with at least two questions scored on both sides.
 
-    The answers may be in any order; the other arguments are those of `evaluate`.
+    Intervals are over questions. The answers may be in any order; see `evaluate` for the other arguments.
 
     Raises:
       ValueError: the two systems did not answer the same questions.

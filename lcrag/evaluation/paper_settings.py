@@ -1,4 +1,4 @@
-"""A paper's settings and ours, one row each; a method's `paper` module holds its table."""
+"""Settings of a paper's run compared with ours; the tables are in the `paper` modules of the methods."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 SAME = "same"
 NOT_STATED = "not stated"
-LOST = "in a formula"  # that the text of the paper at hand lacks
+LOST = "in a formula"  # which is missing in the available text of the paper
 SILENT = (NOT_STATED, LOST)
 
 
@@ -15,11 +15,11 @@ class PaperSetting:
     """One setting of a paper's run.
 
     Attributes:
-      name: As a binding addresses it: "r_search.passages".
-      paper: The paper's value; `NOT_STATED` where the paper is silent, `LOST` where its text at hand is.
-      section: Where the paper says so; empty if it does not.
+      name: Name of the binding: "r_search.passages".
+      paper: The paper's value; `NOT_STATED` if the paper does not state it, `LOST` if its available text lacks it.
+      section: Section of the paper that states it; empty if none does.
       ours: The value of the method's paper.gin; `SAME`: the paper's.
-      why: Why ours differs, or where it comes from if the paper is silent.
+      why: Why ours differs, or its source if the paper does not state it.
     """
 
     name: str
@@ -30,7 +30,7 @@ class PaperSetting:
 
     @property
     def expected(self) -> Any:
-        """The value that paper.gin binds."""
+        """The value in paper.gin."""
         return self.paper if self.ours == SAME else self.ours
 
 
@@ -53,7 +53,7 @@ class Difference:
 
 
 def differences(table: Sequence[PaperSetting], value_of: Callable[[str], Any]) -> Iterator[Difference]:
-    """Yields the settings whose value is not the paper's; where the paper is silent, not that of the paper.gin.
+    """Yields the settings that differ from the paper or, if the paper does not state a value, from paper.gin.
 
     Args:
       table: A paper's settings.
@@ -66,7 +66,7 @@ def differences(table: Sequence[PaperSetting], value_of: Callable[[str], Any]) -
 
 
 def equal(value: Any, other: Any) -> bool:
-    """Whether two values of a setting are the same; lists and tuples are alike."""
+    """Whether two values of a setting are equal; lists equal tuples."""
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
         return len(value) == len(other) and all(map(equal, value, other))
     if isinstance(value, Mapping) and isinstance(other, Mapping):

@@ -1,22 +1,26 @@
-"""Tables of a paper: systems by data set and metric, language, or subset, with ranks and significance marks.
+"""Tables of a paper: systems by data set and metric, language, or subset, with intervals, ranks and marks.
 
-As in LcRL, numbers are percentages; an average over languages is the mean of the languages' means; the overall table
-is over the languages trained on (the published Table 1 is the mean of Table 5's and 6's seen languages).
+As in LcRL, numbers are percentages, averages over languages are means of the languages' means, and the overall table
+covers the languages trained on (the published table 1 is the mean over the seen languages of tables 5 and 6). The
+number after ± is half the width of the 95 % interval, see `Scoreboard`.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES
 from lcrag.evaluation.run_tables import judged_note
-from lcrag.evaluation.scoreboard import Part, Scoreboard, System, SystemScore, point_name
-from lcrag.evaluation.tables import Cell, Rank, Table
+from lcrag.evaluation.scoreboard import Part, Scoreboard, SystemScore
+from lcrag.evaluation.significance import Estimate, holm
+from lcrag.evaluation.tables import Cell, Rank, Table, Tone
+from lcrag.evaluation.trials import System, point_name
 
 # Neither percentages nor better when higher.
 NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")
 UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate")
+INTERVAL = "±: half of the 95 % interval over questions and training runs."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,7 @@ class Column:
 
 
 def overall_table(boards: Sequence[Scoreboard], title: str, metrics: Sequence[str], marking: Marking) -> Table:
-    """Returns every system's metrics by data set, over the languages it was trained on (LcRL, tables 1 and 2)."""
+    """Returns a table of all metrics by data set, over the languages trained on (LcRL, tables 1 and 2)."""
     columns = [
         Column(board, metric, ("", "seen"), METRIC_NAMES.get(metric, metric)) for board in boards for metric in metrics
     ]
@@ -51,7 +55,7 @@ def overall_table(boards: Sequence[Scoreboard], title: str, metrics: Sequence[st
 
 
 def language_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table:
-    """Returns every system by language, those trained on first, with both groups' means (LcRL, tables 5 and 6)."""
+    """Returns a table by language, with means over seen and zero-shot languages (LcRL, tables 5 and 6)."""
     seen, unseen = board.languages
     spans, columns = [], []
     for codes, group, name in ((seen, "seen", "trained on"), (unseen, "zero_shot", "zero-shot")):
@@ -66,33 +70,98 @@ def language_table(board: Scoreboard, title: str, metric: str, marking: Marking)
 
 
 def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table | None:
-    """Returns every system by group of languages and by subset; None without subsets."""
+    """Returns a table by group of languages and by subset; None without subsets."""
     if not board.subsets:
         return None
+    return _table(_part_columns(board, metric), title, marking, "A part's mean is over its questions.")
+
+
+def _part_columns(board: Scoreboard, metric: str) -> list[Column]:
     columns = [Column(board, metric, ("", group), group.replace("_", "-")) for group in ("all", "seen", "zero_shot")]
     subsets = (subset for subset in board.subsets if "/" not in subset)  # those of two labels have tables of their own
-    columns += [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
-    return _table(columns, title, marking, "A part's mean is over its questions.")
+    return columns + [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
 
 
-def spread_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
-    """Returns every system's number of runs, and its means over all languages with their standard errors."""
+class Difference(NamedTuple):
+    """A system's difference from another on one part of the data."""
+
+    estimate: Estimate
+    p_value: float  # corrected for the number of differences
+
+    def tone(self, metric: str, marking: Marking) -> Tone:
+        """Returns whether the difference is better or worse; empty if it is not significant."""
+        if metric in UNRANKED or not self.p_value < marking.threshold:
+            return ""
+        return "better" if self.estimate.value > 0 else "worse"
+
+
+def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[System, dict[str, Difference]]:
+    """Returns each system's differences from `marking.against` by group of languages and by subset.
+
+    The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
+    """
+    columns, others = _part_columns(board, metric), rivals(board, marking.against)
+    found = {
+        (system, column.name): estimate
+        for system, rival in others.items()
+        for column in columns
+        if (estimate := board.difference(system, rival, metric, column.part)) is not None
+    }
+    adjusted = holm([estimate.p_value for estimate in found.values()])
+    compared: dict[System, dict[str, Difference]] = {}
+    for ((system, name), estimate), p_value in zip(found.items(), adjusted, strict=True):
+        compared.setdefault(system, {})[name] = Difference(estimate, p_value)
+    return compared
+
+
+def difference_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table | None:
+    """Returns a table of the differences from `marking.against`, see `part_differences`; None without differences."""
+    compared = part_differences(board, metric, marking)
+    if not compared:
+        return None
+    names = [column.name for column in _part_columns(board, metric)]
+
+    def cell(found: Difference | None) -> Cell:
+        if found is None:
+            return Cell("–")
+        digits = f"{found.p_value:.3f}".removeprefix("0") if found.p_value < 1 else "1"
+        p_text = "<.001" if found.p_value < 0.001 else digits
+        text = f"{_signed(found.estimate.value, metric)}{_half(found.estimate, metric)} (p {p_text})"
+        return Cell(text, found.tone(metric, marking))
+
+    note = (
+        f"{'' if metric in NOT_SHARES else 'Percentage points. '}{INTERVAL}"
+        f"{_alone(board, {*compared, *rivals(board, marking.against).values()})}"
+        f" p: paired by question, corrected for the {sum(map(len, compared.values()))} tests of this table (Holm);"
+        f" marked where p < {marking.threshold:g}. A part's mean is over its questions."
+    )
+    lines = _sections(list(compared), lambda system: (Cell(system[1]), *(cell(compared[system].get(n)) for n in names)))
+    return Table(title=title, header=("", *names), note=note, **lines)
+
+
+def rivals(board: Scoreboard, against: str | None) -> dict[System, System]:
+    """Returns the system with which each other one is compared: that of method `against` with its model and point."""
+    found = {system: board.rival(system, against) for system in board.systems} if against is not None else {}
+    return {system: rival for system, rival in found.items() if rival is not None and rival != system}
+
+
+def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
+    """Returns a table of the number of runs and the means over all languages with their intervals."""
 
     def line(system: System) -> tuple[Cell, ...]:
         scores = [board.score(system, metric, ("", "all")) for metric in metrics]
         known = [score for score in scores if score is not None]
         counts = f"{known[0].runs} / {known[0].trials}" if known else "–"
-        cells = (Cell(_with_error(score, metric)) for score, metric in zip(scores, metrics, strict=True))
+        cells = (Cell(_with_interval(score, metric)) for score, metric in zip(scores, metrics, strict=True))
         return Cell(system[1]), Cell(counts), *cells
 
     header = ("", "runs / inferences", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
-    note = "Means over all languages; ± is the standard error between runs (of a single one, between its inferences)."
-    note += judged_note(metrics)
+    note = f"Means over all languages. {INTERVAL}{_alone(board)}{judged_note(metrics)}"
     return Table(title=title, header=header, note=note, **_sections(board.systems, line))
 
 
 def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: str) -> Table:
-    """Returns a line for each method and a column for each point of the study's axis."""
+    """Returns a table with a row per method and a column per point of the study's axis."""
     points = study_points(board)
     methods = list(dict.fromkeys((trial.model, trial.method) for trial in board.trials))
     systems = {(trial.model, trial.method, trial.point): trial.system for trial in board.trials}
@@ -100,15 +169,14 @@ def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: st
     def line(method: System) -> tuple[Cell, ...]:
         found = (systems.get((*method, point)) for point in points)
         scores = (board.score(system, metric, ("", group)) if system else None for system in found)
-        return Cell(method[1]), *(Cell(_with_error(score, metric)) for score in scores)
+        return Cell(method[1]), *(Cell(_with_interval(score, metric)) for score in scores)
 
-    note = f"Columns: {axis}. Means over the languages of the group; ± is the standard error between runs."
-    note += judged_note((metric,))
+    note = f"Columns: {axis}. Means over the languages of the group. {INTERVAL}{_alone(board)}{judged_note((metric,))}"
     return Table(title=title, header=("", *map(point_name, points)), note=note, **_sections(methods, line))
 
 
 def study_points(board: Scoreboard) -> list[float | str]:
-    """Returns the points of a study's axis: numbers in increasing order, then names in the order of their trials."""
+    """Returns the points of a study's axis: numbers in increasing order, then names in order of appearance."""
     points = [trial.point for trial in board.trials if trial.point is not None]
     numbers = sorted({point for point in points if not isinstance(point, str)})
     return [*numbers, *dict.fromkeys(point for point in points if isinstance(point, str))]
@@ -119,25 +187,26 @@ def _table(
 ) -> Table:
     systems = list(dict.fromkeys(system for column in columns for system in column.board.systems))
     cells = [_column_cells(column, systems, marking) for column in columns]
-    judged = judged_note(column.metric for column in columns)
+    boards = dict.fromkeys(column.board for column in columns)
+    alone = next(filter(None, map(_alone, boards)), "") + judged_note(column.metric for column in columns)
     return Table(
         title=title,
         header=("", *(column.name for column in columns)),
-        note=f"Percent. {about} Best in bold, second underlined.{marking.note}{judged}",
+        note=f"Percent. {about} {INTERVAL}{alone} Best in bold, second underlined.{marking.note}",
         spans=spans,
         **_sections(systems, lambda system: (Cell(system[1]), *(column[system] for column in cells))),
     )
 
 
 def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ...]]) -> dict[str, Any]:
-    """The sections of a table, one for each model, and their titles if there are several."""
+    """Returns the sections of a table, one per model, and their titles if there are several."""
     models = list(dict.fromkeys(model for model, _ in systems))
     sections = tuple(tuple(line(system) for system in systems if system[0] == model) for model in models)
     return {"sections": sections, "section_titles": tuple(models) if len(models) > 1 else ()}
 
 
 def _column_cells(column: Column, systems: Sequence[System], marking: Marking) -> dict[System, Cell]:
-    """The cells of a column; ranks are within a model, by the displayed digits."""
+    """Returns the cells of a column; ranks are computed within a model from the displayed digits."""
     scores = {system: column.board.score(system, column.metric, column.part) for system in systems}
     texts = {system: _text(score, column.metric) for system, score in scores.items()}
     cells = {}
@@ -147,31 +216,45 @@ def _column_cells(column: Column, systems: Sequence[System], marking: Marking) -
         if column.metric not in UNRANKED and scores[system] is not None and len(rivals) > 1:
             better = {texts[other] for other in rivals if float(texts[other]) > float(text)}
             rank = "" if len(better) > 1 else "second" if better else "best"
-        judged = _judged(scores[system], column.metric)
-        cells[system] = Cell(text + judged, rank=rank, mark="*" if _is_marked(column, system, marking) else "")
+        shown = _with_interval(scores[system], column.metric)
+        cells[system] = Cell(shown, rank=rank, mark="*" if _is_marked(column, system, marking) else "")
     return cells
 
 
 def _is_marked(column: Column, system: System, marking: Marking) -> bool:
     rival = column.board.rival(system, marking.against) if marking.against is not None else None
-    if rival in (None, system) or system not in column.board.systems:
+    if rival is None or rival == system:
         return False
-    return column.board.p_value(system, rival, column.metric, column.part) < marking.threshold
+    found = column.board.difference(system, rival, column.metric, column.part)
+    return found is not None and found.p_value < marking.threshold
 
 
 def _text(score: SystemScore | None, metric: str) -> str:
     return "–" if score is None else _number(score.value, metric)
 
 
-def _with_error(score: SystemScore | None, metric: str) -> str:
-    known = score is not None and not math.isnan(score.standard_error)
-    error = f" ±{_number(score.standard_error, metric)}" if score is not None and known else ""
-    return _text(score, metric) + error + _judged(score, metric)
+def _with_interval(score: SystemScore | None, metric: str) -> str:
+    half = "" if score is None else _half(score, metric)
+    return _text(score, metric) + half + _judged(score, metric)
+
+
+def _half(found: SystemScore | Estimate, metric: str) -> str:
+    return "" if math.isnan(found.half) else f" ±{_number(found.half, metric)}"
+
+
+def _alone(board: Scoreboard, systems: Iterable[System] | None = None) -> str:
+    """Returns a note that intervals of single runs are over questions only; empty without single runs."""
+    runs = (len({trial.run for trial in board.trials if trial.system == each}) for each in systems or board.systems)
+    return " Of one run: over questions only." if 1 in runs else ""
 
 
 def _judged(score: SystemScore | None, metric: str) -> str:
-    """The number of answers that a metric has judged, for those that judge some only."""
+    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
     return f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
+
+
+def _signed(value: float, metric: str) -> str:
+    return f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}"
 
 
 def _number(value: float, metric: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures: the training curves of one run, those of several methods, and results along the axis of a study."""
+"""Figures: training curves of one run and of several methods, results along a study's axis, and differences."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,10 @@ from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
-from lcrag.evaluation.paper_tables import NOT_SHARES, study_points
-from lcrag.evaluation.scoreboard import Scoreboard, point_name
+from lcrag.evaluation.paper_tables import NOT_SHARES, UNRANKED, Difference, Marking, part_differences, study_points
+from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.training_log import Curve
+from lcrag.evaluation.trials import point_name
 from lcrag.files import replacing
 
 TOTAL = "reward/total"
@@ -31,6 +32,8 @@ STUDIED_GROUPS = {"seen": "trained on", "zero_shot": "zero-shot"}
 INK, MUTED, GRID = "#1b1f24", "#6b7480", "#e6e8eb"
 COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599")
 PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
+SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
+DIFFERENCES_A_ROW = 4
 LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 STYLE = {
     "font.size": 10,
@@ -53,8 +56,8 @@ Lines = dict[str, tuple[Curve, str]]
 def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> None:
     """Draws the rewards, penalties and searches of a training run, or the losses of fine-tuning, into a PNG.
 
-    The thin line is every step's value, the thick one a centred moving average over about a tenth of the run. Terms
-    that are never positive (penalties) have a panel of their own, because of their scale.
+    The thin line shows every step's value, the thick one a centred moving average over about a tenth of the run. Terms
+    that are never positive (penalties) have a separate panel, because of their scale.
 
     Raises:
       UserError: the log has neither rewards nor losses of fine-tuning.
@@ -76,7 +79,7 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> None:
-    """Writes a figure as PNG, and replaces the file atomically."""
+    """Replaces a PNG file by a figure atomically."""
     with replacing(pathlib.Path(path)) as temporary:
         figure.savefig(temporary, format="png")
 
@@ -122,8 +125,8 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
 def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: str | pathlib.Path) -> None:
     """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
 
-    A line is the mean over a method's runs, each smoothed over about a tenth of the steps; the band is between the
-    least and the largest of its runs.
+    A line is the mean over a method's runs, each smoothed over about a tenth of the steps; the band spans the minimum
+    and maximum of the runs.
 
     Args:
       logs: Method -> the training log of each of its runs.
@@ -151,15 +154,15 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
 def _common_steps(
     curves: Sequence[Curve],
 ) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "runs points"]]:
-    """The curves over the steps that all of them have."""
+    """Returns curves restricted to the steps that all of them have."""
     steps = np.array(sorted(set.intersection(*(set(own.tolist()) for own, _ in curves))), np.int64)
     return steps, np.stack([values[np.isin(own, steps)] for own, values in curves])
 
 
 def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
-    """Draws a metric along a study's axis into a PNG, with a panel for each group of languages (figures 3 to 5).
+    """Draws a metric along a study's axis into a PNG, with a panel per group of languages (LcRL, figures 3 to 5).
 
-    Points are means over a method's runs, bars their standard errors. Trials without a point are not drawn.
+    Points are means over a method's runs, bars their 95 % intervals. Trials without a point are not drawn.
     """
     points = study_points(board)
     numeric = not any(isinstance(point, str) for point in points)
@@ -183,7 +186,7 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
 def _series(
     board: Scoreboard, metric: str, group: str, points: Sequence[float | str]
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Method -> (index of the point, value, standard error or 0), in percent for shares."""
+    """Returns method -> (index of the point, value, half width of its interval or 0), in percent for shares."""
     scale = 1 if metric in NOT_SHARES else 100
     models = {trial.model for trial in board.trials}
     series: dict[str, dict[int, tuple[float, float]]] = {}
@@ -191,15 +194,67 @@ def _series(
         score = board.score(trial.system, metric, ("", group))
         if trial.point is not None and score is not None:
             line = series.setdefault(trial.method if len(models) == 1 else f"{trial.method}, {trial.model}", {})
-            error = 0.0 if np.isnan(score.standard_error) else score.standard_error
-            line[points.index(trial.point)] = scale * score.value, scale * error
+            line[points.index(trial.point)] = scale * score.value, scale * float(np.nan_to_num(score.half))
     return {method: [(place, *line[place]) for place in sorted(line)] for method, line in series.items()}
+
+
+def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str | pathlib.Path) -> None:
+    """Draws the differences from `marking.against` with 95 % intervals into a PNG, with a panel per part of the data.
+
+    Systems are in the order of the tables. An interval that excludes 0 is coloured; its point is filled if the
+    difference is significant after correction, see `part_differences`.
+    """
+    compared = part_differences(board, metric, marking)
+    parts = list(dict.fromkeys(name for found in compared.values() for name in found))
+    models = {model for model, _ in compared}
+    names = [name if len(models) == 1 else f"{name}, {model}" for model, name in compared]
+    columns = min(len(parts), DIFFERENCES_A_ROW)
+    rows = -(-len(parts) // columns)
+    height = 0.35 + rows * (0.6 + 0.24 * len(names))
+    with matplotlib.rc_context({**STYLE, "axes.spines.left": False}):
+        figure = matplotlib.figure.Figure(figsize=(1.9 + 2.1 * columns, height), dpi=150, layout="constrained")
+        every = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True)).tolist()
+        for unused in every[len(parts) :]:
+            unused.set_visible(False)
+        for number, (part, axes) in enumerate(zip(parts, every, strict=False)):
+            for place, found in enumerate(compared.values()):
+                if part in found:
+                    _draw_difference(axes, found[part], place, metric, marking)
+            finish(axes, part, "")
+            axes.grid(axis="y", visible=False)
+            axes.grid(axis="x", color=GRID, linewidth=0.8)
+            axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
+            axes.set_yticks(range(len(names)), names)
+            axes.tick_params(axis="y", length=0, labelcolor=INK)
+            axes.tick_params(axis="x", labelbottom=number + columns >= len(parts))
+        every[0].set_ylim(len(names) - 0.5, -0.5)
+        unit = METRIC_NAMES.get(metric, metric) + ("" if metric in NOT_SHARES else ", percentage points")
+        figure.supxlabel(f"{unit}, minus {marking.against}", fontsize=10, color=MUTED)
+        save_figure(figure, path)
+
+
+def _draw_difference(axes: matplotlib.axes.Axes, found: Difference, place: int, metric: str, marking: Marking) -> None:
+    value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(found.estimate)
+    excluded = 0 if metric in UNRANKED else int(low > 0) - int(high < 0)
+    filled = bool(found.tone(metric, marking))
+    axes.errorbar(
+        value,
+        place,
+        xerr=float(np.nan_to_num(high - value)),
+        fmt="o",
+        markersize=5.5,
+        markerfacecolor=SIGNS[excluded] if filled else "white",
+        markeredgewidth=1.8,
+        color=SIGNS[excluded],
+        linewidth=2,
+        zorder=2,
+    )
 
 
 def make_panels(
     count: int, *, height: float = 3.8, a_row: int | None = None
 ) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
-    """Returns a figure with some panels of equal size, by default in one row."""
+    """Returns a figure with `count` panels of equal size, by default in one row."""
     columns = min(count, a_row or count)
     rows = -(-count // columns)
     figure = matplotlib.figure.Figure(figsize=(4.3 * columns, height * rows), dpi=150, layout="constrained")
@@ -226,7 +281,7 @@ def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", ma
 def add_legend(
     figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.Axes]
 ) -> matplotlib.legend.Legend | None:
-    """Adds one legend below all panels if they show more than one thing."""
+    """Adds one legend below all panels if they show more than one label."""
     handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) < 2:
         return None

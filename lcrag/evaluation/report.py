@@ -1,4 +1,4 @@
-"""Writes `report.md` of one run: what was run, its results, and what they do and do not show."""
+"""Writes `report.md` of one run, with its results, their interpretation, and the command that produced them."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ def write_report(
     Args:
       folder: The folder.
       title: Title of the report.
-      summary: What was done, in a sentence or two.
-      command: The command that reproduces it.
-      versions: Commit, package versions, devices.
-      tables: The results.
-      reading: What the numbers show and do not show.
+      summary: Summary of the run in one or two sentences.
+      command: The command that reproduces the run.
+      versions: Commit, package versions and devices.
+      tables: Tables of results.
+      reading: Interpretation of the numbers and its limits.
       curves: The training log to draw; None or empty: no figure.
 
     Raises:

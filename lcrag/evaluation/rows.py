@@ -1,4 +1,4 @@
-"""Rows of `evaluation.json`: each is one metric value and its labels."""
+"""Rows of `evaluation.json`, each with one value of a metric and its labels."""
 
 import collections
 import dataclasses
@@ -20,7 +20,7 @@ Nullable = Annotated[float, pydantic.BeforeValidator(lambda number: math.nan if 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One metric value and its labels."""
+    """One value of a metric and its labels."""
 
     method: str  # e.g. "LcRL"
     model: str
@@ -39,7 +39,7 @@ class _File(pydantic.BaseModel, strict=True):
 
 
 def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
-    """Writes `{"rows": [...]}`, one row a line, and replaces the file atomically."""
+    """Replaces a file atomically by `{"rows": [...]}`, with one row per line."""
     path = pathlib.Path(path)
     lines = ",\n".join(json.dumps(_as_json(row), ensure_ascii=False) for row in rows)
     write_text(path, f'{{"rows": [\n{lines}\n]}}\n')
@@ -51,7 +51,7 @@ def _as_json(row: Row) -> dict[str, str | int | float | None]:
 
 
 def read_rows(path: str | pathlib.Path) -> list[Row]:
-    """Reads a file that `write_rows` wrote.
+    """Reads a file of `write_rows`.
 
     Raises:
       UserError: the file is missing or not JSON, or a row lacks a field or has one of the wrong type.
@@ -69,10 +69,10 @@ def read_rows(path: str | pathlib.Path) -> list[Row]:
 
 
 def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
-    """Averages rows that differ in their seed only.
+    """Averages rows that differ only in their seed; rows without a value are ignored.
 
-    The standard error of an average is the one between the seeds, s/√k; a row without another seed keeps its own. Rows
-    without a value do not enter.
+    The standard error of an average is set to the mean of the seeds' standard errors. This is an upper bound, because
+    all seeds answer the same questions.
     """
     groups = collections.defaultdict(list)
     for row in rows:
@@ -82,10 +82,11 @@ def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
 
 def _average(rows: Sequence[Row]) -> Row:
     values = [row.value for row in rows if not math.isnan(row.value)]
+    errors = [row.standard_error for row in rows if not math.isnan(row.standard_error)]
     return dataclasses.replace(
         rows[0],
         value=statistics.fmean(values) if values else math.nan,
-        standard_error=statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan,
+        standard_error=statistics.fmean(errors) if errors else math.nan,
         count=sum(row.count for row in rows),
         seed=",".join(str(row.seed) for row in rows),
     )

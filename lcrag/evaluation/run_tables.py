@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, Place
 from lcrag.evaluation.rows import Row, mean_over_seeds
-from lcrag.evaluation.significance import PairedDifference
+from lcrag.evaluation.significance import NORMAL, Estimate
 from lcrag.evaluation.tables import Cell, Table, Tone
 
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
 SECONDS = "seconds_per_question"
 JUDGED = "In brackets: answers whose language could be judged."
+INTERVAL = "±: half of the 95 % interval over questions."
 
 
 def comparison_table(
@@ -22,20 +23,21 @@ def comparison_table(
     before: str,
     after: str,
     references: Sequence[str] = (),
-    differences: Mapping[tuple[Place, str], PairedDifference] | None = None,
+    differences: Mapping[tuple[Place, str], Estimate] | None = None,
 ) -> Table:
-    """Returns a table of before and after by place.
+    """Returns a table of results before and after training, with a line per place (split and language).
 
-    Every metric is shown as "before → after", the first one also with the difference ± its standard error.
+    Every metric is shown as "before → after", the first one also with the difference ± half of its interval.
 
     Args:
       rows: Rows of one data set, of one seed or averaged over seeds.
       title: Title of the table.
-      sections: The lines, in groups; places without rows are left out.
-      metrics: The columns.
-      before, after: The two methods.
-      references: Other methods to show, by the first metric only.
-      differences: Paired differences. Where one is missing, the errors of both sides are added as if they were
+      sections: Groups of places, which are the lines; places without rows are omitted.
+      metrics: The metrics, which are the columns.
+      before: Name of the method before training.
+      after: Name of the method after training.
+      references: Other methods to show, with the first metric only.
+      differences: Paired differences. If one is missing, the errors of both sides are combined as if they were
         independent, which overstates the error of a difference on the same questions.
     """
     index = _index(rows)
@@ -63,27 +65,28 @@ def comparison_table(
         title=title,
         header=("", names[0], "difference", *references, *names[1:]),
         sections=tuple(tuple(line(place) for place in section) for section in known if section),
-        note=f"{before} → {after}; ± is one standard error; marked where beyond two of them.{judged_note(metrics)}",
+        note=f"{before} → {after}. {INTERVAL} Marked where a difference's excludes 0.{judged_note(metrics)}",
     )
 
 
-def _difference(paired: PairedDifference | None, before: Row | None, after: Row | None) -> Cell:
+def _difference(paired: Estimate | None, before: Row | None, after: Row | None) -> Cell:
     if paired is not None:
-        difference, error = paired.difference, paired.standard_error
+        difference, half = paired.value, paired.half
     elif before is None or after is None:
         return Cell("–")
     else:
-        difference, error = after.value - before.value, math.hypot(before.standard_error, after.standard_error)
+        difference = after.value - before.value
+        half = NORMAL * math.hypot(before.standard_error, after.standard_error)
     if math.isnan(difference):
         return Cell("–")
-    tone: Tone = "better" if difference > 2 * error else "worse" if difference < -2 * error else "level"
-    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_error(error)}", tone)
+    tone: Tone = "better" if difference > half else "worse" if difference < -half else "level"
+    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_half(half)}", tone)
 
 
 def method_table(
     rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
 ) -> Table:
-    """Returns a table with one line a method: every metric with its standard error, at one place."""
+    """Returns a table with a line per method: every metric with its 95 % interval, at one place."""
     index = _index(rows)
     lines = tuple(
         (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
@@ -92,7 +95,7 @@ def method_table(
     header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
     counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
     asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    note = f"{place_name(place)}; {asked} answers a line; ± is one standard error.{judged_note(metrics)}"
+    note = f"{place_name(place)}; {asked} answers a line. {INTERVAL}{judged_note(metrics)}"
     return Table(title=title, header=header, sections=(lines,), note=note)
 
 
@@ -103,11 +106,11 @@ def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
 def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
     """Returns a table for every method and data set, averaged over inference runs.
 
-    The lines are groups of languages, languages and subsets; a line that would repeat another one is left out.
+    The lines are groups of languages, languages and subsets; a line that would repeat another one is omitted.
 
     Args:
-      rows: Rows of one split; `seconds_per_question` goes into the note.
-      metrics: The columns; a metric without rows is left out.
+      rows: Rows of one split; `seconds_per_question` is shown in the note.
+      metrics: The metrics, which are the columns; a metric without rows is omitted.
     """
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in mean_over_seeds(rows):
@@ -131,7 +134,7 @@ def _place_table(rows: Sequence[Row], metrics: Sequence[str]) -> Table:
         title=f"{rows[0].method}: {rows[0].dataset}, {whole}",
         header=("", "answers", *(METRIC_NAMES[metric] for metric in shown)),
         sections=tuple(tuple(line(place) for place in section) for section in sections),
-        note="± is one standard error."
+        note=INTERVAL
         + judged_note(shown)
         + (f" {seconds.value:.3f} seconds a question." if seconds else "")
         + _failures(index, whole),
@@ -139,7 +142,7 @@ def _place_table(rows: Sequence[Row], metrics: Sequence[str]) -> Table:
 
 
 def _failures(index: Mapping[tuple[Place, str], Row], whole: str) -> str:
-    """Says how many episodes are in no mean, or not in the mean reward."""
+    """Returns a note on the number of episodes excluded from all means or from the mean reward."""
     text = ""
     for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
         if row := index.get(((whole, "all"), metric)):
@@ -159,7 +162,7 @@ def _place_sections(places: Iterable[Place], whole: str) -> list[list[Place]]:
 
 
 def place_name(place: Place) -> str:
-    """Returns how a place is displayed: a language, a group of languages, or a subset of the split."""
+    """Returns the displayed name of a place: a language, a group of languages, or a subset of the split."""
     split, language = place
     subset = split.partition("/")[2].replace("_", " ")
     name = PLACE_NAMES.get(language, language)
@@ -167,26 +170,26 @@ def place_name(place: Place) -> str:
 
 
 def value_text(row: Row | None) -> str:
-    """Returns a value with its standard error, ".385 ±.021"; a dash without a row or a value."""
-    return "–" if row is None else f"{_number(row.value)}{_error(row.standard_error)}{_judged(row)}"
+    """Returns a value with the half width of its 95 % interval, ".385 ±.041"; a dash without a row or a value."""
+    return "–" if row is None else f"{_number(row.value)}{_half(NORMAL * row.standard_error)}{_judged(row)}"
 
 
 def _judged(row: Row) -> str:
-    """The number of answers that a metric has judged, for those that judge some only."""
+    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
     return f" ({row.count:,})" if row.metric in COUNTED else ""
 
 
 def judged_note(metrics: Iterable[str]) -> str:
-    """Returns a sentence on the numbers in brackets, for tables with metrics that judge some answers only."""
+    """Returns a sentence on the numbers in brackets, for tables with metrics that score only some answers."""
     return "" if set(COUNTED).isdisjoint(metrics) else f" {JUDGED}"
 
 
 def _number(value: float) -> str:
-    """Three digits: .385, 1.40; a dash for NaN."""
+    """Formats a value with three digits: .385, 1.40; a dash for NaN."""
     if math.isnan(value):
         return "–"
     return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"
 
 
-def _error(error: float) -> str:
-    return "" if math.isnan(error) else f" ±{_number(error)}"
+def _half(half: float) -> str:
+    return "" if math.isnan(half) else f" ±{_number(half)}"

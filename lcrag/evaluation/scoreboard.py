@@ -1,84 +1,66 @@
-"""Compares systems, each with several runs, on the same questions: means, standard errors and paired tests."""
+"""Compares systems, each with several runs, on the same questions: means, 95 % intervals and paired tests."""
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError
-from lcrag.evaluation.answered import Answered
-from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, question_metrics, score_per_log_token
-from lcrag.evaluation.significance import paired_t_test
+from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, score_per_log_token
+from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, run_means
+from lcrag.evaluation.trials import System, Trial
 
-System = tuple[str, str]
-"""(model, name)."""
 Part = tuple[str, str]
 """(subset or "", language or one of "all", "seen", "zero_shot")."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One inference run of one system."""
-
-    method: str  # e.g. "LcRL"
-    model: str  # the policy that it started from
-    dataset: str
-    split: str
-    decoding: str  # how answers were decoded, e.g. "sampled"
-    run: str  # name of the training run or evaluation that it belongs to, shared by its inference runs
-    seen_languages: tuple[str, ...]  # languages it was trained on
-    answered: tuple[Answered, ...]
-    point: float | str | None = None  # its position on the axis of a study; None: no study
-
-    @property
-    def system(self) -> System:
-        """Key of the trials that are averaged; they differ in random numbers only."""
-        return self.model, self.method if self.point is None else f"{self.method} [{point_name(self.point)}]"
-
-
-def point_name(point: float | str) -> str:
-    """Returns how a point of a study's axis is displayed."""
-    return point if isinstance(point, str) else f"{point:g}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SystemScore:
-    """The score of a system."""
+    """The score of a system with its 95 % interval over questions and, if there are several, training runs."""
 
-    value: float  # mean over its runs, each the mean over its inference runs
-    standard_error: float  # between training runs if there are several, else between inference runs; NaN for one
+    value: float  # mean over its training runs, the inference runs of each averaged question by question
+    low: float  # NaN if nothing varies
+    high: float
     runs: int  # number of training runs, or evaluations
     trials: int  # number of inference runs
     count: int  # number of answers scored in all of them
 
+    @property
+    def half(self) -> float:
+        """Half of the interval's width; NaN without an interval."""
+        return (self.high - self.low) / 2
+
 
 class Scoreboard:
-    """The scores of every trial on one split of one data set, with one way of decoding.
+    """The scores of all trials on one split of a data set with one decoding.
+
+    The mean over a group of languages is the mean of the languages' means; one over a subset is over its questions.
 
     Args:
-      trials: At least one.
-      languages: All languages of the runs, among which an answer's is identified.
+      trials: The trials, at least one.
 
     Raises:
       UserError: two trials answered different questions.
     """
 
-    def __init__(self, trials: Sequence[Trial], languages: Collection[str] = ()):
+    def __init__(self, trials: Sequence[Trial]):
         self.trials = tuple(trials)
-        by_key = [{(each.cluster, each.language): each for each in trial.answered} for trial in trials]
-        for trial, answered in zip(trials, by_key, strict=True):
-            if answered.keys() != by_key[0].keys():
+        self.questions = trials[0].questions
+        for trial in trials:
+            if trial.questions.keys != self.questions.keys:
                 raise UserError(
                     f"{trials[0].run} and {trial.run} answered different questions of {trial.dataset}:"
                     " evaluate both on the same split and sample, or report them separately"
                 )
-        ordered = [[answered[key] for key in sorted(answered)] for answered in by_key]
-        self._questions = ordered[0]
-        self._codes = np.array([question.language for question in self._questions])
-        self._clusters = np.unique([question.cluster for question in self._questions], return_inverse=True)[1]
-        self._scores = [question_metrics(answered, languages) for answered in ordered]
+        self._codes = np.array(self.questions.languages)
+        self._language = np.unique(self._codes, return_inverse=True)[1]
+        self._clusters = np.unique(self.questions.clusters, return_inverse=True)[1]
+        self._runs: dict[System, dict[str, list[Trial]]] = {}
+        for trial in trials:
+            self._runs.setdefault(trial.system, {}).setdefault(trial.run, []).append(trial)
 
     @property
     def dataset(self) -> str:
@@ -87,23 +69,23 @@ class Scoreboard:
     @property
     def systems(self) -> list[System]:
         """All systems, in the order of their first trials."""
-        return list(dict.fromkeys(trial.system for trial in self.trials))
+        return list(self._runs)
 
     @functools.cached_property
     def languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(languages that every system was trained on, the others), in the order of the answers."""
         seen = set.intersection(*(set(trial.seen_languages) for trial in self.trials))
-        codes = tuple(dict.fromkeys(question.language for question in self.trials[0].answered))
+        codes = self.questions.order
         return tuple(c for c in codes if c in seen), tuple(c for c in codes if c not in seen)
 
     @functools.cached_property
     def subsets(self) -> tuple[str, ...]:
         """Subsets of the data set that are reported separately."""
-        return tuple(sorted({subset for question in self._questions for subset in question.subsets}))
+        return tuple(sorted({subset for subsets in self.questions.subsets for subset in subsets}))
 
     @functools.cached_property
     def _members(self) -> dict[str, Bool[np.ndarray, " questions"]]:
-        return {name: np.array([name in question.subsets for question in self._questions]) for name in self.subsets}
+        return {name: np.array([name in subsets for subsets in self.questions.subsets]) for name in self.subsets}
 
     def rival(self, system: System, method: str) -> System | None:
         """Returns the system of another method with the same model and point; None if it was not run."""
@@ -114,73 +96,79 @@ class Scoreboard:
         return next(same, None)
 
     def score(self, system: System, metric: str, part: Part) -> SystemScore | None:
-        """Returns the system's score on a part of the data; None without one."""
-        by_run: dict[str, list[float]] = {}
-        count = 0
-        for index, trial in enumerate(self.trials):
-            if trial.system == system and not np.isnan(value := self._value(index, metric, part)):
-                by_run.setdefault(trial.run, []).append(value)
-                scores = self._scores[index].get(metric, np.zeros(len(self._codes)))
-                count += int((self._chosen(index, part) & ~np.isnan(scores)).sum())
-        if not by_run:
+        """Returns the system's score on a part of the data; None if no question of it is scored."""
+        found = self._run_means(system, metric, part)
+        if found is None:
             return None
-        means = [float(np.mean(values)) for values in by_run.values()]
-        spread = means if len(means) > 1 else next(iter(by_run.values()))
-        error = np.std(spread, ddof=1) / np.sqrt(len(spread)) if len(spread) > 1 else np.nan
-        trials = sum(map(len, by_run.values()))
+        whole = crossed_estimate(found)
+        # A metric that is not defined per question counts all questions.
+        scored = [
+            int((self._chosen(trial, part) & ~np.isnan(trial.scores.get(metric, np.zeros(len(self._codes))))).sum())
+            for trials in self._runs[system].values()
+            for trial in trials
+        ]
         return SystemScore(
-            value=float(np.mean(means)), standard_error=float(error), runs=len(by_run), trials=trials, count=count
+            value=whole.value,
+            low=whole.low,
+            high=whole.high,
+            runs=len(found.means),
+            trials=sum(map(bool, scored)),
+            count=sum(scored),
         )
 
-    def p_value(self, system: System, other: System, metric: str, part: Part) -> float:
-        """Returns the p-value of the paired t-test over the questions of a part.
+    def difference(self, system: System, other: System, metric: str, part: Part) -> Estimate | None:
+        """Returns a system's score minus another's with interval and test, paired by question.
 
-        A question's score is the mean over the trials; its language versions are one observation. NaN if the part
-        depends on the languages trained on and these differ, if fewer than two questions are scored on both sides, or
-        if the metric is not per question.
+        None if one of them has no score, or if the part depends on the languages trained on and these differ.
         """
-        if metric not in self._scores[0]:
-            return float("nan")
-        both, *others = (self._chosen(i, part) for i, t in enumerate(self.trials) if t.system in (system, other))
-        if not all(np.array_equal(mask, both) for mask in others):
-            return float("nan")
-        first, second = self._question_means(system, metric), self._question_means(other, metric)
-        both = both & ~np.isnan(first) & ~np.isnan(second)
-        if len(np.unique(self._clusters[both])) < 2:
-            return float("nan")
-        return paired_t_test(first[both], second[both], self._clusters[both])
+        masks = [self._chosen(trial, part) for trial in self.trials if trial.system in (system, other)]
+        if not all(np.array_equal(mask, masks[0]) for mask in masks):
+            return None
+        first, second = (self._run_means(each, metric, part) for each in (system, other))
+        return None if first is None or second is None else crossed_estimate(first, second)
 
-    def _question_means(self, system: System, metric: str) -> Float[np.ndarray, " questions"]:
-        trials = zip(self.trials, self._scores, strict=True)
-        own = [scores[metric] for trial, scores in trials if trial.system == system]
-        scored = ~np.isnan(own)
-        with np.errstate(invalid="ignore"):
-            return np.where(scored, own, 0.0).sum(axis=0) / scored.sum(axis=0)
-
-    def _value(self, index: int, metric: str, part: Part) -> float:
-        """Of one trial: a subset's mean is over its questions, that of a group of languages over their means."""
+    def _run_means(self, system: System, metric: str, part: Part) -> RunMeans | None:
+        """Returns the means of the system's runs that have scores on a part."""
         if metric == EFFICIENCY:
-            return score_per_log_token(*(self._value(index, each, part) for each in EFFICIENCY_INPUTS))
-        if metric not in self._scores[index]:
-            return float("nan")
-        scores, chosen = self._scores[index][metric], self._chosen(index, part)
-        chosen = chosen & ~np.isnan(scores)
-        if part[0]:
-            return float(scores[chosen].mean()) if chosen.any() else float("nan")
-        means = [scores[chosen & (self._codes == code)].mean() for code in np.unique(self._codes[chosen])]
-        return float(np.mean(means)) if means else float("nan")
+            return self._efficiency(system, part)
+        rows = [self._run_scores(trials, metric, part) for trials in self._runs.get(system, {}).values()]
+        rows = [row for row in rows if not np.isnan(row).all()]
+        groups = np.zeros_like(self._language) if part[0] else self._language
+        return run_means(np.stack(rows), groups, self._clusters) if rows else None
 
-    def _chosen(self, index: int, part: Part) -> Bool[np.ndarray, " questions"]:
+    def _run_scores(self, trials: Sequence[Trial], metric: str, part: Part) -> Float[np.ndarray, " questions"]:
+        """Returns the scores of one run, averaged over its inference runs; NaN outside of the part."""
+        nothing = np.full(len(self._codes), math.nan)
+        own = [np.where(self._chosen(each, part), each.scores.get(metric, nothing), math.nan) for each in trials]
+        scored = ~np.isnan(own)
+        return np.divide(np.where(scored, own, 0.0).sum(axis=0), scored.sum(axis=0), out=nothing, where=scored.any(0))
+
+    def _efficiency(self, system: System, part: Part) -> RunMeans | None:
+        """Returns the run means of `score_per_log_token`, a function of three means, by the delta method."""
+        inputs = [self._run_means(system, metric, part) for metric in EFFICIENCY_INPUTS]
+        found = [each for each in inputs if each is not None]
+        if len(found) < len(inputs) or len({len(each.means) for each in found}) > 1:
+            return None
+        exact, f1, tokens = (float(each.means.mean()) for each in found)
+        means = np.array([score_per_log_token(*each) for each in zip(*(own.means for own in found), strict=True)])
+        if np.isnan(means).any():
+            return None
+        log = math.log(tokens)
+        slopes = (0.5 / log, 0.5 / log, -(exact + f1) / 2 / (tokens * log**2))
+        parts = sum(slope * each.parts for slope, each in zip(slopes, found, strict=True))
+        return RunMeans(means=means, parts=np.asarray(parts), asked=found[0].asked)
+
+    def _chosen(self, trial: Trial, part: Part) -> Bool[np.ndarray, " questions"]:
         subset, language = part
-        seen = np.isin(self._codes, self.trials[index].seen_languages)
+        seen = np.isin(self._codes, trial.seen_languages)
         groups = {"all": np.ones(len(seen), bool), "seen": seen, "zero_shot": ~seen}
         chosen = groups[language] if language in groups else self._codes == language
         return chosen & self._members[subset] if subset else chosen
 
 
-def scoreboards(trials: Iterable[Trial], languages: Collection[str] = ()) -> dict[tuple[str, str, str], Scoreboard]:
+def scoreboards(trials: Iterable[Trial]) -> dict[tuple[str, str, str], Scoreboard]:
     """Returns (data set, split, decoding) -> the scoreboard of its trials."""
     groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.dataset, trial.split, trial.decoding), []).append(trial)
-    return {key: Scoreboard(own, languages) for key, own in groups.items()}
+    return {key: Scoreboard(own) for key, own in groups.items()}

@@ -1,4 +1,4 @@
-"""A finished table, and its forms for the terminal (rich), for Markdown and for LaTeX (package booktabs)."""
+"""A table of results, and its rendering for the terminal (rich), Markdown and LaTeX (package booktabs)."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ _LATEX_ESCAPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One cell."""
+    """One cell of a table."""
 
     text: str
     tone: Tone = ""  # how a difference is coloured
@@ -38,13 +38,13 @@ class Cell:
 
     @property
     def bold(self) -> bool:
-        """Whether it is bold where there are no colours."""
+        """Whether the cell is bold in formats without colours."""
         return self.rank == "best" or self.tone in ("better", "worse")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A finished table."""
+    """A table of results."""
 
     title: str
     header: tuple[str, ...]  # names of the columns; the first one names the rows
@@ -54,13 +54,13 @@ class Table:
     spans: tuple[tuple[str, int], ...] = ()  # (heading, number of columns) from the second column on; LaTeX only
 
     def titled_sections(self) -> list[tuple[str, tuple[tuple[Cell, ...], ...]]]:
-        """Returns every section with its title, or with ""."""
+        """Returns (title, rows) of every section; the title is "" if sections have none."""
         titles = self.section_titles or ("",) * len(self.sections)
         return list(zip(titles, self.sections, strict=True))
 
 
 def to_rich(table: Table) -> rich.table.Table:
-    """Returns the table for a terminal."""
+    """Renders a table for the terminal."""
     out = rich.table.Table(
         title=rich.text.Text(table.title, "bold"),
         title_justify="left",
@@ -84,7 +84,7 @@ def to_rich(table: Table) -> rich.table.Table:
 
 
 def to_markdown(table: Table) -> str:
-    """Returns the table as Markdown; coloured and best cells are bold."""
+    """Renders a table as Markdown; coloured and best cells are bold."""
     others = len(table.header) - 1
     lines = [f"**{table.title}**", "", _markdown_line(table.header), _markdown_line(["---", *["---:"] * others])]
     for title, section in table.titled_sections():
@@ -105,7 +105,7 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Returns the table as a `table` environment, labelled `tab:<its title in lower case>`."""
+    """Renders a table as a LaTeX environment `table` with the label `tab:<title in lower case>`."""
     columns = len(table.header)
     lines = [
         r"\begin{table}",
@@ -129,7 +129,7 @@ def to_latex(table: Table) -> str:
 
 
 def _latex_spans(table: Table) -> list[str]:
-    """The line of headings over several columns, and the rules below them."""
+    """Returns the line of headings over several columns, and the rules below them."""
     if not table.spans:
         return []
     ends = list(itertools.accumulate((width for _, width in table.spans), initial=1))

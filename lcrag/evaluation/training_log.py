@@ -1,4 +1,4 @@
-"""Reads `metrics.jsonl`, one object a training step, and tabulates where the wall time of a step goes."""
+"""Reads `metrics.jsonl`, one object per training step, and tabulates the parts of a step's wall time."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation.tables import Cell, Table
 
 Curve = tuple[Int[np.ndarray, " _points"], Float[np.ndarray, " _points"]]
-# Parts that add up to a step, what they are, and a metric of the filled share of what was computed.
+# Parts that add up to a step, their descriptions, and a metric of the share of computed positions that were filled.
 PARTS = (
     ("append", "devices: appending prompts and observations", "append/filled"),
     ("decode", "devices: sampling", "slots/occupancy"),
@@ -20,15 +20,15 @@ PARTS = (
     ("retrieval_wait", "waiting for searches and other models", None),
     ("programs", "host: programs, tokenising, batches", None),
     ("rewards", "host: rewards", None),
-    ("rest", "host: checkpoints, logs, parameters handed over", None),
+    ("rest", "host: checkpoints, logs, new parameters for the sampler", None),
 )
 
 
 def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     """Reads the curve of every logged number: name -> (steps, values), steps increasing.
 
-    A resumed run logs the steps after its checkpoint again: the later line counts. Null stands for a number that was
-    not finite and is left out.
+    A resumed run logs the steps after its checkpoint again; the later line counts. Null, a number that was not finite,
+    is left out.
 
     Raises:
       UserError: the file is missing, or a line is not an object with an integer "step" and numbers.
@@ -91,8 +91,8 @@ def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a train
         rows.append((Cell(what), Cell(f"{seconds:.3f}"), Cell(f"{seconds / step:.0%}"), Cell(padding)))
     total = (Cell("step"), Cell(f"{step:.3f}"), Cell("100%"), Cell(""))
     note = (
-        "Computed in vain: padding of rows, idle slots. Where sampling runs ahead of learning, the last part is less by"
-        " the time that they share."
+        "Wasted computation is padding of rows and idle slots. If sampling runs ahead of learning, their common time is"
+        " subtracted from the last part."
     )
     header = ("", "seconds", "of the step", "computed in vain")
     return Table(title=title, header=header, sections=(tuple(rows), (total,)), note=note)

@@ -1,8 +1,10 @@
-"""From rewards to advantages: group baselines and generalized advantage estimation.
+"""Advantages from rewards: group baselines and generalized advantage estimation.
 
-The episodes with one group id share a baseline: the samples of one prompt in plain GRPO, all language versions of a
-question in LcRL.
+Episodes with the same group id share a baseline: the samples of one prompt in plain GRPO, or those of all language
+versions of a question in LcRL.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +14,11 @@ from jaxtyping import Array, Bool, Float, Integer
 
 
 def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " n"], Integer[Array, " n"]]:
-    """Return reward minus group mean, the size of each episode's group, and its group renamed to 0..n-1.
+    """Returns the reward minus the group mean, the size of each episode's group, and its index in 0..n-1.
 
-    Episodes whose reward is NaN are not in their group: they deviate by 0 and do not count in its size.
+    Episodes with the reward NaN do not belong to their group: their deviation is 0, and its size does not count them.
     """
     count = len(group_ids)
-    if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
-        group_ids = jnp.asarray(np.unique(np.asarray(group_ids), return_inverse=True)[1])
     segments = jnp.unique(group_ids, size=count, return_inverse=True)[1].reshape(-1)
 
     def total(values):
@@ -26,8 +26,8 @@ def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " 
 
     rewards = jnp.asarray(rewards, jnp.float32)
     scored = ~jnp.isnan(rewards)
-    # Measured from the group's lowest reward: a group of equal rewards then deviates by exactly 0,
-    # where rounding would leave 1e-8 for the division by a standard deviation of 1e-6 to blow up.
+    # Subtracting the group's lowest reward first gives a group of equal rewards deviations of exactly 0. Otherwise
+    # rounding would leave 1e-8, which division by a standard deviation of 1e-6 would enlarge.
     lowest = jax.ops.segment_min(jnp.where(scored, rewards, jnp.inf), segments, count)[segments]
     above_lowest = jnp.where(scored, rewards - lowest, 0.0)
     sizes = total(scored.astype(jnp.float32))
@@ -42,23 +42,30 @@ def group_advantages(
     epsilon: float = 1e-6,
     least_std: float = 0.0,
 ) -> Float[Array, " n"]:
-    """Compute group-relative advantages, (r - mean_group) / (max(std_group, least_std) + epsilon).
+    """Computes group-relative advantages, (r - mean_group) / (max(std_group, least_std) + epsilon).
 
-    GRPO: Shao et al. 2024 (arXiv:2402.03300), section 4.1.2; without the division it is the advantage of
-    Dr. GRPO, Liu et al. 2025 (arXiv:2503.20783), section 3.2.
+    GRPO: Shao et al. 2024 (arXiv:2402.03300), section 4.1.2. Without the division it is the advantage of Dr. GRPO,
+    Liu et al. 2025 (arXiv:2503.20783), section 3.2.
 
     Args:
-      rewards: One reward per episode; NaN for one that could not be scored, which no baseline includes.
-      group_ids: One arbitrary integer per episode; equal ids share a baseline, in any order.
-      normalise_std: Divide by the group's standard deviation.
+      rewards: Reward of each episode; NaN for an episode that could not be scored, which no baseline includes.
+      group_ids: Any integer for each episode; episodes with equal ids share a baseline, in any order.
+      normalise_std: Whether to divide by the group's standard deviation.
       ddof: The standard deviation divides by (group size - ddof).
       epsilon: Added to the standard deviation.
-      least_std: Floor of the standard deviation. With 0, as in the papers, rewards that differ by .01 in a group have
+      least_std: Minimum of the standard deviation. With 0, as in the papers, rewards that differ by .01 in a group have
         the same advantages as rewards that differ by 1.
 
     Returns:
       One advantage per episode; 0 for a group of one and for NaN.
     """
+    if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
+        group_ids = np.unique(np.asarray(group_ids), return_inverse=True)[1]
+    return _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, least_std)
+
+
+@functools.partial(jax.jit, static_argnames="normalise_std")
+def _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, least_std):
     deviations, sizes, segments = _deviations(rewards, group_ids)
     if normalise_std:
         squares = jax.ops.segment_sum(deviations**2, segments, len(deviations))[segments]
@@ -74,15 +81,15 @@ def generalized_advantages(
     discount: float,
     trace: float,
 ) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
-    """Estimate advantages over the policy's own tokens (GAE, Schulman et al. 2016, arXiv:1506.02438, eq. 16).
+    """Estimates advantages of the policy's own tokens (GAE, Schulman et al. 2016, arXiv:1506.02438, eq. 16).
 
-    With t+ the next token of the *policy* after t (retrieved text in between is no step of its own):
+    Let t+ be the next token of the *policy* after t; retrieved text in between is skipped. Then
     delta_t = r_t + discount * V_t+ - V_t and A_t = delta_t + discount * trace * A_t+. After the last policy token V
-    and A are 0: an episode ends, it is not cut off. Nothing is read outside the mask.
+    and A are 0, because the episode has ended and is not truncated. Values outside the mask are not used.
 
     Args:
-      rewards: Reward received on each token.
-      values: The critic's value before each token is chosen.
+      rewards: Reward of each token.
+      values: The critic's value before each token is sampled.
       mask: True on the policy's own tokens.
       discount: gamma, per policy token.
       trace: lambda.

@@ -1,4 +1,4 @@
-"""Digests of a checkpoint's files, by which damage is noticed before anything is restored."""
+"""Digests of a checkpoint's files, which detect damage before anything is restored."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ THREADS = 8
 
 
 def write_manifest(folder: AnyPath, loss: float | None, *, digests: bool = True) -> None:
-    """Write the digests of all files of a checkpoint that is complete and not yet committed, with its validation loss.
+    """Write the digests of all files of a complete, not yet committed checkpoint, and its validation loss.
 
-    Without `digests`, only the loss.
+    Without `digests`, write only the loss.
 
     Raises:
       TimeoutError: Orbax's metadata did not become complete.
@@ -37,7 +37,7 @@ def write_manifest(folder: AnyPath, loss: float | None, *, digests: bool = True)
 
 
 def damage(folder: AnyPath) -> str | None:
-    """Return a clause that names the first damaged file of a checkpoint; None if all are as they were saved.
+    """Return a clause that names the first damaged file of a checkpoint; None if all are unchanged.
 
     Also None for a checkpoint of an earlier version of this package, which has no manifest.
     """
@@ -58,7 +58,7 @@ def damage(folder: AnyPath) -> str | None:
 
 
 def first_intact(folder: AnyPath, steps: Iterable[int]) -> tuple[int | None, dict[int, str]]:
-    """Return the first step whose checkpoint `<folder>/<step>` is intact, and what is damaged of those before it."""
+    """Return the first step with an intact checkpoint `<folder>/<step>`, and the damage of those before it."""
     problems: dict[int, str] = {}
     for step in steps:
         problem = damage(folder / str(step))
@@ -69,7 +69,7 @@ def first_intact(folder: AnyPath, steps: Iterable[int]) -> tuple[int | None, dic
 
 
 def validation_losses(folder: AnyPath, steps: Iterable[int]) -> dict[int, float]:
-    """Return the validation losses of those of the checkpoints `<folder>/<step>` that were saved with one."""
+    """Return step -> validation loss for the checkpoints `<folder>/<step>` that were saved with a loss."""
     losses = {}
     for step in steps:
         for name in (MANIFEST, "metrics/metrics"):  # the latter in checkpoints without a manifest
@@ -81,7 +81,7 @@ def validation_losses(folder: AnyPath, steps: Iterable[int]) -> dict[int, float]
 
 
 def _digest(path: AnyPath) -> str:
-    """SHA-256 of a file; of Orbax's metadata without the time of the commit, which is added last."""
+    """Return the SHA-256 of a file; for Orbax's metadata without the commit time, which is added last."""
     if path.name == METADATA:
         return _of({name: value for name, value in json.loads(path.read_bytes()).items() if name != COMMIT_TIME})
     with path.open("rb") as file:
@@ -120,7 +120,7 @@ def _is_marked(path: AnyPath) -> bool | None:
 
 
 def _wait_for_metadata(path: AnyPath) -> None:
-    """Wait for what Orbax writes on a thread of its own when the arrays are complete."""
+    """Wait for the file that Orbax writes on its own thread once the arrays are complete."""
     end = time.monotonic() + SETTLED_SECONDS
     while not _is_marked(path):
         if time.monotonic() > end:

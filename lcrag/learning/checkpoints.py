@@ -1,7 +1,7 @@
 """Saves and restores the train state with Orbax: in the background, each checkpoint complete or absent.
 
-Every checkpoint holds the digests of its files. Before one is restored they are compared; one that is damaged is set
-aside, and the next older intact one is restored in its place.
+Every checkpoint contains the digests of its files, which are compared before it is restored. A damaged checkpoint is
+renamed, and the next older intact one is restored instead.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def abstract_state(state: PyTree) -> PyTree:
 
 
 def _difference(saved: PyTree, wanted: PyTree) -> str | None:
-    """Name the first array that the two trees do not share."""
+    """Describe the first array in which the two trees differ."""
     found, expected = (
         {
             "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
@@ -54,8 +54,8 @@ def _difference(saved: PyTree, wanted: PyTree) -> str | None:
 def _report_one_error() -> None:
     """Suppress the tracebacks of reads and writes that outlive a failed one.
 
-    Orbax works on all arrays at once and gives up at the first failure; the others then find its event loop closed, in
-    threads of TensorStore that only the interpreter's hook reaches.
+    Orbax processes all arrays concurrently and gives up at the first failure. The others then find its event loop
+    closed, in TensorStore's threads, whose exceptions only `sys.unraisablehook` can suppress.
     """
     hook = sys.unraisablehook
 
@@ -80,15 +80,15 @@ class _LatestAndBest:
 
 
 class Checkpoints:
-    """Checkpoints `<folder>/<step>/` of one run; a killed save leaves the one before it intact.
+    """Checkpoints `<folder>/<step>/` of one run; a killed save leaves the previous one intact.
 
     Args:
-      folder: Of the checkpoints, created if missing; also in object storage, `gs://bucket/folder`, which keeps
-        checksums of its own, so that manifests there hold no digests.
-      keep: How many of the latest are kept, in addition to the one with the lowest validation loss.
-      base: Fingerprint of the frozen parameters that the saved ones belong to, which are not saved themselves; None
-        if nothing is frozen.
-      read_only: Changes nothing in the folder, in which a run may be saving at this time.
+      folder: Folder of the checkpoints, created if missing. It may be in object storage, `gs://bucket/folder`, which
+        has its own checksums; manifests there contain no digests.
+      keep: Number of latest checkpoints to keep, in addition to the one with the lowest validation loss.
+      base: Fingerprint of the frozen parameters, which are not saved, but belong to the saved ones; None if nothing is
+        frozen.
+      read_only: Change nothing in the folder, to which a run may be writing.
     """
 
     def __init__(self, folder: str | Path, keep: int = 3, base: str | None = None, *, read_only: bool = False):
@@ -118,10 +118,10 @@ class Checkpoints:
         self._losses = validation_losses(self.folder, self._orbax.all_steps())
 
     def save(self, step: int, state: PyTree, validation_loss: float | None = None) -> None:
-        """Copy the state off the devices, then write it in the background; waits for the save before this one.
+        """Copy the state from the devices, then write it in the background; waits for the previous save.
 
         Raises:
-          OSError: The disk is full, also for `wait` and `close`.
+          OSError: The disk is full; `wait` and `close` raise it too.
         """
         with self._without_remains():
             self._orbax.wait_until_finished()
@@ -148,7 +148,7 @@ class Checkpoints:
         return self._restored(abstract, self._chosen(step))
 
     def continue_from(self, state: PyTree) -> tuple[int, PyTree]:
-        """Return the latest intact step and the state saved then, or 0 and `state`, whose memory is freed if replaced.
+        """Return the latest intact step and its state, or 0 and `state`; a replaced `state` is freed.
 
         Raises:
           UserError: There are only damaged checkpoints, or they belong to another run; see `restore`.
@@ -157,7 +157,7 @@ class Checkpoints:
             return 0, state
         step = self._chosen()
         wanted = abstract_state(state)
-        jax.tree.map(lambda leaf: leaf.delete(), state)  # one state has room, two may not
+        jax.tree.map(lambda leaf: leaf.delete(), state)  # memory may not suffice for two states
         return step, self._restored(wanted, step)
 
     def restore_params(self, abstract: PyTree, step: int | None = None) -> tuple[int, PyTree]:
@@ -189,7 +189,7 @@ class Checkpoints:
         return self._read(wanted, step, read)
 
     def _chosen(self, step: int | None = None) -> int:
-        """Return a step that is there and intact, by default the latest."""
+        """Return a step with an intact checkpoint, by default the latest."""
         steps = sorted(self._orbax.all_steps())
         if not steps:
             raise UserError(f"there is no checkpoint in {self.folder}: give the folder of a run that has saved one.")
@@ -200,9 +200,9 @@ class Checkpoints:
         return self._first_intact([step])
 
     def _first_intact(self, steps: Iterable[int]) -> int:
-        """Return the first intact one of these steps and set the damaged ones before it aside.
+        """Return the first intact one of these steps, and rename the damaged ones before it.
 
-        Of several processes the first one reads the files, and all return the same step.
+        With several processes, the first one reads the files, and all return the same step.
         """
         chosen, problems = first_intact(self.folder, steps) if jax.process_index() == 0 else (None, {})
         if chosen is not None:
@@ -236,7 +236,7 @@ class Checkpoints:
         )
 
     def _read(self, abstract: PyTree, step: int, read: Callable[[], PyTree]) -> PyTree:
-        """Return what `read` returns, after checking that the arrays of a step are those of `abstract`."""
+        """Return the result of `read`, after checking that the arrays of a step match `abstract`."""
         try:
             saved = self._orbax.item_metadata(step)
             if isinstance(abstract, dict) and saved is not None:  # only some entries are wanted
@@ -260,12 +260,12 @@ class Checkpoints:
         return None if there == self._base else f"its frozen weights are {there} there and {self._base} here"
 
     def wait(self) -> None:
-        """Return when everything saved so far is complete on disk."""
+        """Wait until everything saved so far is complete on disk."""
         with self._without_remains():
             self._orbax.wait_until_finished()
 
     def close(self) -> None:
-        """Finish the saves under way and let go of the folder."""
+        """Finish running saves and close the folder."""
         with self._without_remains():
             self._orbax.close()
 
@@ -279,7 +279,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _without_remains(self) -> Iterator[None]:
-        """Remove what a failed save has written; name its checkpoint if the disk is full."""
+        """Remove the files of a failed save; name its checkpoint if the disk is full."""
         try:
             yield
         except Exception as error:

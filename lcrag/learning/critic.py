@@ -1,7 +1,7 @@
-"""PPO's critic: settings, the rewards of tokens, and the advantages and returns of a rollout.
+"""PPO's critic: settings, token rewards, and the advantages and returns of a rollout.
 
-Everything is over the policy's own tokens, as they lie in a `Batch`: environment tokens are not steps of the
-decision process, and no value is predicted or learned there.
+Arrays are over the policy's own tokens, in the layout of a `Batch`: environment tokens are not steps of the
+decision process, and have no value and no loss.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ from lcrag.policy.value_model import split_value, value_config, value_shardings,
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Critic:
-    """What makes PPO of a policy gradient: a value model, and advantages estimated with it in place of a group's.
+    """Settings of PPO's value model, whose advantages replace the group-relative ones.
 
     Attributes:
-      optimizer: The value model's own.
+      optimizer: The optimizer of the value model.
       discount: gamma of `generalized_advantages`, per policy token.
       trace: lambda.
-      value_clip: Largest change of a value since the rollout that the loss rewards; None: no clip.
+      value_clip: Largest change of a value since the rollout that still lowers the loss; None: no clip.
       kl_in_reward: Weight of the KL to the policy that the run started from, subtracted from every token's reward.
       whiten: Give the advantages of a rollout mean 0 and standard deviation 1.
     """
@@ -52,7 +52,7 @@ class Critic:
         check_fields(self)
 
     def with_updates(self, updates: int) -> "Critic":
-        """Return the critic for a run whose steps make so many updates each; see `Optimizer.with_updates`."""
+        """Return the critic for a run with `updates` updates per step; see `Optimizer.with_updates`."""
         return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates))
 
     @property
@@ -61,7 +61,7 @@ class Critic:
 
 
 class ActorCriticState(TrainState):
-    """A policy's train state with its critic's; code that reads only the policy's finds it in its usual place.
+    """The train states of a policy and its critic; the fields of the policy's state keep their names.
 
     Attributes:
       critic: Train state of the value model.
@@ -71,23 +71,23 @@ class ActorCriticState(TrainState):
 
     @classmethod
     def of(cls, policy: TrainState, critic: TrainState) -> "ActorCriticState":
-        """Combine the two."""
+        """Combine a policy's and a critic's train state."""
         return cls(**vars(policy), critic=critic)
 
     @property
     def policy(self) -> TrainState:
-        """The policy's alone."""
+        """The train state of the policy alone."""
         return TrainState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TrainState)})
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def value_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
     """Return the two functions of a value model that learning needs; `config` is the policy's."""
     hidden = functools.partial(hidden_states, value_config(config), mesh=mesh)
     return hidden, lambda params, states, targets, temperature: (values(params, states), None)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
     """Build the update of a critic, for training and `lcrag compile`; `config` is the policy's."""
     shardings, _ = split_value(config, value_shardings(config, mesh))
@@ -104,7 +104,7 @@ def token_rewards(
     log_ratio: Float[ArrayLike, "*batch time"] | None = None,
     kl_coefficient: float = 0.0,
 ) -> Float[Array, "*batch time"]:
-    """Give an episode's reward to the last of its tokens, and every token its share of the KL penalty.
+    """Place an episode's reward on its last token, and subtract the KL penalty of every token.
 
     r_t = [t is last] R - kl_coefficient (log policy - log reference)_t, the k1 estimate (Ziegler et al. 2019,
     arXiv:1909.08593, equation 2; per token as in Ouyang et al. 2022, arXiv:2203.02155, equation 2).
@@ -112,7 +112,7 @@ def token_rewards(
     Args:
       rewards: R of each episode.
       mask: True on the policy's tokens.
-      log_ratio: log reference - log sampling policy of each; not read outside the mask.
+      log_ratio: log reference - log sampling policy of each token; not read outside the mask.
       kl_coefficient: Weight of the penalty.
     """
     mask = jnp.asarray(mask, bool)
@@ -127,10 +127,10 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
     """Fill in returns and per-token advantages, from rewards and the critic's values (host; one whole rollout).
 
     Whitening is TRL's: over all policy tokens of the rollout, (A - mean) / sqrt(variance + 1e-8), the variance
-    divided by tokens - 1. Returns are those of the advantages before it.
+    divided by tokens - 1. Returns are computed from the advantages before whitening.
 
     Args:
-      batches: Of one rollout, with `values`, and where the reward has a KL penalty with the reference's scores.
+      batches: Batches of one rollout, with `values` and, if the reward has a KL penalty, the reference's scores.
       critic: Settings.
 
     Returns:

@@ -39,7 +39,7 @@ from lcrag.policy.accelerators import update_options
 from lcrag.policy.bitwise import TILE
 from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
-# Metrics of which the last of several updates counts; of all others the mean.
+# Metrics reported from the last of several updates; all others are means over the updates.
 COUNTS = ("update/", "critic/skipped")
 CRITIC_NAMES = {
     "gradient_norm": "critic/gradient_norm",
@@ -48,14 +48,14 @@ CRITIC_NAMES = {
 }
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def decoder_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]:
     """Return the two functions of a decoder that learning needs."""
     hidden = functools.partial(hidden_states, config, mesh=mesh)
     return hidden, functools.partial(unembed_log_probabilities, config, mesh=mesh)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def policy_update(
     config: DecoderConfig,
     mesh: Mesh,
@@ -63,7 +63,7 @@ def policy_update(
     optimizer: Optimizer,
     temperature: float = 1.0,
 ) -> Update:
-    """Build the update of a policy, for training and `lcrag compile`; runs of equal settings share a compiled one."""
+    """Build the update of a policy, for training and `lcrag compile`; equal settings share a compiled update."""
     shardings, _ = split_trainable(config, param_shardings(config, mesh))
     functions = decoder_functions(config, mesh)
     return make_update(
@@ -84,22 +84,22 @@ def frozen_fingerprint(policy: Policy) -> str | None:
 
 
 def aligned(layout: Layout, policy: Policy) -> Layout:
-    """Return the layout in which a policy learns: in the bitwise mode, episodes begin where blocks of keys do."""
+    """Return the layout for a policy; in the bitwise mode, episodes are aligned with blocks of keys."""
     return dataclasses.replace(layout, alignment=TILE) if policy.config.bitwise else layout
 
 
 def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
-    """Return whether learning needs the log-probabilities of the policy that the run started from."""
+    """Return whether learning needs log-probabilities of the reference, the policy that the run started from."""
     return bool(objective.kl_coefficient or (critic is not None and critic.kl_in_reward))
 
 
 @dataclasses.dataclass
 class TrainedModel:
-    """Parameters under training, with the results of `make_score` and `make_update` for them.
+    """A model in training, with its compiled scoring and update functions.
 
     Attributes:
-      state: Train state of what is learned.
-      frozen: Parameters that are read but not learned.
+      state: Train state of the trained parameters.
+      frozen: Parameters that are read but not trained.
       scores: Scores a batch.
       update: Updates the train state.
     """
@@ -111,7 +111,7 @@ class TrainedModel:
 
     @property
     def params(self) -> PyTree:
-        """All parameters as they are now, frozen ones included."""
+        """All current parameters, frozen ones included."""
         return join(self.state.params, self.frozen)
 
     def score(self, batch: Batch, params: PyTree = None) -> jax.Array:
@@ -132,7 +132,7 @@ def _trained_policy(
     optimizer: Optimizer,
     temperature: float = 1.0,
 ) -> TrainedModel:
-    """Begin training `params`, those of the policy's parameters that are learned."""
+    """Begin training `params`, the trained ones of the policy's parameters."""
     config, mesh = policy.config, policy.mesh
     shardings, _ = split_trainable(config, param_shardings(config, mesh))
     return TrainedModel(
@@ -157,17 +157,17 @@ def _trained_critic(policy: Policy, critic: Critic) -> TrainedModel:
 
 
 class Learner:
-    """Learns from rollouts: holds a policy's train state, and its critic's if there is one.
+    """Learns from rollouts: holds the train state of a policy and, with PPO, of its critic.
 
     Args:
-      policy: Where to start; its parameters are donated.
+      policy: The initial policy; its parameters are donated.
       objective: Policy-gradient loss.
-      optimizer: The policy's.
+      optimizer: The policy's optimizer.
       layout: Shapes of training rows.
       temperature: The sampling temperature, above 0.
-      critic: Estimates the advantages (PPO); None: the trajectories bring theirs.
-      parts: Mini-batches that a rollout is cut into, one update each; at most as many as it has episodes.
-      passes: How often a rollout is learned from.
+      critic: Estimates the advantages (PPO); None: the trajectories contain them.
+      parts: Mini-batches of a rollout, one update each; at most as many as it has episodes.
+      passes: Number of passes over a rollout.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Learner:
 
     @property
     def state(self) -> TrainState:
-        """Everything that a checkpoint holds."""
+        """The content of a checkpoint."""
         state = self._policy.state
         return state if self._critic is None else ActorCriticState.of(state, self._critic.state)
 
@@ -209,7 +209,7 @@ class Learner:
 
     @property
     def params(self) -> PyTree:
-        """All parameters of the policy as they are now, frozen ones included."""
+        """All current parameters of the policy, frozen ones included."""
         return self._policy.params
 
     def restore(self, checkpoints: Checkpoints) -> int:
@@ -218,11 +218,11 @@ class Learner:
         return step
 
     def learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Update the policy, and its critic, with the episodes of one rollout; return what was measured.
+        """Update the policy and its critic with the episodes of one rollout; return the metrics.
 
-        Metrics are means over the updates; but counts are those of the last update, and "sampling_training_gap" that of
-        the first, because later ones are off-policy by design. "packing/filled" is the share of the computed positions
-        that held a token.
+        Metrics are means over the updates, except counts, which are those of the last update, and
+        "sampling_training_gap", which is that of the first, because later ones are off-policy by design.
+        "packing/filled" is the share of the computed positions that held a token.
         """
         parts = max(1, min(self._parts, len(trajectories)))
         batches = [self._scored(self._pack(trajectories[part::parts])) for part in range(parts)]
@@ -236,7 +236,7 @@ class Learner:
         return means | counts | {"sampling_training_gap": gap, "packing/filled": filled} | estimates
 
     def _scored(self, batch: Batch) -> Batch:
-        """Add the scores by the policies and the critic from before the rollout's updates."""
+        """Add the scores that the policy, the reference and the critic give before the rollout's updates."""
         scores = {}
         if self._reference is not None:
             scores["reference_log_probabilities"] = self._policy.score(batch, self._reference)
@@ -256,10 +256,10 @@ class Learner:
 
 
 class SupervisedLearner:
-    """Learns from demonstrations: holds a policy's train state, and computes losses of rows that it does not learn.
+    """Learns from demonstrations: holds a policy's train state, and computes validation losses.
 
     Args:
-      policy: Where to start; its parameters are donated.
+      policy: The initial policy; its parameters are donated.
       objective: Supervised loss.
       optimizer: Its `steps` count updates.
       layout: Shapes of training rows.
@@ -273,12 +273,12 @@ class SupervisedLearner:
 
     @property
     def state(self) -> TrainState:
-        """Everything that a checkpoint holds."""
+        """The content of a checkpoint."""
         return self._policy.state
 
     @property
     def params(self) -> PyTree:
-        """All parameters as they are now, frozen ones included."""
+        """All current parameters, frozen ones included."""
         return self._policy.params
 
     def restore(self, checkpoints: Checkpoints) -> int:
@@ -295,7 +295,7 @@ class SupervisedLearner:
         return step
 
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
-        """Make one update and return what was measured."""
+        """Make one update and return its metrics."""
         batch = self._pack(rows)
         return self._policy.learn(batch) | {"packing/filled": batch.filled}
 

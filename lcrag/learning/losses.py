@@ -1,8 +1,8 @@
-"""Losses of one idea each: pure functions of arrays [batch, time] and the mask of the policy's own tokens.
+"""Building blocks of losses: pure functions of arrays [batch, time] and the mask of the policy's own tokens.
 
 Ratios, surrogate and KL estimates are per token; they expect arrays that are 0 outside the mask. An aggregation reduces
 per-token values to a scalar and never reads outside the mask. It is a sum divided by a normaliser: with the normaliser
-of a larger batch, the losses and gradients of its parts add up to exactly those of the whole.
+of a larger batch, the losses and gradients of its micro-batches add up to exactly those of the whole batch.
 `lcrag.learning.objectives` combines these functions.
 """
 
@@ -18,7 +18,7 @@ Mask: TypeAlias = Bool[ArrayLike, "batch time"]
 Scalar: TypeAlias = Float[Array, ""]
 Metrics: TypeAlias = dict[str, Float[Array, ""]]
 
-MOST_LOG_RATIO = 20.0  # beyond e^20 the clip has long decided; an infinite ratio would turn its zero gradient into NaN
+MOST_LOG_RATIO = 20.0  # such ratios are clipped anyway, and an infinite one would turn the zero gradient into NaN
 
 
 def token_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
@@ -40,7 +40,7 @@ def sequence_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
 
 
 def clipped_surrogate(ratio: Values, advantages: Values, clip_low: float, clip_high: float) -> Tokens:
-    """Compute min(w A, clip(w, 1 - clip_low, 1 + clip_high) A), which is to be maximised.
+    """Compute the clipped surrogate min(w A, clip(w, 1 - clip_low, 1 + clip_high) A), to be maximised.
 
     PPO: arXiv:1707.06347, equation 7. Unequal limits: DAPO, Yu et al. 2025 (arXiv:2503.14476), equation 10.
     """
@@ -51,7 +51,7 @@ def clipped_surrogate(ratio: Values, advantages: Values, clip_low: float, clip_h
 def truncated_importance_weights(
     log_old: Values, log_sampling: Values, mask: Mask, cap: float
 ) -> tuple[Tokens, Bool[Array, "batch time"]]:
-    """Compute min(old policy / sampling policy, cap) of each token, and whether the cap lowered it.
+    """Compute the weight min(old policy / sampling policy, cap) of each token, and whether the cap lowered it.
 
     Truncated importance sampling: Ionides 2008; per token as in Yao et al. 2025, "Your efficient RL framework secretly
     brings you off-policy RL training", and in TRL. Both probabilities are constants of the loss.
@@ -83,7 +83,7 @@ def kl_k3(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
 
 
 def clipped_value_error(values: Values, old_values: Values, returns: Values, clip: float) -> Tokens:
-    """Compute (clip(V, V_old - c, V_old + c) - R)^2: beyond the clip a value gains nothing from moving on.
+    """Compute (clip(V, V_old - c, V_old + c) - R)^2, which is constant in V beyond the clip.
 
     PPO's first implementation (Dhariwal et al. 2017, OpenAI Baselines) and TRL.
     """
@@ -131,7 +131,7 @@ def token_count(mask: Bool[ArrayLike, "... time"]) -> Scalar:
 
 
 def loss_normaliser(mask: Bool[ArrayLike, "... time"], aggregation: str, length: int | None = None) -> Scalar:
-    """Compute the normaliser of an aggregation for everything in the mask.
+    """Compute the normaliser of an aggregation over the mask.
 
     For "constant" it is sequences x `length`, with the sequences that have a token in the mask.
     """

@@ -1,4 +1,4 @@
-"""What an update minimises: the settings of an objective, and its value on a batch, combined from `losses`.
+"""Objectives, which an update minimises: their settings and their loss on a batch, combined from `losses`.
 
 In the metrics, names under "loss/" are parts of the loss and add up like it, those in `MAXIMA` are maxima, and all
 others are means over the tokens of the mask.
@@ -48,9 +48,9 @@ def _require(name: str, value: str, choices: Collection[str]) -> None:
 class PolicyGradient:
     """The clipped policy gradient with a KL penalty; the defaults are LcRL's without the penalty.
 
-    The sampler may compute other probabilities than training (lower precision, another kernel). With a sequence ratio
+    The sampler's probabilities may differ from the trainer's (lower precision, another kernel). With a sequence ratio
     (GSPO, whose clip is narrower than that difference) or an `importance_cap`, the ratio is policy / old policy, both
-    as training computes them. With an `importance_cap`, each token's surrogate is also multiplied by the truncated
+    as the trainer computes them. With an `importance_cap`, each token's surrogate is also multiplied by the truncated
     ratio old policy / sampling policy.
 
     Attributes:
@@ -86,11 +86,11 @@ class PolicyGradient:
 
     @property
     def rescores_old_policy(self) -> bool:
-        """Whether the ratio is to the old policy as training computes it, and not to the sampler's record."""
+        """Whether the ratio is to the old policy as the trainer computes it, not to the recorded probabilities."""
         return self.importance_cap is not None or self.ratio == "sequence"
 
     def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Scalar:
-        """Return the divisor for everything in the mask."""
+        """Return the divisor of the loss for the tokens in the mask."""
         return loss_normaliser(mask, self.aggregation, self.constant_length)
 
     def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
@@ -118,13 +118,13 @@ class PolicyGradient:
         """Compute aggregate(-surrogate x importance weight) + kl_coefficient x aggregate(KL to the reference).
 
         Args:
-          log_probabilities: Of the policy being trained; gradients flow through these only.
-          sampling_log_probabilities: Of the policy that sampled, recorded then.
+          log_probabilities: Of the policy being trained; gradients flow only through these.
+          sampling_log_probabilities: Of the policy that sampled, recorded when sampling.
           advantages: Per token, or per sequence.
           mask: True on the policy's own tokens.
           reference_log_probabilities: Of the reference policy, for the KL term.
-          old_log_probabilities: With a sequence ratio or an importance cap: of the policy before the first update on
-            these samples. None: this is it.
+          old_log_probabilities: Of the policy before the first update on these samples, for a sequence ratio or an
+            importance cap. None: those of the current policy, as in the first update.
           normaliser: Replaces the aggregation's own, see `lcrag.learning.losses`.
 
         Returns:
@@ -207,9 +207,9 @@ def policy_gradient_loss(
     kl_coefficient: float = 0.0,
     kl_estimator: str = "k3",
 ) -> tuple[Scalar, Metrics]:
-    """Compute `PolicyGradient.loss` with the given settings, the sampling policy being the old one of every ratio.
+    """Compute `PolicyGradient.loss` with the given settings; ratios are to the sampling policy.
 
-    "constant" divides by batch x time.
+    The aggregation "constant" divides by batch x time.
 
     Raises:
       UserError: See `PolicyGradient` and `PolicyGradient.loss`.
@@ -242,7 +242,7 @@ class Supervised:
         _require("aggregation", self.aggregation, ("token_mean", "sequence_mean"))
 
     def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Scalar:
-        """Return the divisor for everything in the mask."""
+        """Return the divisor of the loss for the tokens in the mask."""
         return loss_normaliser(mask, self.aggregation)
 
     def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
@@ -262,7 +262,7 @@ class ValueRegression:
     clip: float | None
 
     def normaliser(self, mask: Bool[ArrayLike, "... time"]) -> Scalar:
-        """Return the divisor for everything in the mask."""
+        """Return the divisor of the loss for the tokens in the mask."""
         return loss_normaliser(mask, "token_mean")
 
     def __call__(self, values: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:

@@ -20,8 +20,8 @@ class Optimizer:
 
     Attributes:
       transformation: The gradient transformation.
-      learning_rate: The rate of its n-th application.
-      stretched: Makes the optimizer for so many updates in each step; None: it depends on no number of updates.
+      learning_rate: Number of the update -> learning rate.
+      stretched: Number of updates in each step -> the optimizer for it; None: the schedule does not depend on it.
     """
 
     transformation: optax.GradientTransformation
@@ -29,11 +29,11 @@ class Optimizer:
     stretched: Callable[[int], "Optimizer"] | None = None
 
     def with_updates(self, updates: int) -> "Optimizer":
-        """Returns the optimizer for a run whose steps make so many updates each: its schedule spans all of them."""
+        """Returns the optimizer for a run with `updates` updates per step: its schedule spans all of them."""
         return self if self.stretched is None else self.stretched(updates)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 @limited
 def adamw(
     *,
@@ -47,12 +47,12 @@ def adamw(
     beta2: Decay = 0.999,
     epsilon: Positive = 1e-8,
 ) -> Optimizer:
-    """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) after a clip of the global gradient norm.
+    """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with clipping of the global gradient norm.
 
     Args:
-      learning_rate: After warm-up.
-      steps: Steps of the whole run, of one update each unless `Optimizer.with_updates` says otherwise.
-      warmup_share: Share of the updates in which the rate rises linearly (LcRL: 0.285); the first already moves.
+      learning_rate: The rate after warm-up.
+      steps: Steps of the whole run, with one update each unless `Optimizer.with_updates` changes it.
+      warmup_share: Share of the updates in which the rate rises linearly (LcRL: 0.285); that of the first is not 0.
       decay: After warm-up: "constant", or "cosine" (to 0 at the last update).
       weight_decay: Per unit of learning rate; not applied to norms and biases.
       gradient_clip: Largest global norm of a gradient.

@@ -2,7 +2,7 @@
 
 Packing changes no loss: losses work on [episodes, time] arrays of the policy's own tokens, and `Batch` says where in
 the rows each of them is predicted. Shapes come from a small finite set (`Layout`), which bounds the number of compiled
-updates, and depend on the episodes of the batch alone: a resumed run sees the shapes it would have seen.
+updates. They depend only on the episodes of the batch, so a resumed run has the same shapes as an uninterrupted one.
 """
 
 import dataclasses
@@ -24,22 +24,22 @@ ROWS = ("tokens", "positions", "segments")
 if TYPE_CHECKING:
     AnyArray: TypeAlias = Array | np.ndarray
 else:
-    # The last two describe arrays: JAX and `lcrag compile` put them in an array's place to compile without one.
+    # The last two describe arrays: JAX and `lcrag compile` pass them instead of arrays, to compile without data.
     AnyArray: TypeAlias = Array | np.ndarray | jax.ShapeDtypeStruct | jax.stages.ArgInfo
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trajectory:
-    """One episode as learning sees it.
+    """The data of one episode for learning.
 
     Attributes:
       tokens: The whole context.
-      by_policy: True on the tokens to learn from (sampled by the policy; in SFT the targets). Never the first.
+      by_policy: True on the tokens to learn from (sampled by the policy; in SFT the targets). False on the first.
       log_probabilities: Of those tokens under the policy that sampled them; not read elsewhere.
-      advantage: Of the episode.
-      reward: Of the episode; what a critic's advantages are estimated from.
-      step_rewards: Of single tokens of the policy, in addition to the episode's; None: there are none. Only a critic's
-        advantages have them.
+      advantage: Advantage of the episode.
+      reward: Reward of the episode, from which a critic's advantages are estimated.
+      step_rewards: Rewards of single policy tokens, in addition to the episode's; used only with a critic. None: there
+        are none.
     """
 
     tokens: Int[np.ndarray, " n"]
@@ -51,7 +51,7 @@ class Trajectory:
 
 
 class Rows(flax.struct.PyTreeNode):
-    """Texts of micro-batches with rows of another length; fields as in `Batch`."""
+    """Rows of another length, of further micro-batches; fields as in `Batch`."""
 
     tokens: Int32[AnyArray, "micro rows time"]
     positions: Int32[AnyArray, "micro rows time"]
@@ -59,11 +59,11 @@ class Rows(flax.struct.PyTreeNode):
 
 
 class Batch(flax.struct.PyTreeNode):
-    """Packed micro-batches on the host or the devices, the filled ones first; sizes are those of `Layout`.
+    """Packed micro-batches on the host or the devices, the non-empty ones first; `Layout` determines the sizes.
 
     Without the axis `micro` it is one micro-batch. Its `shares` are groups of neighbouring rows, one for each device
-    that divides the rows. If `short` is not None, it holds the rows of further micro-batches, which come last on the
-    axis `all_micro`; otherwise the two axes are one. The last fields are None until they are computed.
+    over which rows are sharded. `short`, if not None, holds the rows of further micro-batches, which come last on the
+    axis `all_micro`; otherwise `all_micro` equals `micro`. The last fields are None until they are computed.
     """
 
     tokens: Int32[AnyArray, "*micro rows time"]  # 0 in padding
@@ -95,12 +95,12 @@ class Batch(flax.struct.PyTreeNode):
 
     @property
     def used(self) -> list[int]:
-        """How many micro-batches of each row length hold anything, on the host."""
+        """Number of non-empty micro-batches of each row length; for batches on the host."""
         return [int((np.asarray(each.segments) > 0).any(axis=(1, 2)).sum()) for each in self.by_row_length()]
 
     @property
     def filled(self) -> float:
-        """Share of the computed positions that hold a token, on the host."""
+        """Share of the computed positions that hold a token; for batches on the host."""
         parts = self.by_row_length()
         computed = sum(used * each.segments[0].size for used, each in zip(self.used, parts, strict=True))
         return sum(int((np.asarray(each.segments) > 0).sum()) for each in parts) / computed
@@ -111,16 +111,16 @@ class Layout:
     """The shapes a batch may have.
 
     Attributes:
-      rows: Rows of a micro-batch (memory); a multiple of the devices that share the batch.
-      row_lengths: Tokens of a row: the shortest that holds the longest episode is used.
-      short_row_length: Tokens of the rows that are filled no further, in micro-batches of their own; None: all rows of
-        a batch have one length. It pays where episodes of more than half a row leave rows underfilled, and compiles
+      rows: Rows of a micro-batch, which determine its memory; a multiple of the devices that share the batch.
+      row_lengths: Possible lengths of a row in tokens: the shortest that holds the longest episode is used.
+      short_row_length: Length of rows that need no more tokens, in separate micro-batches; None: all rows of
+        a batch have one length. It pays if episodes of more than half a row leave rows underfilled, and compiles
         each update twice, once for each length.
-      policy_shares: Parts of the tokens of a device's rows to which the policy's among them are padded; each is a shape
-        to compile, and every policy position is unembedded.
-      least_micro_batches: Micro-batches of the smallest batch; empty ones cost no computation.
-      least_episodes: Places for episodes in a micro-batch; an empty place costs a few scalars.
-      alignment: Episodes begin at multiples of so many tokens in their row; the bitwise mode sets it.
+      policy_shares: Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a
+        shape to compile, and every padded position is unembedded.
+      least_micro_batches: Smallest number of micro-batches in a batch; empty ones cost no computation.
+      least_episodes: Smallest number of episodes of a micro-batch, padding included; padding costs a few scalars.
+      alignment: Episodes begin at multiples of this number of tokens in their row; the bitwise mode sets it.
     """
 
     rows: Count
@@ -153,11 +153,11 @@ class Layout:
         return [long] if short is None or short >= long else [long, short]
 
     def policy_lengths(self, tokens: int) -> tuple[int, ...]:
-        """Return the sizes that the policy's among so many tokens are padded to."""
+        """Return the numbers of policy tokens to which rows of `tokens` tokens in all are padded."""
         return tuple(int(np.ceil(share * tokens)) for share in self.policy_shares)
 
     def policy_length(self, tokens: int, needed: int) -> int:
-        """Return the smallest of these sizes that holds `needed` policy tokens."""
+        """Return the smallest of the `policy_lengths` that holds `needed` policy tokens."""
         if needed > max(lengths := self.policy_lengths(tokens)):
             raise UserError(
                 f"the policy wrote {needed} of {tokens} tokens of training rows, but Layout.policy_shares is "
@@ -203,13 +203,12 @@ def _next_start(end: int, alignment: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """Which items lie together.
+    """Assignment of items to rows, shares and micro-batches.
 
     Attributes:
       row_lengths: Tokens of the rows, and of short rows where there may be any.
       policy_length: Policy tokens of every share, padding included.
-      micro_batches: Of each row length, of each micro-batch, of each share, of each of its rows: the items, by number.
-        Rows may be missing.
+      micro_batches: Indices of the items, [row length][micro-batch][share][row][item]. Rows may be missing.
     """
 
     row_lengths: list[int]
@@ -220,14 +219,14 @@ class Arrangement:
 def arrange(
     lengths: Int[np.ndarray, " n"], written: Int[np.ndarray, " n"], layout: Layout, shares: int = 1
 ) -> Arrangement:
-    """Decide the row of each episode, and the micro-batch and share of each row: all shares unembed about as much.
+    """Assign episodes to rows, and rows to micro-batches and shares with about equal numbers of policy tokens.
 
     Episodes are packed into rows of the full length. Rows that are filled no further than the short length then become
     short rows, except those that complete the last micro-batch of long rows.
 
     Args:
       lengths: Tokens of each episode.
-      written: Of these, the policy's.
+      written: Number of policy tokens among them.
       layout: The shapes.
       shares: As in `pack`.
     """
@@ -251,7 +250,7 @@ def arrange(
 
 
 def _spread(items: Sequence[int], weights: Sequence[int], shares: int, room: int) -> list[list[int]]:
-    """Give items to shares of limited room, the heaviest first, each to the one with the least weight so far."""
+    """Assign items to shares of limited room, the heaviest first, each to the share with the least weight so far."""
     members: list[list[int]] = [[] for _ in range(shares)]
     totals = [0] * shares
     for item in sorted(items, key=lambda item: -weights[item]):
@@ -312,7 +311,7 @@ def _fill_share(
 def _write_scalars(
     fields: Mapping[str, np.ndarray], episode: tuple[int, int], member: Trajectory, chosen: np.ndarray, first: int
 ) -> None:
-    """Write what losses read of an episode; its policy tokens, at `chosen`, are predicted from number `first` on."""
+    """Write the arrays that losses read of an episode, whose policy tokens, at `chosen`, are numbered from `first`."""
     own = (*episode, slice(0, len(chosen)))
     fields["index"][own] = first + np.arange(len(chosen))
     fields["mask"][own] = True
@@ -360,7 +359,7 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
 
 
 def _joined(long: dict[str, Any], short: dict[str, Any] | None = None) -> Batch:
-    """Return one batch of the fields of the micro-batches of each row length."""
+    """Combine the fields of the micro-batches of both row lengths into one batch."""
     if short is None:
         return Batch(**long)
     scalars = {name: np.concatenate([long[name], short[name]]) for name in long if name not in ROWS}

@@ -1,11 +1,12 @@
-"""One update: accumulate gradients over micro-batches, then apply them, or skip what is not finite.
+"""One update: accumulates gradients over micro-batches, and applies them if they are finite.
 
-The architecture is given by two functions; nothing here knows a layer:
+Two functions define the model; this module does not depend on its architecture:
   hidden(params, tokens, positions, segments) -> Float[rows, time, width]
   unembed(params, hidden[..., width], targets[...], temperature) -> (log-probabilities, entropies)
-A critic's second function returns (values, None) before the targets, and its objective fits them.
-Parameters that are read but not learned (the base of adapters) are a separate argument, `frozen`: a nested dictionary
-without gradient or optimizer state that is joined with the learned parameters before the two functions see them.
+A critic's second function returns (values, None), predicted before each target, which its objective fits.
+
+Parameters that are read but not trained (the base of adapters) are a separate argument, `frozen`: a nested dictionary
+without gradient or optimizer state, which is joined with the trained parameters before the two functions are called.
 """
 
 import dataclasses
@@ -44,10 +45,10 @@ class Objective(Protocol):
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """Everything that an update reads and writes and a checkpoint holds; or, in this structure, shardings or shapes."""
+    """The state that updates change and checkpoints contain; also its shardings or shapes, in the same structure."""
 
     step: Any  # int32: updates requested, skipped ones included
-    params: PyTree  # float32 masters of what is learned
+    params: PyTree  # float32 master copy of the trained parameters
     optimizer_state: PyTree
     non_finite_in_a_row: Any  # int32: skipped updates since the last one that was applied
     skipped: Any  # int32: skipped updates in total
@@ -102,9 +103,9 @@ def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
 def initial_state(
     params: PyTree, optimizer: Optimizer, mesh: Mesh | None = None, param_shardings: PyTree = None
 ) -> TrainState:
-    """Begin training from `params`, which the state owns from now on: the first update donates them.
+    """Return the initial state for `params`, which it owns from now on: the first update donates them.
 
-    Every leaf is placed as the update returns it (without a mesh: on the first device), to compile the update once.
+    Every leaf is placed as the update returns it (without a mesh, on the first device), so the update is compiled once.
     """
     if mesh is None:
         placements = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -139,7 +140,7 @@ def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) 
 
 
 def _micro_batches(batch: Batch) -> Int32[Array, ""]:
-    """Count the micro-batches that hold anything (they come first)."""
+    """Count the non-empty micro-batches, which come first."""
     return jnp.sum(jnp.any(batch.segments > 0, axis=(1, 2)))
 
 
@@ -147,7 +148,7 @@ def _micro_batch(batch: Batch, number) -> Batch:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, number, keepdims=False), batch)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, temperature: float = 1.0):
     """Build the jitted function `score(params, batch, frozen=None)` -> Float[micro, episodes, own].
 
@@ -172,7 +173,7 @@ def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, tempe
 
 
 def _add(so_far, new):
-    """Add up (gradient, loss, metrics) of micro-batches; of some metrics keep the largest."""
+    """Add (gradient, loss, metrics) of micro-batches; metrics in `MAXIMA` are the maximum instead."""
     (gradients, loss, metrics), (new_gradients, new_loss, new_metrics) = so_far, new
     metrics = {
         name: jnp.maximum(value, new_metrics[name]) if name in MAXIMA else value + new_metrics[name]
@@ -186,8 +187,8 @@ def make_gradients(
 ) -> Callable[..., tuple[PyTree, Array, Metrics]]:
     """Build the pure function `gradients(params, batch, frozen=None) -> (gradients, loss, metrics)`.
 
-    All are sums over micro-batches with the normaliser of the whole batch: the loss of one large batch, however it is
-    cut. Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
+    All are sums over micro-batches with the normaliser of the whole batch, so they do not depend on how the batch is
+    divided. Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
     """
 
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
@@ -221,7 +222,7 @@ def make_gradients(
 
 
 def _apply(state: TrainState, optimizer: Optimizer, gradient: PyTree, finite) -> TrainState:
-    """Apply the gradient if `finite` and if what the optimizer makes of it is; otherwise only count."""
+    """Apply the gradient if it and the optimizer's step are finite; otherwise only count."""
     updates, optimizer_state = optimizer.transformation.update(gradient, state.optimizer_state, state.params)
     finite &= jnp.isfinite(optax.global_norm(updates))
     params, optimizer_state = jax.tree.map(
@@ -257,10 +258,10 @@ def make_update(
     sampling and training only while the policy has not been updated since it sampled the batch.
 
     Args:
-      temperature: The sampling temperature: the probabilities that are trained are those that were sampled from.
+      temperature: The sampling temperature, at which log-probabilities are trained.
       mesh: Axes "data", "fsdp" and perhaps others; rows are spread over the first two.
       param_shardings: With a mesh: one per parameter.
-      compiler_options: Of XLA, for this program.
+      compiler_options: XLA's options for this program.
     """
     gradients = make_gradients(hidden, unembed, objective, temperature, param_shardings)
 

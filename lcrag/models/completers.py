@@ -1,4 +1,4 @@
-"""Models other than the policy: behind an OpenAI-compatible endpoint, or on this machine."""
+"""Models other than the policy: at an OpenAI-compatible endpoint, or on this machine."""
 
 import concurrent.futures
 import dataclasses
@@ -21,7 +21,7 @@ from lcrag.sampling.stop import text_until_stop
 
 KEY = "OPENAI_API_KEY"
 LOCAL = "http://127.0.0.1:8000/v1"
-_MISTAKEN = (401, 403, 404)  # statuses that concern every request: the key, or the model's name
+_MISTAKEN = (401, 403, 404)  # statuses that apply to every request: a wrong key or model name
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -37,8 +37,8 @@ def complete_prompts(
 
     Args:
       model: Completes prompts.
-      prompts: Number -> prompt; the number names its random stream.
-      generation: How each prompt is continued.
+      prompts: Number -> prompt; the number selects its random stream.
+      generation: Sampling parameters of all prompts.
     """
     if not prompts:
         return {}
@@ -50,7 +50,7 @@ def complete_prompts(
 
 
 def without_thought(text: str) -> str | None:
-    """Returns what a model says after its last closed thought; None inside an unfinished one."""
+    """Returns the text after a model's last closed thought; None if a thought is unfinished."""
     said = text.rpartition(closing(THINK))[2]
     return None if opening(THINK) in said else said.lstrip() if said != text else text
 
@@ -63,9 +63,9 @@ class CompletionJudge:
 
     Args:
       model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
-      temperature: Of the attempts after the first.
-      max_tokens: Longest answer.
-      seed: Of sampling.
+      temperature: Temperature of the attempts after the first.
+      max_tokens: Longest answer, in tokens.
+      seed: Seed of sampling.
 
     Raises:
       UserError: the temperature is not above 0.
@@ -83,7 +83,7 @@ class CompletionJudge:
         """Returns the model's texts in order, None where it fails; an exception of the model propagates.
 
         Args:
-          prompts: What to judge.
+          prompts: The judge's prompts.
           attempt: Number of earlier attempts with these prompts.
         """
         temperature = self._temperature if attempt else 0.0
@@ -98,10 +98,10 @@ class SamplerCompleter:
     Args:
       sampler: Its slots; nothing else may use them.
       tokenizer: Its tokenizer.
-      chat: How prompts are put to it if it has a chat template.
+      chat: How prompts are given to it if it has a chat template.
 
     Raises:
-      UserError: the chat template cannot do what `chat` asks.
+      UserError: the chat template does not support a setting of `chat`.
     """
 
     def __init__(self, sampler: SlotSampler, tokenizer: Tokenizer, chat: Chat):
@@ -112,7 +112,7 @@ class SamplerCompleter:
         """Completes a batch of prompts; one whose thought is cut at its token limit fails.
 
         Raises:
-          UserError: a prompt leaves no room for a token in the model's context; or it is called on another thread than
+          UserError: a prompt leaves no room for a token in the model's context; or the call is on another thread than
             the policy's while several processes share the devices, which would then run different computations.
         """
         if jax.process_count() > 1 and threading.current_thread() is not threading.main_thread():
@@ -160,8 +160,8 @@ def user_message(prompt: str) -> list[dict[str, str]]:
 class ChatEndpoint:
     """Sends requests to a chat model, several at a time.
 
-    OpenAI's client retries with growing waits, and as the server's Retry-After says, when the endpoint is unreachable,
-    overloaded or slow. The key is read from the environment (OPENAI_API_KEY), so no configuration or log holds it;
+    If the endpoint is unreachable, overloaded or slow, OpenAI's client retries with exponential backoff, respecting
+    Retry-After. The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
     servers that need none receive a placeholder.
 
     Args:
@@ -192,11 +192,12 @@ class ChatEndpoint:
 
         Args:
           messages: Each with its `role` and `content`.
-          **settings: Of the request, such as `temperature` and `max_tokens`.
+          **settings: Settings of the request, such as `temperature` and `max_tokens`.
 
         Raises:
-          RequestFailed: the endpoint refuses this request, stays late or overloaded, or returns no text in any attempt.
-          UserError: the endpoint cannot be reached, or knows neither the key nor the model.
+          RequestFailed: the endpoint rejects this request, or times out, is overloaded or returns no text in every
+            attempt.
+          UserError: the endpoint cannot be reached, or rejects the key or the model.
         """
         reason = "it is no chat completion"
         for _ in range(self._attempts):
@@ -212,9 +213,9 @@ class ChatEndpoint:
         )
 
     def each(self, ask: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Returns `ask` of every item, `concurrency` at a time.
+        """Applies `ask` to every item, `concurrency` at a time.
 
-        After a failure or a signal no request is started, and those in flight are not waited for.
+        After a failure or a signal no request is started, and those in flight are abandoned.
 
         Raises:
           UserError: one of them failed.
@@ -288,7 +289,7 @@ def _completion(said: str, reply: ChatReply, stop: Sequence[str]) -> Completion:
 
 
 def _seed(generation: SamplingParameters, attempt: int) -> int:
-    """Returns a 31-bit number that names the random stream of an attempt at the generation."""
+    """Returns the 31-bit seed of an attempt at the generation."""
     stream = (generation.seed, generation.episode, *([attempt] if attempt else []))
     return int(np.random.SeedSequence(stream).generate_state(1)[0] >> 1)
 

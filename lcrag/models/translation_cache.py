@@ -46,7 +46,7 @@ class TranslationCache:
 
     Args:
       path: The file, created if missing.
-      translator: Translates what the file lacks; None: that is an error.
+      translator: Translates texts that the file lacks; None: such texts are an error.
       batch: Most texts in one call of the translator.
 
     Raises:

@@ -1,7 +1,7 @@
 """`POST /translate` of the service: the endpoint, which batches the texts of many callers, and its client.
 
-A request is `{"texts", "source", "target"}`, an answer `{"translations": [{"text"} or {"failure"}]}`. A refusal is a
-4xx or 5xx status with `{"detail": one sentence}`; a text that cannot be translated is a failure in its place.
+A request is `{"texts", "source", "target"}`, an answer `{"translations": [{"text"} or {"failure"}]}`. A rejected
+request gets a 4xx or 5xx status with `{"detail": one sentence}`; a text that cannot be translated gets a failure.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from lcrag.retrieval.wire import LanguageCode, first_problem
 
 PATH = "/translate"
 Direction: TypeAlias = tuple[str | None, str]  # source, target
-# Attempts to reach the service when a client starts: a client started before its server fails soon.
+# Attempts to reach the service when a client starts; few, so a client without a server fails soon.
 _FIRST_ATTEMPTS = 3
 
 
@@ -141,8 +141,8 @@ class RemoteTranslator:
 
     Args:
       url: Its address, `http://HOST:PORT`.
-      patience: How long it is waited for.
-      texts: Most in one request.
+      patience: Retries and time limits.
+      texts: Most texts in one request.
       connections: Concurrent requests.
 
     Raises:

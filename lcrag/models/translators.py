@@ -24,19 +24,19 @@ _PROMPT = (
 )
 _ANSWER = re.compile(r"<translation>\s*(\S.*?)\s*</translation>", re.DOTALL)
 _STOP = ("</translation>",)
-# A text is in the language that most of its words belong to, if these are at least this share; names belong to none.
+# A text is in the language to which most of its words belong, if they are at least this share; names belong to none.
 LEAST_SHARE = 0.5
 
 
 class ModelTranslator:
-    """Asks a model for each text, and retries at a higher temperature where its answer has no translation.
+    """Asks a model to translate each text, and retries at a higher temperature if its answer has no translation.
 
     Args:
       model: Completes prompts.
       attempts: Most requests for a text.
-      max_tokens: Longest answer.
-      temperature: Of the second and later attempts; the first is greedy.
-      seed: Of sampling.
+      max_tokens: Longest answer, in tokens.
+      temperature: Temperature of the second and later attempts; the first is greedy.
+      seed: Seed of sampling.
 
     Raises:
       UserError: no attempt is allowed.
@@ -51,7 +51,7 @@ class ModelTranslator:
         temperature: NonNegative = 0.7,
         seed: Seed = 0,
     ):
-        getattr(model, "check", lambda: None)()  # a mistake is said before anything is sampled
+        getattr(model, "check", lambda: None)()  # reports a mistake before anything is sampled
         self._model, self._attempts = model, attempts
         self._max_tokens, self._temperature, self._seed = max_tokens, temperature, seed
 
@@ -115,7 +115,7 @@ class EndpointTranslator:
 class LookUpTranslator:
     """Translates between English and the constructed languages, exactly.
 
-    Other languages are failures, which `FirstTranslator` passes to the next translator.
+    Texts in other languages fail, and `FirstTranslator` passes them to the next translator.
 
     Args:
       vocabulary: The English words that the languages have words for.

@@ -11,17 +11,13 @@ NEVER_MIB = "1000000"  # no operand of a product is as large
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """One device as JAX counts them: a chip, or a core where a chip is two devices.
+    """Data-sheet figures of one device as JAX counts them: a chip, or one core of a chip that JAX lists as two devices.
 
-    Attributes:
-      name: As in the names of topologies.
-      kind: Prefix of JAX's `device_kind`.
-      memory_bytes: Memory available to programs.
-      flops_per_second: Dense bfloat16 operations; a multiplication and an addition are two.
-      bytes_per_second: Memory bandwidth.
-      cycles_per_second: Clock of a TPU's core, as the compiler's estimates count it; None where unknown.
-      link_bytes_per_second: What it receives from the others of its slice or host over all of its links; None if
-        unknown.
+    Attributes: name: Name used by `--topology`. kind: Prefix of JAX's `device_kind`. memory_bytes: Memory available to
+    programs. flops_per_second: Dense bfloat16 operations; a multiplication and an addition are two. bytes_per_second:
+    Memory bandwidth. cycles_per_second: Clock of a TPU's core, which turns the compiler's cycle estimates into seconds;
+    None if unknown. link_bytes_per_second: Rate at which it receives data from the other devices of its slice or host
+    over all of its links together; None if unknown.
     """
 
     name: str
@@ -57,7 +53,7 @@ def update_options(mesh: Mesh, windowed_einsum: bool) -> dict[str, str] | None:
 
 
 def roofline_seconds(flops: float, moved_bytes: float, accelerator: Accelerator) -> float:
-    """Returns the longer of computing and moving at the peak rates (Williams et al., 2009)."""
+    """Returns the roofline bound: the larger of compute and transfer time at the peak rates (Williams et al., 2009)."""
     return max(flops / accelerator.flops_per_second, moved_bytes / accelerator.bytes_per_second)
 
 

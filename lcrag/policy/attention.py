@@ -1,7 +1,7 @@
 """Attention: rotary positions, the key-value cache of sampling, and the kernels for whole rows in training.
 
-TPU: JAX's Pallas splash attention. NVIDIA: cuDNN through `jax.nn.dot_product_attention`. Both never hold a [time, time]
-matrix of scores. Elsewhere: matrix products, the queries in blocks that skip later keys. The platform is that of the
+TPU: JAX's Pallas splash attention. NVIDIA: cuDNN through `jax.nn.dot_product_attention`. Neither stores a [time, time]
+matrix of scores. Elsewhere: matrix products over blocks of queries, which skip later keys. The platform is that of the
 mesh, not of the host, so a CPU host can compile for an accelerator that it lacks.
 """
 
@@ -280,14 +280,14 @@ def _segment_mask(segments: Int[Array, "batch time"] | None):
 
 
 def query_blocks(time: int) -> list[tuple[int, int]]:
-    """Returns the first query and the end of each block of matrix products; it multiplies the keys before its end."""
+    """Returns (start, end) of each block of queries in matrix products; a block attends to the keys before its end."""
     blocks = max(1, min(MOST_BLOCKS, time // LEAST_BLOCK))
     size = -(-time // (blocks * 16)) * 16
     return [(start, min(start + size, time)) for start in range(0, time, size)]
 
 
 def attended_positions(time: int) -> float:
-    """Returns the keys that these blocks multiply a query with, on average over a row."""
+    """Returns the mean number of keys that a query is multiplied with in these blocks."""
     return sum((end - start) * end for start, end in query_blocks(time)) / time
 
 

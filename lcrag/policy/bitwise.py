@@ -1,14 +1,14 @@
-"""Forms of a decoder's operations whose results do not depend, by a bit, on what is computed with them.
+"""Batch-invariant operations of the decoder: results are the same bit for bit, whatever else is computed with them.
 
 For `DecoderConfig.bitwise`: float32 on one CPU device. A token then has the same hidden state, and the same
 log-probability, whichever slots, windows and chunks it was sampled with and whichever rows it is trained in.
 
-- What works on each position alone (projections, norms, rotations, the unembedding) is computed for `TILE` positions at
-  a time, in a loop. The body of a loop has one shape and is compiled apart from what surrounds it.
+- Operations on single positions (projections, norms, rotations, the unembedding) are computed for `TILE` positions at
+  a time, in a loop. The body of a loop has one shape and is compiled separately from its surroundings.
 - Attention works on blocks of `TILE` keys that begin at multiples of `TILE` in a text. The products of its scores and
   values have inner axes of at most 128, for which XLA adds one product after the other, with fused
-  multiply-adds, for one query as for many; what blocks of keys contribute is added in order. A block that is masked
-  contributes exact zeros, so that longer windows change nothing.
+  multiply-adds, for one query as for many. The contributions of blocks of keys are added in order. A masked block
+  contributes exact zeros, so longer windows change nothing.
 """
 
 import functools
@@ -29,10 +29,10 @@ MOST_GROUPS = 4  # of query tiles in a row: more skip more keys, and take longer
 
 
 def check_bitwise(bitwise: bool, mesh: Mesh) -> None:
-    """Checks that a mesh is one CPU device if `bitwise`.
+    """Checks that a mesh is a single CPU device if `bitwise`.
 
     Raises:
-      UserError: It is not.
+      UserError: It has several devices, or one that is not a CPU.
     """
     platform = mesh.devices.flat[0].platform
     if bitwise and (mesh.size > 1 or platform != "cpu"):
@@ -43,7 +43,7 @@ def check_bitwise(bitwise: bool, mesh: Mesh) -> None:
 
 
 def loop_count(count: int):
-    """Returns a number that XLA does not know, so that it keeps a loop of one iteration apart."""
+    """Returns `count` as a value that XLA cannot fold, so a loop of one iteration stays a loop."""
     return jax.lax.optimization_barrier(jnp.int32(count))
 
 
@@ -53,8 +53,8 @@ def by_tiles(function: Callable[..., Any], rows: tuple[Array, ...], shared: tupl
 
     Args:
       function: Maps rows to rows, each by itself; returns an array or a tuple of arrays.
-      rows: Arrays with as many rows each.
-      shared: What all rows read.
+      rows: Arrays with the same number of rows.
+      shared: Arrays that all rows read.
     """
     count = len(rows[0])
     tiles = -(-count // TILE)
@@ -190,5 +190,5 @@ def _weights(
 
 
 def _in_order(parts: Float[Array, "blocks *rest"]) -> Float[Array, "*rest"]:
-    """Adds up what blocks of keys contribute, the first ones first."""
+    """Adds up the contributions of blocks of keys, in order."""
     return functools.reduce(operator.add, parts)

@@ -1,7 +1,7 @@
-"""Attention of appended tokens on TPUs: the cache is read where it is, and no scores are stored.
+"""Attention of appended tokens on TPUs: the cache is read in place, and no scores are stored.
 
-JAX's splash attention kernel attends to what a slot holds already and, causally, to the chunk that is appended: one
-static mask, whatever the length of a context, because its end is a matter of segments. The chunk is written to the
+JAX's splash attention kernel attends to the tokens that a slot already has and, causally, to the appended chunk. One
+static mask serves all context lengths, because segment ids mark the end of a context. The chunk is written to the
 cache after all layers.
 """
 
@@ -21,8 +21,8 @@ class ChunkCache(flax.struct.PyTreeNode):
     """The cache of some slots while a chunk of tokens is appended to each; an alternative to `KeyValueCache`.
 
     Attributes:
-      keys, values: What the slots hold, of every layer; only read.
-      new_keys, new_values: The chunk's.
+      keys, values: The slots' keys and values of every layer; only read.
+      new_keys, new_values: Those of the chunk.
       mesh: Devices that share the rows and heads.
     """
 
@@ -57,7 +57,7 @@ class ChunkCache(flax.struct.PyTreeNode):
     def columns(self, first: Int[Array, "rows"], starts: Int[Array, "rows"]) -> tuple[Array, Array]:
         """Returns the keys and values of as many positions as the chunk has, from `starts` on.
 
-        A start below a slot's `first` new position, near the end of the window, repeats what the slot held.
+        A start below a slot's `first` new position, near the end of the window, returns earlier positions again.
         """
         chunk = self.new_keys.shape[3]
 
@@ -72,7 +72,7 @@ class ChunkCache(flax.struct.PyTreeNode):
 
 
 def has_chunk_kernel(mesh: Mesh, chunk: int, window: int) -> bool:
-    """Returns whether `chunk_attention` serves: on TPUs, for whole tiles."""
+    """Returns whether `chunk_attention` can be used: on TPUs, for whole tiles."""
     return mesh.devices.flat[0].platform == "tpu" and chunk % LANES == 0 and window % LANES == 0
 
 
@@ -87,7 +87,8 @@ def chunk_attention(
 ) -> Float[Array, "rows chunk heads width"]:
     """Attends from each query to the first `first` held positions of its row and causally to its chunk.
 
-    Each device processes its own rows and heads. Not on TPUs the kernel is interpreted: exact but slow.
+    Each device processes its own rows and heads. On other platforms than TPUs the kernel is interpreted: exact but
+    slow.
     """
     chunk, window = queries.shape[1], held_keys.shape[2]
     interpret = mesh.devices.flat[0].platform != "tpu"

@@ -91,8 +91,8 @@ class DecoderConfig:
       attention: Kernel for attention over whole rows: "auto" (by platform), "xla", "cudnn" or "splash".
       lora: Adapters of the linear layers, or None. With adapters, nothing else is trained.
       unroll_layers: Unroll the scan over layers (faster at tiny depth on CPU, slower to compile at real depth).
-      windowed_einsum: Whether XLA for TPUs may cut the products of an update into pieces that overlap with the gathers
-        of the mesh axis "fsdp", as it does by default; see docs/compile.md.
+      windowed_einsum: Whether XLA for TPUs may split the products of an update into pieces that overlap with the
+        gathers of the mesh axis "fsdp" (XLA's default); see docs/compile.md.
       bitwise: Whether sampling and training give the same log-probabilities to the bit, in float32 on one CPU device,
         without adapters, for heads at most 128 wide; slower, see docs/speed.md.
       source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is

@@ -243,7 +243,7 @@ class Decoder(nn.Module):
 
 
 OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
-TRACING = threading.RLock()  # Flax changes a class for a moment while it derives another; lanes trace at once
+TRACING = threading.RLock()  # Flax modifies a class while it derives another, and lanes trace at the same time
 
 
 def forward(
@@ -270,12 +270,12 @@ def forward_layers(
     positions: Int[Array, "batch time"],
     caches: Sequence[OneLayer],
 ) -> tuple[Float[Array, "batch time width"], tuple[OneLayer, ...]]:
-    """Computes what `forward` does, with arrays of each layer.
+    """Computes `forward` with separate arrays for each layer.
 
     Args:
       config: The decoder.
       params: Its parameters.
-      layers: Those of each layer, not stacked.
+      layers: The parameters of each layer, not stacked.
       tokens, positions: The new tokens and their positions.
       caches: The cache of each layer.
     """

@@ -63,8 +63,8 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
 def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
     """Counts the operations of a forward and backward pass, without recomputation; arguments as in `forward_flops`.
 
-    Each product has two in the backward pass, for the gradients of its two operands; a frozen matrix has one. This is
-    the numerator of model FLOPs utilisation (Chowdhery et al., 2022).
+    The backward pass has two products for each product of the forward pass, for the gradients of its two operands, and
+    one for a frozen matrix. This is the numerator of model FLOPs utilisation (Chowdhery et al., 2022).
     """
     frozen = 0.0
     if config.lora is not None:
@@ -78,9 +78,9 @@ def recomputed_flops(
 ) -> float:
     """Counts what the backward pass recomputes under `config.remat`; arguments as in `forward_flops`.
 
-    The unembedding is recomputed, block by block; where `lcrag.policy.unembedding.keeps_logits`, it is not: give 0 as
-    `unembedded`. "dots" adds attention, whose scores it does not keep, "full" everything. Together with `update_flops`
-    it is what the hardware executes.
+    The unembedding is recomputed block by block, except where `lcrag.policy.unembedding.keeps_logits`: then pass 0 as
+    `unembedded`. "dots" also recomputes attention, whose scores it does not keep, "full" everything. The hardware
+    executes the sum of this and `update_flops`.
     """
     repeated = _unembedding_flops(config, tokens if unembedded is None else unembedded)
     if config.remat != "none":

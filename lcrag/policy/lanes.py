@@ -1,4 +1,4 @@
-"""Lanes: sub-meshes that each sample with whole parameters, and how parameters reach them from the mesh that trains."""
+"""Lanes: sub-meshes that each sample with a whole copy of the parameters, which they receive from the training mesh."""
 
 import dataclasses
 import functools
@@ -34,7 +34,7 @@ def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
 
 
 def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
-    """Returns the devices of the lanes that differ, [lanes, data, fsdp, tensor]; see `lane_meshes`."""
+    """Returns the devices of the distinct lanes, [lanes, data, fsdp, tensor]; see `lane_meshes`."""
     size = max(1, devices.size // count)
     if count < devices.size and devices.size % count:
         raise UserError(
@@ -59,7 +59,7 @@ def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
 
 
 def one_lane(mesh: AnyMesh, count: int, tensor: int = 1) -> AnyMesh:
-    """Returns the mesh of the first lane, of an abstract mesh only its sizes; the whole mesh if there is one lane."""
+    """Returns the mesh of the first lane (abstract if `mesh` is); the whole mesh if there is one lane."""
     if count == 1:
         return mesh
     if isinstance(mesh, Mesh):
@@ -75,14 +75,14 @@ def lane_config(config: DecoderConfig) -> DecoderConfig:
 def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence[Mesh]) -> list[Params | None]:
     """Copies parameters of the whole mesh to lanes: adapters merged, cast to the compute dtype, then gathered.
 
-    One compiled program gathers them over the devices' own links; each lane takes the pieces that its devices then
-    hold, without a copy through the host. The copies share no buffer with `params`. All processes call it together.
+    One compiled program gathers them over the devices' own links; each lane then uses the pieces on its devices,
+    without a copy through the host. The copies share no buffer with `params`. All processes must call it together.
 
     Args:
       config: The decoder that is trained.
       params: Its parameters, on `mesh`.
       mesh: All devices.
-      lanes: What `lane_meshes` returned for it.
+      lanes: The result of `lane_meshes` for this mesh.
 
     Returns:
       The parameters of each lane; None for lanes of other processes. Lanes on the same devices share them.

@@ -112,7 +112,7 @@ def _check_tensors(
 def _check_finite(
     flat: Mapping[str, jax.Array], parts: Mapping[str, Sequence[StoredParameter]], tensors: TensorFolder, mesh: Mesh
 ) -> None:
-    """Raises an error for the first stored tensor with a value that is not finite, the same in every process."""
+    """Raises an error for the first stored tensor with a non-finite value; it is the same in every process."""
     finite = jax.device_get(_finite(mesh)(flat))
     for stored in (each for path in parts for each in parts[path]):
         if not finite[stored.path].reshape(-1)[stored.layer or 0]:

@@ -228,7 +228,7 @@ def write_index(folder: pathlib.Path, shards: Mapping[str, Sequence[str]], total
 def sampled_fingerprint(folder: pathlib.Path) -> str:
     """Hashes the names and sizes of a folder's weights and 64 KiB at 16 places of each file: 16 hexadecimal digits.
 
-    Tells two checkpoints apart without reading them whole, which may take minutes.
+    Distinguishes two checkpoints without reading them completely, which may take minutes.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):

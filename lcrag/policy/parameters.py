@@ -1,6 +1,6 @@
 """The decoder's parameters: initialised, sharded, cast for sampling, fingerprinted, and split into adapters and base.
 
-Parameters are nested dictionaries of arrays. With LoRA the adapters lie next to the kernels that they adapt.
+Parameters are nested dictionaries of arrays. With LoRA the adapters are next to the kernels that they adapt.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def _boxed_shapes(config: DecoderConfig):
 
 
 def initialise(config: DecoderConfig, key, mesh: Mesh | None = None) -> Params:
-    """Draws random float32 parameters, born sharded: no device ever holds more than its share."""
+    """Draws random float32 parameters, created sharded: no device ever holds more than its share."""
     create = lambda key: nn.meta.unbox(_boxed_parameters(config, key))  # noqa: E731
     shardings = param_shardings(config, mesh or make_mesh(devices=jax.devices()[:1]))
     return jax.jit(create, out_shardings=shardings)(key)
@@ -65,9 +65,9 @@ def param_shardings(config: DecoderConfig, mesh: AnyMesh):
 def compute_parameters(config: DecoderConfig, params: Params) -> Params:
     """Casts parameters to the compute dtype once, as the forward pass would at every use.
 
-    A decode step takes about as long as reading the parameters, and float32 masters have twice the bytes. The scales of
-    norms stay as they are because norms are computed in float32; results do not change by a bit. Leaves that are no
-    wider than the compute dtype are returned themselves, not copied.
+    A decode step takes about as long as reading the parameters, and float32 master weights have twice the bytes. The
+    scales of norms stay in float32, in which norms are computed, so results are the same bit for bit. Leaves that are
+    no wider than the compute dtype are returned without a copy.
     """
 
     def cast(path, leaf):
@@ -80,7 +80,7 @@ def compute_parameters(config: DecoderConfig, params: Params) -> Params:
 def add_lora(
     config: DecoderConfig, params: Params, lora: Lora, key, mesh: Mesh | None = None
 ) -> tuple[DecoderConfig, Params]:
-    """Adds fresh float32 adapters, born sharded, to a policy without; its float32 or bfloat16 parameters are reused."""
+    """Adds new float32 adapters, created sharded, to a policy without adapters; its own parameters are reused."""
     adapted = dataclasses.replace(config, lora=lora)
     create = lambda key: split_trainable(adapted, nn.meta.unbox(_boxed_parameters(adapted, key)))[0]  # noqa: E731
     shardings, _ = split_trainable(adapted, param_shardings(adapted, mesh or make_mesh(devices=jax.devices()[:1])))
@@ -115,7 +115,7 @@ def merge_lora(config: DecoderConfig, params: Params, dtype: DTypeLike | None = 
         return config, params
     adapters, base = split_trainable(config, params)
     products, kernels = traverse_util.flatten_dict(adapters), traverse_util.flatten_dict(base)
-    for path in {path[:-1] for path in products}:
+    for path in dict.fromkeys(path[:-1] for path in products):  # in one order: processes trace the same program
         parts = (kernels[(*path, "kernel")], *(products[(*path, name)] for name in ADAPTERS))
         kernels[(*path, "kernel")] = _merged(config.lora.scale, parts[0].dtype if dtype is None else dtype, *parts)
     return dataclasses.replace(config, lora=None), traverse_util.unflatten_dict(kernels)

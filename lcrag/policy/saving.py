@@ -184,7 +184,7 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
 
 @contextlib.contextmanager
 def _staged(folder: pathlib.Path) -> Iterator[pathlib.Path | None]:
-    """Yields the folder of staged files in the process that writes, otherwise None; nothing of it remains."""
+    """Yields the folder of staged files in the process that writes, otherwise None; removes it afterwards."""
     if jax.process_index() > 0:
         yield None
         return

@@ -34,7 +34,7 @@ _TOP_NAMES = {
 }
 _KINDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
-PIECE_BYTES = 2**26  # of a tensor that are in host memory at once, on the way to or from the devices
+PIECE_BYTES = 2**26  # of a tensor are in host memory at once, on the way to or from the devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -83,9 +83,9 @@ def render_marked(
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """A tokenizer as sampling, episodes and learning use it.
+    """The interface of a tokenizer, as sampling, episodes and learning use it.
 
-    Implemented by `HuggingFaceTokenizer` and `SentencePieceTokenizer`. Use `encode_ordinary` for text from outside: it
+    Implemented by `HuggingFaceTokenizer` and `SentencePieceTokenizer`. Use `encode_ordinary` for external text: it
     never produces control tokens. `encode` is for text that may contain them, such as hand-written prompts.
     """
 
@@ -121,7 +121,7 @@ class Tokenizer(Protocol):
         """Encodes a text as the library does, control tokens included; adds nothing at either end."""
 
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
-        """Encodes text from outside: `<|im_end|>` or `</s>` in it is encoded as these characters.
+        """Encodes external text, without control tokens: `<|im_end|>` or `</s>` is encoded as these characters.
 
         With `continues`, other text precedes it: no space is put in front (SentencePiece's dummy prefix).
         """

@@ -1,9 +1,9 @@
 """The unembedding: logits of hidden states, and log-probabilities that never materialise all logits.
 
-With V words and N positions, log-probabilities and their gradient are computed over blocks of the vocabulary. A block's
-logits [N, block] are computed, reduced and dropped, and computed again in the backward pass; a vocabulary that fits one
-block is kept instead. Every row of the table's gradient is finished in one block; with blocks of positions, gradients
-[V, width] of all blocks would have to be added.
+With V words and N positions, log-probabilities and their gradient are computed over blocks of the vocabulary. The
+logits [N, block] of a block are computed, reduced and dropped, and recomputed in the backward pass; if one block holds
+the whole vocabulary, they are kept instead. Each block completes its rows of the table's gradient; with blocks of
+positions, gradients [V, width] of all blocks would have to be added.
 """
 
 import dataclasses
@@ -139,7 +139,7 @@ def _block_size(words: int, positions: int) -> int:
 
 
 def keeps_logits(words: int, positions: int) -> bool:
-    """Returns whether one block holds so many words: its logits are not computed again in the backward pass."""
+    """Returns whether one block holds the whole vocabulary, so the backward pass does not recompute its logits."""
     return _block_size(words, positions) == words
 
 
@@ -196,7 +196,7 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
 
 
 def _sums_by_tiles(table, hidden, targets, temperature):
-    """Returns what `_local_sums` does, from tiles of logits that are computed as `unembed_scaled` does."""
+    """Returns the result of `_local_sums`, from tiles of logits computed as by `unembed_scaled`."""
     temperatures = jnp.full(len(hidden), jax.lax.optimization_barrier(temperature))  # XLA must divide by it
 
     def of_tile(hidden, targets, temperatures):

@@ -60,7 +60,7 @@ def value_model_of(config: DecoderConfig, params: Params, mesh: Mesh) -> tuple[P
     """Initialises a value model from a policy; returns (trained, frozen).
 
     Trained parameters are copied, on the same devices; frozen ones are shared with the policy. The head starts at zero,
-    and so do all values: until it has learned, advantages depend on returns only.
+    and so do all values: before its first update, advantages depend only on returns.
     """
     body = {name: leaf for name, leaf in params.items() if name != "unembedding"}
     trained, frozen = split_trainable(config, body)

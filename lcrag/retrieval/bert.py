@@ -73,8 +73,8 @@ class BertConfig:
 class XlmRobertaConfig(BertConfig):
     """Sizes of an XLM-R encoder (Conneau et al. 2020, arXiv:1911.02116).
 
-    It is a BERT whose position ids start after that of padding: the first `pad_token_id + 1` rows of the position table
-    belong to no token.
+    It is a BERT whose position ids start after the id of padding: the first `pad_token_id + 1` rows of the position
+    table belong to no token.
     """
 
     model_type: ClassVar[str] = "xlm-roberta"
@@ -226,4 +226,4 @@ class Bert(nn.Module):
 
 def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:
     """Returns random float32 parameters; layers are stacked on a leading axis."""
-    return Bert(config).init(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+    return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]

@@ -1,8 +1,8 @@
-"""Building collections from passages, adding passages to them, and rebuilding them.
+"""Builds collections from passages, adds passages to them, and rebuilds their indexes.
 
 <folder>/encoder/                                   the encoder, so that the folder is complete
 <folder>/<language>/passages.arrow vectors.npy meta.json [index/]
-<folder>/<language>/part0/ part1/ ... meta.json     the same of a collection in several parts
+<folder>/<language>/part0/ part1/ ... meta.json     the same, for a collection in several parts
 <folder>/<language>/added0/ added1/ ...             passages added later, each as above
 """
 
@@ -35,13 +35,13 @@ _PASSAGES_PER_CALL = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartPlan:
-    """What a part consists of; any worker that sees the folders can write it.
+    """The content of a part of a collection; any worker that sees the folders can write it.
 
     Attributes:
-      folder: Where it is written; exists.
+      folder: The part's folder; must exist.
       rows: Its passages and vectors.
       language, source, encoder_fingerprint, dimension: See `CollectionMeta`.
-      settings: How it is indexed; None: exactly.
+      settings: Settings of its index; None: exact search.
     """
 
     folder: pathlib.Path
@@ -131,7 +131,7 @@ def add_passages(
 ) -> CollectionMeta:
     """Adds passages to the collection `<folder>/<language>`; they are searched exactly, together with the others.
 
-    A search costs a product with every added vector: fold many into the index with `rebuild_index`.
+    A search costs a product with every added vector; `rebuild_index` moves many of them into the index.
 
     Raises:
       UserError: There is no such collection, it is of another encoder, or a passage has an id that is taken.
@@ -268,7 +268,7 @@ def _addition(collection: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def additions(collection: pathlib.Path) -> list[CollectionMeta]:
-    """Returns what was added to a collection since it was built."""
+    """Returns the additions to a collection since it was built."""
     folders = part_folders(collection, read_meta(collection).parts)
     return [read_meta(path) for name, path in folders.items() if name.startswith(ADDED)]
 

@@ -34,8 +34,8 @@ class CollectionMeta:
     Attributes:
       language: Its code.
       count: Passages.
-      fingerprint: Of the passages; of a collection in several parts, of their fingerprints.
-      encoder_fingerprint: Of the encoder of the vectors.
+      fingerprint: Hash of the passages; of a collection in several parts, hash of their fingerprints.
+      encoder_fingerprint: Fingerprint of the encoder of the vectors.
       dimension: Width of the vectors.
       index: Properties of the index; of a collection in several parts, of the one with the smallest recall.
       files: Sizes and checksums of the files; empty if the parts have them.
@@ -123,9 +123,9 @@ class Collection:
     """One language's passages and their indexes.
 
     Args:
-      meta: Of the whole collection.
-      parts: The opened parts, by name; not all of them where other hosts search the rest.
-      whole: Whether these are all.
+      meta: Metadata of the whole collection.
+      parts: The opened parts, by name; other hosts may search the rest.
+      whole: Whether these are all parts.
     """
 
     def __init__(self, meta: CollectionMeta, parts: dict[str, Part], whole: bool = True):
@@ -172,7 +172,7 @@ def open_collection(folder: str | pathlib.Path, encoder: Encoder, parts: Sequenc
     Args:
       folder: The collection's folder.
       encoder: The encoder of its vectors.
-      parts: Numbers of the parts to open, additions with part 0; None: all. Of a collection in one part, that one.
+      parts: Numbers of the parts to open; additions are opened with part 0. None: all.
 
     Raises:
       UserError: A file is missing or damaged, the vectors belong to another encoder, or there is no such part.

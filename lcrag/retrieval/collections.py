@@ -19,7 +19,7 @@ from lcrag.retrieval.passages import Hit
 
 ENCODER = "encoder"
 _LOGGER = logging.getLogger(__name__)
-_WORTH_SAYING_BYTES = 1 << 30  # they take a while to read
+_WORTH_SAYING_BYTES = 1 << 30  # larger indexes take a while to read
 
 
 class Collections:
@@ -110,7 +110,7 @@ def load_collections(
 def collection_sizes(
     folder: str | pathlib.Path, languages: Sequence[str] | None = None, parts: Sequence[int] | None = None
 ) -> dict[str, int]:
-    """Returns the bytes of memory of the indexes of each language that `load_collections` would open, and opens none.
+    """Returns language -> bytes of memory of the indexes that `load_collections` would open; opens none.
 
     Raises:
       UserError: There is no collection.
@@ -134,7 +134,7 @@ def _chosen(folder: str | pathlib.Path, languages: Sequence[str] | None) -> tupl
 
 
 def _check_memory(needed_bytes: int, root: pathlib.Path) -> None:
-    """Says how much memory the indexes need, where it is a GiB or more; a UserError if this machine has less."""
+    """Logs the memory that the indexes need if it is a GiB or more; a UserError if this machine has less."""
     there = memory_bytes()
     level = logging.WARNING if needed_bytes >= _WORTH_SAYING_BYTES else logging.INFO
     needed, has = (f"{number / 2**30:.1f}" for number in (needed_bytes, there))

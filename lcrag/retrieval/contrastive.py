@@ -51,7 +51,7 @@ def info_nce(
     groups: Int[Array, " batch"],
     temperature: float,
 ) -> Float[Array, ""]:
-    """Computes the mean of both directions of InfoNCE: each query's passage among all passages, and the reverse.
+    """Computes InfoNCE, averaged over both directions: each query's passage among all passages, and the reverse.
 
     Other passages of the query's group are excluded from the denominator.
     """

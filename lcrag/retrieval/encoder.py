@@ -27,7 +27,7 @@ ROW_BUCKETS = (4, 16, 64, 256)
 SHORTEST_BUCKET_TOKENS = 16
 # Attention scores of one head in one batch on one device: 256 rows of 256 tokens, 64 of 512, one of 4,096 and more.
 LARGEST_SCORES = 1 << 24
-# Characters of a text that are tokenized, for each token that the encoder reads; tokens of words have about five.
+# Characters of a text that are tokenized, for each token that the encoder reads; tokens have about five on average.
 CHARACTERS_PER_TOKEN = 32
 
 
@@ -35,8 +35,8 @@ def rows_mesh(devices: Devices = "all") -> Mesh:
     """Returns the mesh of this host's devices that encode.
 
     Args:
-      devices: "all" accelerators (or processors, where there are none); "cpu", the processors, which never wait for a
-        device that samples; or the number of one local device, for example of one that samples nothing.
+      devices: "all" accelerators (or processors if there are none); "cpu", the processors, which never wait for the
+        sampler's devices; or the number of one local device, for example one that is not used for sampling.
 
     Raises:
       UserError: There is no such device.
@@ -192,8 +192,8 @@ class Encoder:
     def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:
         """Returns token ids of the prefixed texts, truncated to `max_tokens`; at least one id each.
 
-        What follows the first `CHARACTERS_PER_TOKEN * max_tokens` characters of a text is not tokenized, since that
-        takes seconds and hundreds of MB for texts of millions of characters.
+        Only the first `CHARACTERS_PER_TOKEN * max_tokens` characters of a text are tokenized, because texts of millions
+        of characters would take seconds and hundreds of MB.
         """
         prefixes = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
         if kind not in prefixes:

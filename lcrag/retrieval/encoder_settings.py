@@ -1,4 +1,4 @@
-"""Pooling, prefixes and longest text of an encoder, and where they are read from.
+"""Pooling, prefixes and longest text of an encoder, and their sources.
 
 In order of precedence: the caller, the files of the `sentence-transformers` library, the conventions of known model
 names, and that library's defaults (E5's for a folder that it did not write).

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all, and files that are checked when they are read."""
+"""Atomic replacement of folders, and checksums of their files."""
 
 import contextlib
 import fcntl

@@ -1,7 +1,7 @@
 """ScaNN indexes (Guo et al. 2020, arXiv:1908.10396): exact for small collections, otherwise approximate and measured.
 
 The vectors are stored once, in `vectors.npy`; an approximate index adds a folder `index`, which refers to them unless
-it has a smaller copy of its own.
+it contains a smaller quantized copy.
 """
 
 import dataclasses
@@ -32,10 +32,10 @@ Quantize: TypeAlias = Literal["none", "bfloat16", "int8"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexSettings:
-    """How collections of more than `LARGEST_EXACT` passages are indexed.
+    """Settings of the index of collections with more than `LARGEST_EXACT` passages.
 
     Attributes:
-      recall: Least measured recall@10 against exact search.
+      recall: Required recall@10 against exact search, as measured.
       quantize: Type of the vectors that re-rank the candidates: "none" keeps float32; "bfloat16" halves the memory of
         an index and "int8" quarters it. Scores are then those of the rounded vectors.
       leaves: Leaves of the tree; None: by the number of vectors.
@@ -89,7 +89,7 @@ class Index:
     ) -> tuple[Int[np.ndarray, "queries found"], Float[np.ndarray, "queries found"]]:
         """Returns rows and inner products of the best `min(k, count)` vectors, best first.
 
-        Where an approximate search finds fewer, the row is -1 and the score -inf.
+        If an approximate search finds fewer, the remaining rows are -1 and their scores -inf.
         """
         found = min(k, self.count)
         if not len(queries):

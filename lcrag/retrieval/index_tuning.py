@@ -1,4 +1,4 @@
-"""Trees of ScaNN indexes, and how much of a tree a query visits: the least work that reaches a recall.
+"""Trees of ScaNN indexes, and the choice of their search settings: the least work that reaches a recall.
 
 Work is counted, not timed, so the same vectors always give the same index.
 """
@@ -18,14 +18,14 @@ RECALL_AT = 10
 _MEASURED_QUERIES = 1024
 _REORDERED = (20, 30, 40, 60, 80, 100, 150, 200)
 _LEAST_SAMPLE, _SAMPLE_PER_LEAF = 100_000, 40
-# Re-ranking a candidate takes as long as reading so many bytes of codes for each dimension (measured at width 256).
+# Re-ranking a candidate takes as long as reading this many bytes of codes per dimension (measured at width 256).
 _CANDIDATE_BYTES = 8
 _BLOCK = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a query does.
+    """Search settings of a tree, which determine the work of a query.
 
     Attributes:
       leaves_to_search: Leaves of the tree that it visits.
@@ -38,12 +38,12 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A setting that reaches the wanted recall (or the largest there is).
+    """A measured setting that reaches the wanted recall (or the largest setting).
 
     Attributes:
       leaves_to_search, reordered: See `Work`.
       recall: Measured recall@10.
-      kilobytes: Work of a query, in 1000 bytes of codes that take as long to read.
+      kilobytes: Work of a query, as the size of codes that take as long to read, in 1000 bytes.
     """
 
     leaves_to_search: int
@@ -83,8 +83,8 @@ def choose_work(
 ) -> list[Trial]:
     """Returns settings that reach the wanted recall, the one with the least work first.
 
-    Passages are the queries, without themselves as results. Recall counts as reached when it exceeds the wanted one by
-    two standard errors, since other queries find a little less than passages of which the tree was made.
+    The queries are passages, excluded from their own results. Recall must exceed the wanted one by two standard
+    errors, because other queries find slightly less than passages from which the tree was built.
     """
     count, width = vectors.shape
     own = np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False)

@@ -53,7 +53,7 @@ class HostedCollections(Protocol):
 
 
 class NoCollections:
-    """A `SearchableCollections` in which nothing can be searched."""
+    """A `SearchableCollections` without any collection."""
 
     @property
     def languages(self) -> tuple[str, ...]:

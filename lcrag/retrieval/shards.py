@@ -1,6 +1,6 @@
 """Passages and vectors in shards, each written atomically, so a killed build can continue.
 
-<root>/.<language>.shards/plan.json                                      what is being made
+<root>/.<language>.shards/plan.json                                      the identity of the content
                           <shard>/passages.arrow vectors.npy shard.json
 """
 
@@ -85,7 +85,7 @@ class Rows:
 
 
 def split_rows(rows: Sequence[Rows], parts: int) -> list[list[Rows]]:
-    """Splits rows into parts whose sizes differ by one at most, in their order."""
+    """Splits rows, in order, into parts whose sizes differ by at most one."""
     total = sum(each.stop - each.start for each in rows)
     bounds = [part * total // parts for part in range(parts + 1)]
     before = [0]

@@ -83,7 +83,7 @@ def first_problem(error: pydantic.ValidationError) -> str:
 
 
 def one_line(text: object) -> str:
-    """Returns at most 300 characters of another's text for a message, on one line and without passwords or keys."""
+    """Returns at most 300 characters of external text for a message, on one line and without passwords or keys."""
     return " ".join(without_secrets(str(text))[:_SHOWN_CHARACTERS].split())
 
 
@@ -154,9 +154,9 @@ def part_name(language: str, part: str, parts: int) -> str:
 
 
 def parts_of(hashes: Mapping[str, str]) -> dict[str, tuple[dict[str, str], int]]:
-    """Returns what a service holds of each language: the hash of each part, and how many parts the collection has.
+    """Returns language -> (part -> its hash, number of parts of the whole collection) for a service.
 
-    A whole collection is one part with an empty name, of none.
+    A whole collection is a single part with an empty name, and its number of parts is 0.
     """
     held: dict[str, tuple[dict[str, str], int]] = {}
     for name, value in hashes.items():
@@ -169,7 +169,7 @@ def parts_of(hashes: Mapping[str, str]) -> dict[str, tuple[dict[str, str], int]]
 
 
 def combined_fingerprint(parts: Mapping[str, str]) -> str:
-    """Returns the fingerprint of a collection from those of its parts, by name; of one part, its own."""
+    """Returns the fingerprint of a collection from its parts' fingerprints by name; a single part keeps its own."""
     return next(iter(parts.values())) if len(parts) == 1 else digest(parts)
 
 

@@ -1,8 +1,8 @@
-"""Normalises batches of texts by look-up tables over code points, about ten times as fast as text by text.
+"""Normalises batches of texts with look-up tables over code points, about ten times as fast as text by text.
 
-All texts are joined by line feeds and mapped at once. Most characters map alone; where the result depends on
-neighbours (combining marks out of order or composing with the character before), has another length, or lies beyond
-the basic plane, the text is normalised by `text.normalise`, which defines the result.
+All texts are joined by line feeds and mapped at once. Most characters are mapped independently of their neighbours. A
+text is normalised by `text.normalise`, which defines the result, if a mapping depends on neighbours (combining marks
+out of order or composing with the character before), changes the length, or lies beyond the basic plane.
 """
 
 import functools
@@ -21,8 +21,8 @@ SPACE = ord(" ")
 _DELETED = 0x10FFFF
 _LIMIT = 0x10000  # tables cover the basic plane
 _FINAL_SIGMA = 0x3A3  # its lower case depends on its place in the word
-# Flags of a folded character, above its 16 bits: never maps alone; may compose with the next or with the one before;
-# first or second character of a Chinese phrase. The highest byte is the canonical combining class.
+# Flags of a folded character, above its 16 bits: mapping depends on neighbours; may compose with the next character or
+# with the one before; first or second character of a Chinese phrase. The highest byte is the canonical combining class.
 _HARD, _LEADS, _FOLLOWS, _HEAD, _TAIL = (np.uint32(1 << 16 + place) for place in range(5))
 _CLASS_SHIFT = 24
 _IN_CONTEXT = _HARD | _FOLLOWS | _TAIL | np.uint32(0xFF << _CLASS_SHIFT)
@@ -139,7 +139,7 @@ def _replaced(code: int, replacements: Mapping[int, str | None]) -> int:
 
 
 def _in_context(tables: _Tables, flagged: UInt32[np.ndarray, " codes"]) -> tuple[list[int], Int[np.ndarray, " pairs"]]:
-    """Returns the places of characters that do not map alone, and the places where a phrase may begin."""
+    """Returns the places of characters whose mapping depends on neighbours, and those where a phrase may begin."""
     places = np.flatnonzero((flagged & _IN_CONTEXT) > 0)
     this, before = flagged[places], np.where(places > 0, flagged[places - 1], np.uint32(0))
     order, order_before = this >> _CLASS_SHIFT, before >> _CLASS_SHIFT

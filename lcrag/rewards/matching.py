@@ -27,7 +27,7 @@ Scores = Callable[[list[str], Int[np.ndarray, " answers"]], Float[np.ndarray, " 
 
 VERDICTS = ("yes", "no", "noanswer")
 SHORT_GOLD = ("whole", "zero", "contained")
-_ANSWERS = 512  # compared at a time: their arrays stay in the processor's cache
+_ANSWERS = 512  # answers compared at a time, so their arrays stay in the processor's cache
 _HANGUL = re.compile("([\uac00-\ud7af])")
 
 
@@ -62,8 +62,8 @@ def c3_recall(
 def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
     """BERGEN's character 3-gram recall, the published evaluation number (Chirkova et al., 2024).
 
-    Another quantity than `c3_recall`: English articles and ASCII punctuation deleted, grams within
-    words only, a word shorter than 3 one gram, and *multisets*: the share of the gold's grams found.
+    It differs from `c3_recall`: English articles and ASCII punctuation are deleted, n-grams do not cross words, a word
+    of fewer than 3 characters is one n-gram, and n-grams are *multisets*: the share of the gold's n-grams found.
     """
 
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
@@ -129,10 +129,10 @@ def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"
 def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
     """Whether a passage contains a golden answer as whole words, ignoring case, articles and punctuation.
 
-    A reader of such passages could answer (GlobalRAG, appendix B). Punctuation is either deleted or a separator,
-    whichever matches: "U.S." is in "the US army", and "1999" in "1999–2001". In scripts without spaces between words,
-    and in Korean, whose particles join their words, each character is a word. A gold that normalisation leaves empty
-    is never contained.
+    This measures whether a reader of the passages could answer (GlobalRAG, appendix B). Punctuation is either deleted
+    or a separator, whichever matches: "U.S." is in "the US army", and "1999" in "1999–2001". In scripts without spaces
+    between words, and in Korean, whose particles are attached to words, each character is a word. A gold that is empty
+    after normalisation is never contained.
 
     Args:
       passages: Texts of passages, titles included.
@@ -175,8 +175,8 @@ def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarra
     """Returns the best score of each answer over its golds.
 
     Args:
-      scores: From texts, each answer followed by its golds, and the number of texts of each answer, to a score of each
-        text. Called for some answers at a time, whose arrays stay in the processor's cache.
+      scores: (texts, sizes) -> a score of each text, where the texts are each answer followed by its golds, and the
+        sizes are the number of texts of each answer. Called for `_ANSWERS` answers at a time.
       predictions: Answers.
       golds: Golds of each.
     """
@@ -197,7 +197,7 @@ def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarra
 
 
 def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
-    """Returns the place of each text's answer."""
+    """Returns, for each text, the index of its answer."""
     return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 

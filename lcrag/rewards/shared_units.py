@@ -1,7 +1,7 @@
-"""Counts the units that the texts of a group share with its first: character 3-grams or words, as sets or multisets.
+"""Counts the units (character 3-grams or words) that texts share with the first text of their group.
 
 Every unit gets a number without collisions, with the number of its text in the group as the lowest bits. The numbers of
-a group are sorted as one row, in which equal units stand together, those of the first text in front. Rows of up to 256
+a group are sorted as one row, in which equal units are adjacent, those of the first text first. Rows of up to 256
 numbers are sorted by NumPy's vectorised networks, several times as fast as one long array.
 """
 
@@ -43,15 +43,15 @@ class Units(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Where a unit repeats the one before, in some groups whose units are sorted.
+    """Adjacent equal units in the sorted units of some groups.
 
     Attributes:
       groups: The groups.
-      rows: Group of each repetition, its place in `groups`.
-      texts: Text of each repetition, its place among all texts.
-      texts_before: Text of the entry that it repeats.
-      begins: Whether that is the first entry with this unit.
-      equal: Whether both are the same text's.
+      rows: Index into `groups` of each repetition.
+      texts: Index of each repetition's text among all texts.
+      texts_before: Index of the text of the entry before it, which has the same unit.
+      begins: Whether that entry is the first one with this unit.
+      equal: Whether both entries are of the same text.
     """
 
     groups: Int[np.ndarray, " groups"]
@@ -97,8 +97,8 @@ def gram_units(
     Args:
       codes: Code points of the normalised texts, group by group, a separator after each.
       sizes: Number of texts of each group, at least 1.
-      words_apart: Whether grams end at spaces; then words count in place of texts in `short`.
-      short: Whether a text of one or two characters is one gram, else none.
+      words_apart: Whether 3-grams end at spaces; `short` then refers to words instead of texts.
+      short: Whether a text of one or two characters counts as one 3-gram; otherwise it has none.
     """
     ends = np.flatnonzero(codes == SEPARATOR)
     members, bits = _members(sizes)
@@ -138,14 +138,14 @@ def word_units(texts: Sequence[str], sizes: Int[np.ndarray, " groups"]) -> Units
 
 
 def shared(units: Units, multisets: bool = False) -> tuple[Int[np.ndarray, " texts"], Int[np.ndarray, " texts"]]:
-    """Counts what each text shares with the first of its group.
+    """Counts the units that each text shares with the first text of its group.
 
     Args:
       units: Units of groups of texts.
       multisets: Whether a repeated unit counts as often as it occurs.
 
     Returns:
-      (units of the text that the first text has, 0 for the first itself; units of the text).
+      (number of the text's units that the first text has, 0 for the first itself; number of the text's units).
     """
     found, wanted, firsts = np.zeros_like(units.counts), units.counts.copy(), units.firsts
     for each in repeats(units):

@@ -44,7 +44,7 @@ class Episodes:
         """Returns an entry of each episode's `extra`, which the program `by` reports.
 
         Raises:
-          UserError: an episode does not have it.
+          UserError: An episode lacks it.
         """
         if len(self.extra) != len(self.answers) or not all(name in extra for extra in self.extra):
             raise UserError(
@@ -99,8 +99,8 @@ class TermSum:
       checks: Reject questions that cannot be scored, before anything is sampled.
       group_checks: Reject groups that are too small.
       couples_languages: Whether an adjustment compares the answers to one question in several languages.
-      turn_rewards: Computes rewards of the policy's turns, by their numbers from 0, in addition to each episode's
-        total. Only a critic (PPO) credits them.
+      turn_rewards: Computes rewards of single turns of the policy (numbered from 0), in addition to each episode's
+        total. They are used only with a critic (PPO).
     """
 
     terms: tuple[Term, ...]

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 WEIGHT_BITS = 30  # of float32 numbers in [0, 1]; the two highest bits are 0
 BITS_PER_PASS = 3  # 7 sums in each of 10 passes over the vocabulary
-SHARES = 16  # the most shares of a vocabulary on a mesh's axis "tensor" that sampling keeps apart
+SHARES = 16  # largest number of shards of the vocabulary (mesh axis "tensor") that stay separate while sampling
 
 
 def streams(seeds: UInt[Array, "slots"], episodes: UInt[Array, "slots"]) -> Key[Array, "slots"]:
@@ -60,7 +60,7 @@ def choose(
 def score_temperatures(
     temperatures: Float[Array, "slots"], top_ps: Float[Array, "slots"], unscaled_scores: Bool[Array, "slots"]
 ) -> Float[Array, "slots"]:
-    """Returns the temperatures of the distributions under which `choose` gives log-probabilities."""
+    """Returns the temperatures at which `choose` computes log-probabilities."""
     return jnp.where((temperatures <= 0) | unscaled_scores, 1.0, temperatures)
 
 
@@ -69,9 +69,9 @@ def nucleus(
 ) -> Float[Array, "slots vocabulary"]:
     """Zeroes all but the smallest set of heaviest tokens whose share reaches top_p; 1 keeps all, however small.
 
-    A token is kept if all heavier ones together weigh less than top_p of the total, and the heaviest always (Holtzman
-    et al., 2020). The lightest kept weight is found bit by bit, since the bits of float32 are ordered as the numbers
-    are: nothing is sorted, and on a mesh only sums cross between devices.
+    A token is kept if all heavier ones together weigh less than top_p of the total; the heaviest is always kept
+    (Holtzman et al., 2020). The lightest kept weight is found bit by bit, because the bits of positive float32 numbers
+    are ordered like the numbers: nothing is sorted, and on a mesh devices exchange only sums.
 
     Args:
       weights: In [0, 1].
@@ -81,7 +81,7 @@ def nucleus(
     wanted = top_ps * jnp.sum(weights, axis=-1)
 
     def extended(step, found: Int[Array, "slots"]) -> Int[Array, "slots"]:
-        """Adds the next bits of the largest number such that what is heavier still reaches the share."""
+        """Adds the next bits of the largest threshold above which the weights still reach the share."""
         shift = WEIGHT_BITS - (step + 1) * BITS_PER_PASS
         candidates = [found + (digit << shift) for digit in range(1, 2**BITS_PER_PASS)]
         heavier = (jnp.sum(jnp.where(bits > each[:, None], weights, 0.0), axis=-1) for each in candidates)
@@ -96,8 +96,8 @@ def inverse_cdf(weights: Float[Array, "slots vocabulary"], uniform: Float[Array,
     """Returns the first index at which the cumulative weight exceeds `uniform` x the total.
 
     Works in two levels (blocks of about the square root of the vocabulary, then inside one block), which is cheaper
-    than one long cumulative sum. No block crosses a `SHARES`-th of the vocabulary, so that on a mesh only sums and one
-    block cross between devices. A token of weight 0 is never chosen.
+    than one long cumulative sum. No block crosses the boundary of a `SHARES`-th of the vocabulary, so on a mesh devices
+    exchange only sums and one block. A token of weight 0 is never chosen.
     """
     slots, vocabulary = weights.shape
     size = max(1, 2 ** round(math.log2(vocabulary) / 2))

@@ -1,7 +1,7 @@
-"""What becomes of the cache while a block of tokens is decoded.
+"""Forms of the key-value cache inside the decode loop of a block.
 
 Each function takes the decoder, the window, the parameters, the cache and the slots to compute (see
-`lcrag.sampling.rows`; None: all, in `shares` parts), and returns the cache of the loop and what the loop does with it.
+`lcrag.sampling.rows`; None: all, in `shares` parts), and returns the cache of the loop with its functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ Rows: TypeAlias = Int[Array, "shares rows"] | None
 
 
 class DecodeCache(NamedTuple):
-    """The cache of a decode loop and what the loop does with it.
+    """The cache of a decode loop, and the functions that the loop applies to it.
 
     Attributes:
-      start: What the loop carries at its beginning.
+      start: Initial carry of the loop.
       feed: (cache, tokens [slots, time], positions [slots, time]) -> hidden states [slots, time, width], the new cache.
       end: (cache, first [slots], count) -> all slots' cache, all positions, after up to `count` tokens have been fed to
         each slot from its first position on.
@@ -37,7 +37,7 @@ class DecodeCache(NamedTuple):
 
 
 def extended(config: DecoderConfig, params, tokens, positions, cache: Cache) -> tuple[Array, Cache]:
-    """Computes final hidden states of new tokens, and the cache with them, in whichever form it is."""
+    """Computes final hidden states of new tokens and the extended cache, for either form of the cache."""
     if isinstance(cache, KeyValueCache):
         return forward(config, params, tokens, positions, cache)
     return forward_layers(config, params, params["layers"], tokens, positions, cache)
@@ -84,9 +84,9 @@ def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Row
 
 
 def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
-    """Takes every layer's parameters and window out of their stacks once for the whole block.
+    """Slices every layer's parameters and window from the stacked arrays once for the whole block.
 
-    Several times as fast on CPUs, where a slice of a stack is copied at every step.
+    This is several times as fast on CPUs, where XLA would copy the slices at every step.
     """
     assert isinstance(cache, KeyValueCache), "the layers are apart already"
     layers = [jax.tree.map(lambda x, layer=layer: x[layer], params["layers"]) for layer in range(config.layers)]

@@ -1,10 +1,10 @@
 """Lossless drafts: tokens copied from a slot's own context, and verified several at a time.
 
-A token is a function of its logits and of a random number that only (seed, episode, position) determine. A drafted
-token is therefore right exactly if it equals the token that is sampled in its place, and verification is one forward
-pass over the drafted tokens: speculative decoding (Leviathan et al., 2023) without rejection sampling, which changes no
-token. Drafts continue the latest earlier occurrence of the last tokens, prompt look-up (Saxena, 2023): queries, quotes
-and answers are largely copied from the question and the passages.
+A token is a function of its logits and of a random number that depends only on (seed, episode, position). A drafted
+token is therefore accepted if and only if it equals the token that is sampled in its place, and one forward pass
+verifies all drafted tokens. This is speculative decoding (Leviathan et al., 2023) without rejection sampling; it
+changes no token. Drafts are the continuation of the latest earlier occurrence of the last tokens (prompt look-up,
+Saxena, 2023), because queries, quotes and answers are largely copied from the question and the passages.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-GRAM = 3  # tokens at the end of a context that are looked up; fewer where they occur nowhere else
+GRAM = 3  # tokens at the end of a context that are looked up; fewer if they occur nowhere else
 TRIAL_PASSES = 256  # forward passes of a slot over which acceptance is judged
 PAUSE_BLOCKS = 16  # blocks without drafts before they are tried again
 
@@ -45,13 +45,13 @@ def drafted(
 
 @dataclasses.dataclass
 class DraftSwitch:
-    """Decides, block by block, whether drafts pay for what they cost.
+    """Decides, block by block, whether the accepted drafts outweigh their cost.
 
-    It counts tokens and not time: a run that is repeated makes the same decisions.
+    It counts tokens instead of time, so a repeated run makes the same decisions.
 
     Attributes:
-      count: Tokens drafted at each step; 0: never any.
-      least_tokens: Tokens that a forward pass must yield on average for drafts to go on.
+      count: Tokens drafted at each step; 0: no drafts.
+      least_tokens: Average number of tokens per forward pass below which drafts pause.
     """
 
     count: int
@@ -68,14 +68,14 @@ class DraftSwitch:
         return self.count
 
     def record(self, passes: int, tokens: int) -> None:
-        """Counts a block with drafts: the forward passes of its slots, and the tokens that they yielded."""
+        """Counts the forward passes and the sampled tokens of a block with drafts."""
         self._passes, self._tokens = self._passes + passes, self._tokens + tokens
         if self._passes >= TRIAL_PASSES:
             self._paused = 0 if self._tokens >= self.least_tokens * self._passes else PAUSE_BLOCKS
             self._passes = self._tokens = 0
 
     def reset(self) -> None:
-        """Forgets what it has counted."""
+        """Resets the counts."""
         self._passes = self._tokens = self._paused = 0
 
 

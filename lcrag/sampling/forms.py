@@ -1,4 +1,4 @@
-"""The form in which a sampler keeps parameters and cache: its own copy, merged, gathered, stacked or layer by layer."""
+"""The form of a sampler's parameters and cache: copied, merged, gathered, stacked or layer by layer."""
 
 import dataclasses
 import functools
@@ -27,15 +27,15 @@ Cache: TypeAlias = KeyValueCache | tuple[LayerCache, ...]
 
 @dataclasses.dataclass(frozen=True)
 class SamplerForm:
-    """How a sampler keeps what it reads at every token.
+    """The form of a sampler's parameters and cache.
 
     Attributes:
-      policy: The decoder as it is trained.
+      policy: The decoder in training.
       mesh: The sampler's devices.
-      gather: Whether parameters are whole along the mesh axis "fsdp".
-      layers: Whether each layer's parameters and cache are arrays of their own ("apart") or slices of stacks. XLA for
-        GPUs copies a slice of a stack before every use, XLA for TPUs reads it where it is; "auto" follows the platform.
-      merge: Whether adapters are merged into the kernels: no small products, but a copy of the adapted kernels.
+      gather: Whether parameters are replicated along the mesh axis "fsdp".
+      layers: Whether each layer's parameters and cache are separate arrays ("apart") or slices of stacked arrays. XLA
+        for GPUs copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform.
+      merge: Whether adapters are merged into the kernels: this saves small products, and costs a copy of the kernels.
     """
 
     policy: DecoderConfig
@@ -46,7 +46,7 @@ class SamplerForm:
 
     @property
     def apart(self) -> bool:
-        """Whether layers are arrays of their own."""
+        """Whether each layer has separate arrays."""
         if self.layers == "auto":
             devices = self.mesh.devices if isinstance(self.mesh, Mesh) else None  # an abstract mesh has none
             return devices is not None and devices.flat[0].platform in ("gpu", "cuda", "rocm")
@@ -54,7 +54,7 @@ class SamplerForm:
 
     @functools.cached_property
     def decoder(self) -> DecoderConfig:
-        """The decoder as it samples."""
+        """The decoder that samples."""
         return dataclasses.replace(self.policy, lora=None) if self.merge else self.policy
 
     @property
@@ -81,13 +81,13 @@ class SamplerForm:
         return tuple(LayerCache(*jax.tree.map(lambda x: x[0], whole(layers=1))) for _ in range(self.decoder.layers))
 
     def parameters(self, params: Any) -> Any:
-        """Returns parameters in this form, those given where they serve as they are; also under `jax.eval_shape`."""
+        """Converts parameters to this form, without copying arrays that have it; also under `jax.eval_shape`."""
         merged = merge_lora(self.policy, params, self.policy.dtype)[1] if self.merge else params
         own = compute_parameters(self.decoder, merged)
         return self._separated(own, lambda stack, layer: stack[layer]) if self.apart else own
 
     def placed(self, params: Any) -> Any:
-        """Places parameters on the mesh as the sampler reads them; no array that serves as it is gets copied."""
+        """Converts parameters and places them on the mesh; arrays already in place are not copied."""
         given = jax.device_put(params, param_shardings(self.policy, self.mesh))
         if self.apart:
             return self._compiled(given)
@@ -99,12 +99,12 @@ class SamplerForm:
         return jax.jit(self.parameters, out_shardings=self.parameter_shardings)
 
     def shares(self, path: tuple[str, ...], given: Any, own: Any) -> bool:
-        """Returns whether the sampler reads an array of the training's own."""
+        """Returns whether the sampler reads the trainer's own array."""
         lora = self.policy.lora if self.merge else None
         return given == own and not (lora is not None and "/".join(path[-3:-1]) in lora.targets)
 
     def own_leaves(self, given: Any, own: Any) -> list[Any]:
-        """Returns the leaves of `own` that are not those of `given`: the memory that the form takes."""
+        """Returns the leaves of `own` that are not shared with `given`: the additional memory of this form."""
         theirs = traverse_util.flatten_dict(given)
         if self.apart:  # all layers are copies
             theirs = {path: leaf for path, leaf in theirs.items() if path[0] != "layers"}
@@ -114,7 +114,7 @@ class SamplerForm:
         return layers + [leaf for path, leaf in flat.items() if not self.shares(path, theirs.get(path), leaf)]
 
     def _separated(self, tree: Any, slice_of: Any) -> Any:
-        """Makes a list of each layer's part."""
+        """Splits stacked layers into a list of layers."""
         parts = [
             jax.tree.map(functools.partial(slice_of, layer=layer), tree["layers"])
             for layer in range(self.policy.layers)

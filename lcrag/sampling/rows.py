@@ -1,4 +1,4 @@
-"""Selecting some of the slots, and writing them back, without moving anything between devices.
+"""Selects some of the slots, and writes them back, without moving data between devices.
 
 Slots are divided into equal consecutive shares, and `rows` numbers slots within each share; the size of a share marks
 padding.
@@ -83,11 +83,11 @@ def with_new_columns(
     first: Int[Array, "chosen"],
     count: int,
 ) -> Cache:
-    """Writes what a window of some slots has gained back into the cache.
+    """Writes the new positions in the windows of some slots back into the cache.
 
     Args:
       cache: All slots, all positions.
-      seen: The slots' windows; they differ from `cache` in the `count` positions from each row's `first` on at most.
+      seen: The slots' windows; they differ from `cache` only in the `count` positions from each row's `first` on.
       rows: The slots.
       first, count: See `seen`.
     """
@@ -100,6 +100,6 @@ def with_new_columns(
 
 
 def starts_within(window: int, first: Int[Array, "chosen"], count: int) -> tuple[Int[Array, "chosen"], int]:
-    """Returns starts and a count of positions that lie within the window and include `count` positions from `first`."""
+    """Returns starts and a count of positions within the window that include the `count` positions from `first` on."""
     count = min(count, window)
     return jnp.minimum(first, window - count), count

@@ -109,7 +109,7 @@ class Sampler:
         return int(self._lengths[slot])
 
     def set_params(self, params, *, keep_contexts: bool = False) -> None:
-        """Samples with new parameters from now on; all contexts are dropped, or kept as the old ones computed them."""
+        """Replaces the parameters; drops all contexts, or keeps the keys and values that the old ones computed."""
         self.drop_params()
         self._params = self._form.placed(params)
         self._drafts.reset()  # a run that is resumed makes the same decisions
@@ -117,7 +117,7 @@ class Sampler:
             self.free(range(self.slots))
 
     def recompute(self, contexts: Mapping[int, TokenIds]) -> None:
-        """Computes contexts again with the present parameters; the generations that are under way go on.
+        """Computes contexts again with the current parameters; running generations continue.
 
         Args:
           contexts: Slot -> the tokens of its context without those of an unfinished generation.
@@ -147,7 +147,7 @@ class Sampler:
             self._waiting.pop(slot, None)
 
     def wait(self) -> None:
-        """Waits until the devices have done everything asked of them so far."""
+        """Waits until the devices have finished all enqueued work."""
         jax.block_until_ready(self._state)
 
     def append(self, entries: Mapping[int, TokenIds]) -> None:
@@ -235,7 +235,7 @@ class Sampler:
         return finished
 
     def _decode(self, wanted: int) -> dict[int, Sampled]:
-        """Decodes until `wanted` slots have finished, or so many that fewer rows hold the others."""
+        """Decodes until `wanted` slots have finished, or until the others fit into fewer rows."""
         longest = int(self._lengths[list(self._unfinished)].max())
         window = _bucket(self._windows, min(longest + self._block, self.context))
         rows, size = self._rows_to_decode(window)
@@ -258,11 +258,11 @@ class Sampler:
         self.statistics.accepted_drafts += tokens - passes
 
     def _rows_to_decode(self, window: int) -> tuple[np.ndarray | None, int]:
-        """Returns the slots that sample, counted within their share and padded (None: all), and rows per share."""
+        """Returns the sampling slots, numbered within their share and padded (None: all), and the rows per share."""
         shares = self._by_share(self._unfinished)
         size = _bucket(self._decode_rows, max(map(len, shares)))
         if size == self._share and (self._shares == 1 or window == self.context):
-            return None, size  # on several devices, what is written back into longer contexts must name its share
+            return None, size  # on several devices, writing back into longer contexts needs the rows of each share
         rows = np.full((self._shares, size), self._share, np.int32)
         for row, slots in zip(rows, shares, strict=True):
             row[: len(slots)] = np.array(slots, np.int32) % self._share
@@ -301,7 +301,7 @@ class Sampler:
         return Sampled(tokens, np.concatenate(unfinished.log_probabilities), text_until_stop(content, stop), name)
 
     def warm_up(self, stops: Iterable[tuple[str, ...]] = ()) -> int:
-        """Compiles every shape that a run can need, on throw-away content; returns their number."""
+        """Compiles every shape that a run can need, on dummy data; returns their number."""
         for stop in stops:
             self._stops.start(stop)
         pad, drafts = self._tokenizer.pad_id, self._drafts.count
@@ -329,7 +329,7 @@ def _bucket(sizes: Sequence[int], needed: int) -> int:
 
 
 def _pieces(ids: TokenIds, sizes: tuple[int, ...]) -> list[TokenIds]:
-    """Cuts tokens into pieces, which fill compiled sizes with the least padding."""
+    """Cuts tokens into pieces that fit compiled sizes with the least padding."""
     ends = list(itertools.accumulate(_split(len(ids), sizes)))
     return [ids[begin:end] for begin, end in itertools.pairwise([0, *ends])]
 
@@ -338,7 +338,7 @@ def _pieces(ids: TokenIds, sizes: tuple[int, ...]) -> list[TokenIds]:
 def _split(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Splits a number of rows or tokens into compiled sizes, the largest first, with the least padding.
 
-    A further part counts as much as the smallest size in padding: it is another call, of fewer rows.
+    Each additional part costs as much as padding of the smallest size, because it is another call with fewer rows.
     """
     if count <= 0:
         return ()

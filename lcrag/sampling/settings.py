@@ -16,23 +16,23 @@ class SamplerConfig:
       slots: Number of contexts held at once.
       context: Maximum length of a context, in tokens.
       block: Maximum number of tokens sampled per slot in one `decode`.
-      wanted: A block ends early once this share of the slots that began it has finished in it.
-      windows: Cache lengths to compile, in addition to `context`: a block reads the shortest that holds the contexts
-        of the slots that sample, and the block.
-      decode_rows: Numbers of slots to compile `decode` for, in addition to all: a block computes the fewest that hold
-        the slots that sample, and goes on with fewer as slots finish. It copies their contexts first.
+      wanted: A block ends early once this share of the slots that began it has finished.
+      windows: Cache lengths to compile, in addition to `context`: a block reads the shortest that covers the contexts
+        of the sampling slots and the block.
+      decode_rows: Numbers of slots to compile `decode` for, in addition to all slots: a block computes the smallest
+        that fits the sampling slots, and continues with fewer as slots finish. It copies their contexts first.
       append_rows: Numbers of slots to compile `append` for, over all devices; empty: 8, and all slots. Slots are
         split over them with the least padding. Memory for a chunk grows with rows x tokens x context.
       append_tokens: Chunk lengths to compile `append` for; texts are cut into them with the least padding.
       gather_parameters: Whether every device along the mesh axis "fsdp" holds all parameters. Otherwise each decode
         step gathers them, which takes longer than reading them; set it wherever they fit.
-      drafts: Tokens drafted from the context and verified at each step, besides the one that is sampled; 0: none. They
-        change no token, and pay where a step's time is that of reading the parameters (see `lcrag.sampling.drafts`).
-      least_tokens_per_pass: Drafts pause while a step yields fewer tokens per slot than this: the time of a step with
-        drafts over that of one without.
+      drafts: Tokens drafted from the context and verified at each step, in addition to the sampled one; 0: none. They
+        change no token, and pay if the time of a step is that of reading the parameters; see `lcrag.sampling.drafts`.
+      least_tokens_per_pass: Drafts pause while a step yields fewer tokens per slot than this. Set it to the ratio of
+        the time of a step with drafts to that of one without.
       layers: Whether the sampler keeps each layer's parameters and cache "apart" or "stacked"; see `SamplerForm`.
-      merge_adapters: Whether the sampler's copy has LoRA adapters merged into their kernels. It takes the memory of the
-        adapted kernels; False reads base and adapters where they are.
+      merge_adapters: Whether LoRA adapters are merged into a copy of their kernels, which takes the memory of these
+        kernels; False reads base and adapters in place.
 
     Raises:
       UserError: A number is out of range.
@@ -73,12 +73,12 @@ class SamplerStatistics:
       sampled_tokens: Tokens sampled by the policy.
       appended_tokens: Tokens that were prefilled: those of the environment, and contexts that were computed again.
       append_positions: Positions computed for that, padding included.
-      append_seconds: Spent on it, forks included, until the devices had done it.
-      decode_seconds: Spent decoding.
+      append_seconds: Time spent appending, forks included, until the devices had finished.
+      decode_seconds: Time spent decoding.
       drafted_tokens: Tokens that were drafted for verification.
       accepted_drafts: Drafted tokens that were sampled.
       decode_steps: Steps of the decode loop.
-      slot_steps: Decode steps x slots computed: without drafts, the number of tokens that could have been sampled.
+      slot_steps: Decode steps x computed slots: without drafts, the largest possible number of sampled tokens.
       compiled_shapes: Compiled functions so far, those of earlier samplers of the same sizes included.
     """
 

@@ -32,7 +32,7 @@ from lcrag.sampling.rows import per_slot, with_per_slot
 from lcrag.sampling.stop import FOUND
 
 CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last three in the order of FINISH_REASONS
-CHECK_EVERY = 4  # decode steps of several devices between checks whether enough slots have finished
+CHECK_EVERY = 4  # on several devices, decode steps between checks whether enough slots have finished
 
 
 class Slots(NamedTuple):
@@ -107,7 +107,7 @@ def append(
 ) -> Slots:
     """Appends environment tokens to the contexts of some slots (chunked prefill) and stops these slots.
 
-    Slots are divided into equal consecutive shares and each share extends its own, so that on a mesh no cache leaves
+    Slots are divided into equal consecutive shares, and each share extends its own slots, so on a mesh no cache leaves
     its device.
 
     Args:
@@ -189,8 +189,9 @@ def decode(
       slots: All slots.
       table: The stop automaton.
       eos_ids: Tokens that end a text.
-      wanted: See above.
-      rows: The slots to compute, as in `append`, every running one among them, and the rows of the report; None: all.
+      wanted: Number of finished slots that ends the block.
+      rows: The slots to compute, as in `append`; must include all running ones, and are the rows of the report. None:
+        all slots.
       check_every: Steps between checks for the early end; the count is a collective where there are several devices.
       drafts: Tokens drafted and verified at each step in addition to the one that is sampled; see `drafted`.
       shares: Equal consecutive parts of the slots, one for each group of devices that divides them.
@@ -234,14 +235,14 @@ def decode(
 
 
 def _chosen(slots: Slots, rows: Int[Array, "shares rows"]) -> Slots:
-    """Returns some slots with the cache of all; padding does not run."""
+    """Returns some slots, with the cache of all; padding is not running."""
     padding = (rows == slots.pending.shape[0] // rows.shape[0]).reshape(-1)
     chosen = Slots(slots.cache, *jax.tree.map(lambda x: per_slot(x, rows), tuple(slots[1:])))
     return chosen._replace(running=chosen.running & ~padding)
 
 
 def _with_chosen(slots: Slots, rows: Int[Array, "shares rows"], chosen: Slots) -> Slots:
-    """Returns all slots with what became of some, which have the cache of all."""
+    """Returns all slots with the new state of some; `chosen` has the cache of all."""
     new = jax.tree.map(lambda x, new: with_per_slot(x, rows, new), tuple(slots[1:]), tuple(chosen[1:]))
     return Slots(chosen.cache, *new)
 
@@ -290,7 +291,7 @@ def _sampled(
 def _advance(
     slots: Slots, report: DecodeReport, right: Bool[Array, "slots"], chosen, log_probabilities, table, eos_ids
 ) -> tuple[Slots, DecodeReport]:
-    """Records one token of the slots in which it is right, and stops those that finish with it."""
+    """Records one token in the slots whose draft was right so far, and stops slots that finish with it."""
     lengths, parameters = slots.lengths + right, slots.parameters
     automaton = jnp.where(right, table[parameters.stop.astype(jnp.int32), chosen], parameters.stop)
     reasons = jnp.select(
@@ -376,7 +377,7 @@ class CompiledFunctions:
         return self._compiled[key](*arguments)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def compiled_functions(form: SamplerForm, slots: int, context: int, block: int, drafts: int) -> CompiledFunctions:
-    """Returns the compiled functions that all samplers of these sizes share, so that none compiles them again."""
+    """Returns the compiled functions, which all samplers of these sizes share."""
     return CompiledFunctions(form, block, drafts)

@@ -1,4 +1,4 @@
-"""Servers in tests: an application in a thread of this process, a stand-in chat model, and stopping another process."""
+"""Servers for tests: an application in a thread of this process, a fake chat model, and stopping another process."""
 
 import contextlib
 import http.client
@@ -58,15 +58,15 @@ def stand_in_chat(speak: Speaker) -> FastAPI:
 def answered_while_stopping(
     process: subprocess.Popen[str], address: str, path: str, body: Mapping[str, Any], stop: signal.Signals
 ) -> tuple[int, Any]:
-    """Returns the answer to a request that a server is reading when it receives a signal to stop.
+    """Returns the answer to a request that a server is receiving when it gets a signal to stop.
 
     The request's body is sent once the server refuses further connections.
 
     Args:
-      process: The server's.
+      process: The process of the server.
       address: `http://HOST:PORT`.
-      path: Of the request, a POST.
-      body: Its JSON.
+      path: Path of the POST request.
+      body: Its JSON body.
       stop: The signal.
 
     Returns:
@@ -85,7 +85,7 @@ def answered_while_stopping(
         connection.endheaders()
         _await_continue(connection.sock)
         process.send_signal(stop)
-        _await_refusal(connection.host, connection.port)
+        wait_until(lambda: refuses(connection.host, connection.port), f"{address} to refuse connections")
         connection.send(content)
         response = connection.getresponse()
         return response.status, json.load(response)
@@ -98,13 +98,23 @@ def _await_continue(sock: socket.socket) -> None:
         raise ConnectionError(f"the server answers {answer!r} before it has read the body")
 
 
-def _await_refusal(host: str, port: int) -> None:
-    """Returns when the address refuses connections."""
+def wait_until(condition: Callable[[], Any], what: str = "a condition") -> None:
+    """Returns when a condition holds.
+
+    Raises:
+      TimeoutError: It does not within a minute; the error names `what` was waited for.
+    """
     deadline = time.monotonic() + _LONGEST_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection((host, port), timeout=_LONGEST_SECONDS).close()
-        except (ConnectionRefusedError, ConnectionResetError):
-            return
-        time.sleep(0.02)
-    raise TimeoutError(f"{host}:{port} still takes connections after {_LONGEST_SECONDS} seconds")
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_LONGEST_SECONDS} seconds for {what}")
+        time.sleep(0.01)
+
+
+def refuses(host: str, port: int) -> bool:
+    """Returns whether an address refuses connections."""
+    try:
+        socket.create_connection((host, port), timeout=_LONGEST_SECONDS).close()
+    except (ConnectionRefusedError, ConnectionResetError):
+        return True
+    return False

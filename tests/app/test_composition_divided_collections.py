@@ -2,13 +2,14 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import gin
 import pytest
 from experiment_parts import build_tiny_collections
+from joined_processes import free_port
 
 from lcrag.app.composition.divided_collections import check_placed, divided_collections, shares
 from lcrag.errors import UserError
@@ -21,11 +22,13 @@ import json
 import sys
 
 import gin
-import jax
 from jax.experimental import multihost_utils
 
-process, port, folder, other = sys.argv[1:]
-jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=int(process))
+process, port, folder, other, tests = sys.argv[1:]
+sys.path.insert(0, tests)
+from joined_processes import join
+
+join(process, 2, port)
 
 from lcrag.app.composition.divided_collections import divided_collections
 from lcrag.errors import UserError
@@ -68,14 +71,12 @@ def test_two_processes_open_a_share_each_and_search_everything(folder, tmp_path)
     """Then one of them is given a folder with fewer languages, which both refuse."""
     (tmp_path / "en").symlink_to(folder / "en")
     (tmp_path / "encoder").symlink_to(folder / "encoder")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
+    port, tests = str(free_port()), str(Path(__file__).parent)
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     line = [sys.executable, "-c", PROCESS]
     running = [
-        subprocess.Popen([*line, process, port, str(folder), str(tmp_path)], env=environment, **options)
+        subprocess.Popen([*line, process, port, str(folder), str(tmp_path), tests], env=environment, **options)
         for process in "01"
     ]
     for process in running:

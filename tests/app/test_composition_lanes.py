@@ -1,7 +1,6 @@
 """Rollouts shared out over lanes: who samples what, and that all of it comes back in order."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -11,10 +10,11 @@ import gin
 import jax
 import numpy as np
 import pytest
+from joined_processes import free_port
 from lane_parts import GROUPS, STEALING, digest, make_lanes, question, rows, searching
 
 from lcrag.app.composition.lane_episodes import all_lanes, in_order, packed_lanes
-from lcrag.app.composition.lane_plan import GroupQueue, dealt, lane_sampler
+from lcrag.app.composition.lane_plan import GroupQueue, assigned_lanes, lane_sampler
 from lcrag.episodes import episode_json
 from lcrag.errors import UserError
 from lcrag.policy import initialise, make_mesh
@@ -24,11 +24,11 @@ from lcrag.testing import tiny_config
 PROCESS = """
 import sys
 
-import jax
-
 process, port, folder = sys.argv[1:]
-jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=int(process))
 sys.path.insert(0, folder)
+from joined_processes import join
+
+join(process, 2, port)
 from lane_parts import GROUPS, STEALING, digest, make_lanes
 
 print(digest(make_lanes(2, 2)))
@@ -46,9 +46,7 @@ def lanes():
 
 
 def test_two_processes_sample_what_one_does(lanes):
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        port = str(opened.getsockname()[1])
+    port = str(free_port())
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
     options = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     line = [sys.executable, "-c", PROCESS]
@@ -60,9 +58,9 @@ def test_two_processes_sample_what_one_does(lanes):
 
 
 def test_groups_are_dealt_whole_and_evenly():
-    assert dealt([(question(number),) for number in range(7)], 3) == [0, 1, 2, 0, 1, 2, 0]
-    assert dealt([GROUPS[1], GROUPS[0], *GROUPS[2:4]], 2) == [1, 0, 1, 0]  # the largest first
-    assert dealt([GROUPS[1], GROUPS[2], GROUPS[1]], 2) == [0, 1, 0]  # a question that is drawn twice
+    assert assigned_lanes([(question(number),) for number in range(7)], 3) == [0, 1, 2, 0, 1, 2, 0]
+    assert assigned_lanes([GROUPS[1], GROUPS[0], *GROUPS[2:4]], 2) == [1, 0, 1, 0]  # the largest first
+    assert assigned_lanes([GROUPS[1], GROUPS[2], GROUPS[1]], 2) == [0, 1, 0]  # a question that is drawn twice
 
 
 def test_a_queue_hands_out_each_group_once_and_no_more_than_there_is_room_for():

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
+from joined_processes import free_port
 
 from lcrag.app import cluster, guard
 from lcrag.app.cluster import Cluster, find_cluster
@@ -171,12 +171,6 @@ def processes_that_join(*, then, configurations=("same", "same"), environments=(
         started.append(subprocess.Popen(line, env=environment, **pipes))
     ends = [process.communicate(timeout=300) for process in started]
     return [(process.returncode, *end) for process, end in zip(started, ends, strict=True)]
-
-
-def free_port():
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        return opened.getsockname()[1]
 
 
 def test_two_tasks_of_slurm_join_and_a_killed_one_ends_the_other():

@@ -76,7 +76,8 @@ def test_a_failure_is_one_warning(tmp_path, opened, part, monkeypatch, capsys):
     log(tmp_path, Sinks(sinks=("tensorboard", "fake")), RECORDS * 3)
     error = capsys.readouterr().err
     assert error == (
-        "lcrag: fake failed and gets nothing more (ConnectionError: no route); metrics.jsonl has everything\n"
+        "lcrag: fake failed and receives no further metrics (ConnectionError: no route);"
+        " metrics.jsonl has all metrics\n"
     )
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 6
 
@@ -98,7 +99,7 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path, opened, raised, monkeypat
         pass
     assert time.monotonic() - started < 20
     hung.set()
-    assert "fake has not taken everything" in capsys.readouterr().err
+    assert "fake has not received all metrics" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

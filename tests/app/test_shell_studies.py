@@ -1,5 +1,6 @@
 """`lcrag study` runs every point once, each after those it needs, and then its report."""
 
+import shutil
 import subprocess
 import sys
 
@@ -38,6 +39,9 @@ with open("calls", "a") as calls:
 if folder.name == pathlib.Path("fails").read_text():
     sys.exit("lcrag: error: out of luck")
 folder.mkdir(parents=True, exist_ok=True)
+if words[-1].startswith("--records"):
+    (folder / f"{pathlib.Path(words[1]).name}.json").touch()
+    sys.exit()
 for name in ("report.md", "evaluation.json", "report.json"):
     (folder / name).touch()
 """
@@ -160,13 +164,30 @@ def test_points_are_run_once_and_then_reported(study, jobs):
     words = ("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out")
     status, calls, _ = study(*words)
     assert status == 0
-    assert sorted(call.command for call in calls[:-1]) == ["sft"] * 2 + ["train"] * 6  # several jobs: in any order
+    done = sorted(call.command for call in calls[:-1])  # several jobs: in any order
+    assert done == ["report"] * 6 + ["sft"] * 2 + ["train"] * 6
     assert calls[-1].command == "report"
-    assert calls[-1].words == ("out/study",)
+    assert calls[-1].words == ("out/records/r_search",)
     assert (calls[-1].output_dir.parent / "study" / "ppo-1.log").is_file()
     status, again, _ = study(*words)
     assert status == 0
     assert [call.command for call in again] == ["report"]
+
+
+def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
+    words = ("r_search", "--seeds=0,1", "--output_dir=out", "--records=kept")
+    study(*words)
+    recorded = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert recorded == {f"{name}-{seed}.json" for name in ("grpo", "ppo", "without_evidence") for seed in (0, 1)}
+    shutil.rmtree(tmp_path / "out")
+    _, again, _ = study(*words)
+    assert [call.words for call in again] == [("kept",)], "no cold start is trained for runs that have a record"
+    (tmp_path / "kept" / "ppo-1.json").unlink()
+    _, one, _ = study(*words)
+    assert [call.command for call in one] == ["sft", "train", "report", "report"]
+    (tmp_path / "kept" / "ppo-1.json").unlink()
+    _, finished, _ = study(*words)
+    assert [call.words for call in finished] == [("out/study/ppo-1",), ("kept",)], "a finished run is only recorded"
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -177,13 +198,15 @@ def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
     assert error.startswith("lcrag: error: out/")
     assert f"{point}.log" in error
     assert "out of luck" in error
-    assert calls[-1].command != "report"
+    assert ("out/records/r_search",) not in [call.words for call in calls], "there is no report on some of the runs"
 
 
 def test_a_dry_run_prints_the_commands(capsys):
     assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [["lcrag", name] for name in ("sft", *["train"] * 3, "report")]
+    assert [line.split()[:2] for line in lines] == [
+        ["lcrag", name] for name in ("sft", *["train", "report"] * 3, "report")
+    ]
 
 
 def test_the_help_of_studies_needs_no_jax():

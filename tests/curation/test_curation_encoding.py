@@ -126,7 +126,7 @@ def test_a_prompt_in_a_template_is_not_put_in_one_again():
     ("row", "longest", "problem"),
     [
         (demonstration(("policy", "a" * 30)), 20, "tokens, but the longest training row"),
-        (demonstration(("policy", "a"), opening=""), 20, "nothing stands before"),
+        (demonstration(("policy", "a"), opening=""), 20, "nothing precedes"),
         (demonstration(("policy", ""), ("environment", "b")), 20, "no tokens to learn"),
     ],
 )

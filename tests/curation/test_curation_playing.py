@@ -24,6 +24,9 @@ from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
 TOKENIZER = tiny_tokenizer()
+CHATTING = dataclasses.replace(
+    TOKENIZER, chat_template=ChatTemplate("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]")
+)
 LANGUAGES = ("en", "fi")
 
 
@@ -75,15 +78,14 @@ def test_a_played_episode_is_the_runners():
 
 
 def test_the_writer_sees_no_chat_template_of_the_policy():
-    template = ChatTemplate("{% for each in messages %}[{{ each.role }}]{{ each.content }}{% endfor %}[assistant]")
-    tokenizer, seen = dataclasses.replace(TOKENIZER, chat_template=template), []
+    seen = []
 
     def writer(asked, turns, request):
         seen.append(turns[0].text)
         return "<answer> Lima</answer>"
 
     programs = [(question(), r_search(question(), LANGUAGES))]
-    [record] = play(programs, writer, search, ContextTokenizer(tokenizer, Chat()), context=2000)
+    [record] = play(programs, writer, search, ContextTokenizer(CHATTING, Chat()), context=2000)
     assert seen == [f"{record.system}\n\n{record.opening[0]}"]
     assert "[" not in seen[0]
     assert record.prompt.startswith("[system]")
@@ -138,22 +140,21 @@ def test_answers_that_the_program_does_not_read():
 
 def test_completions_of_the_policy_are_written_too():
     """In contexts of their own, with the chat template around the prompt, and kept as rows."""
-    template = ChatTemplate("{% for each in messages %}[{{ each.role }}]{{ each.content }}{% endfor %}[assistant]")
-    tokenizer, seen = dataclasses.replace(TOKENIZER, chat_template=template), []
+    seen = []
 
     def writer(asked, turns, request):
         seen.append((type(request).__name__, [turn.by for turn in turns]))
         return "<information> Lima. </information>" if isinstance(request, Complete) else "<answer> Lima</answer>"
 
     programs = [(question(), d_rag(question(), LANGUAGES))]
-    [record] = play(programs, writer, search, ContextTokenizer(tokenizer, Chat()), context=3000)
+    [record] = play(programs, writer, search, ContextTokenizer(CHATTING, Chat()), context=3000)
     assert seen == [("Complete", ["environment"])] * 2 + [("Generate", ["environment"])]
     assert record.outcome.answer == "Lima"
-    rows = RowEncoder(tokenizer, Chat(), 3000).completions(record)
+    rows = RowEncoder(CHATTING, Chat(), 3000).completions(record)
     for row, completion in zip(rows, record.completions, strict=True):
-        assert tokenizer.decode(row.tokens[~row.learned]) == completion.prompt
+        assert CHATTING.decode(row.tokens[~row.learned]) == completion.prompt
         assert completion.prompt == f"[user]{completion.opening}[assistant]"
-        assert tokenizer.decode(row.tokens[row.learned]) == "<information> Lima. </information><eos>"
+        assert CHATTING.decode(row.tokens[row.learned]) == "<information> Lima. </information><eos>"
 
 
 def test_completions_of_another_model_are_refused():

@@ -104,12 +104,6 @@ def test_each_text_file_is_an_article(tmp_path):
     ]
 
 
-def test_a_readme_among_rows_is_no_document(tmp_path):
-    write_lines(tmp_path / "a.jsonl", ROWS)
-    (tmp_path / "README.md").write_text("# About")
-    assert [document.title for document in documents(tmp_path)] == ["T0", "T1", "T2", "T3", "T4"]
-
-
 def test_text_files_hold_no_passages(tmp_path):
     (tmp_path / "a.txt").write_text("A castle.")
     with pytest.raises(UserError, match="does not have the format of kind 'passages'"):

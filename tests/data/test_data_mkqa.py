@@ -71,11 +71,8 @@ def test_a_question_without_a_short_answer_is_dropped_for_all_languages(write, a
     ("wrong", "parts"),
     [
         (row(1) | {"queries": {"en": "who"}}, ("line 2", "field queries.zh_cn", "required")),
-        (row(1) | {"answers": {"en": []}}, ("field answers.zh_cn", "required")),
-        (row(1, text=3), ("field answers.en.0.text", "string")),
         (row(1) | {"answers": {"en": [{"type": "colour", "text": "x"}]}}, ("field answers.en.0.type", "'binary'")),
         (row(0), ("line 2", "field example_id", "0 is already used in line 1")),
-        ({}, ("line 2", "field example_id", "required")),
     ],
 )
 def test_bad_rows(write, one_bad_row, wrong, parts):

@@ -1,7 +1,6 @@
 """Data sets in files as seqio tasks and back, and seqio tasks as demonstrations."""
 
 import functools
-import gzip
 import json
 import shutil
 
@@ -72,18 +71,6 @@ def test_missing_files(folder, monkeypatch):
     monkeypatch.delenv("LCRAG_DATA")
     with pytest.raises(UserError, match="the folder of mkqa is not configured"):
         lcrag.atlas.tasks.questions_of_task("mkqa_test_fi")
-
-
-def test_a_file_with_enough_questions_is_split_and_read_once(folder):
-    """MKQA's 3,500 questions of all splits, made of real ones with new ids."""
-    with gzip.open(folder / "mkqa" / "mkqa.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    (folder / "mkqa" / "mkqa.jsonl.gz").unlink()
-    with (folder / "mkqa" / "mkqa.jsonl").open("w") as file:
-        for number in range(3500):
-            file.write(json.dumps(rows[number % 500] | {"example_id": number - 1750}) + "\n")
-    finnish, thai = (lcrag.atlas.tasks.questions_of_task(f"mkqa_test_{language}") for language in ("fi", "th"))
-    assert ([q.id for q in finnish], len(finnish)) == ([q.id for q in thai], 2000)
 
 
 def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):

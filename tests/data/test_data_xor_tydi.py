@@ -53,7 +53,6 @@ def test_rows_without_an_answer_are_left_out_and_one_answer_may_stand_alone(tmp_
     [
         (row(1, "fi"), ("field id", "1 is already used in line 1")),
         (row(2, "fi", answers=[3]), ("field answers.0", "string")),
-        ({"id": "2", "question": "missä", "lang": "fi"}, ("field answers", "required")),
     ],
 )
 def test_bad_rows(tmp_path, one_bad_row, wrong, parts):

@@ -331,17 +331,6 @@ def test_a_model_that_fails_ends_the_run():
         r.run(asked_models(1, model="judge"))
 
 
-@pytest.mark.parametrize(
-    ("request_", "error"),
-    [(Complete(prompt=""), ValueError), (Complete(prompt=information([[[]]]), model="reader"), TypeError)],
-    ids=["no prompt", "a fitted prompt for another model"],
-)
-def test_a_programs_bug_names_its_question(request_, error):
-    with pytest.raises(error) as caught:
-        completed(request_)
-    assert caught.value.__notes__ == ["in the episode program of question d/0 (en)"]
-
-
 def test_mistakes_with_a_model_on_this_machine_are_one_sentence(monkeypatch):
     tokenizer = tiny_tokenizer()
     reader = SamplerCompleter(ScriptedSampler(tokenizer, noisy, context=32), tokenizer, Chat())

@@ -1,6 +1,7 @@
 """The runner: an episode depends on nothing outside it, and every token's writer is recorded."""
 
 import dataclasses
+import functools
 import re
 import threading
 
@@ -22,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.episodes import (
+    Complete,
     ContextFull,
     Generate,
     Observe,
@@ -29,6 +31,7 @@ from lcrag.episodes import (
     Retries,
     RetrievalFailure,
     Retrieve,
+    information,
 )
 from lcrag.episodes.running_episode import NOT_FINITE
 from lcrag.episodes.slot_scheduler import plan_admissions
@@ -37,6 +40,12 @@ from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
 NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
+
+
+@functools.cache
+def reference():
+    """The records of 24 programs."""
+    return runner(fickle).run(lcrl_programs(24))
 
 
 def test_slots_blocks_and_slow_searches_change_no_episode():
@@ -48,10 +57,9 @@ def test_slots_blocks_and_slow_searches_change_no_episode():
 
 
 def test_order_and_neighbours_change_no_episode():
-    forward = runner(fickle).run(lcrl_programs(24))
-    assert_same(runner(fickle).run(lcrl_programs(24)[::-1]), forward[::-1])
+    assert_same(runner(fickle).run(lcrl_programs(24)[::-1]), reference()[::-1])
     for number in (0, 11, 23):
-        assert_same(runner(fickle).run(lcrl_programs(24)[number : number + 1]), [forward[number]])
+        assert_same(runner(fickle).run(lcrl_programs(24)[number : number + 1]), [reference()[number]])
 
 
 def test_each_token_knows_who_wrote_it():
@@ -334,8 +342,10 @@ def iter_once(request, error=None, result=None):
         (lambda: iter_once("what"), TypeError),
         (lambda: iter_once(Generate(stop=())), ValueError),
         (lambda: iter_once(Observe("a"), result="Lima"), TypeError),
+        (lambda: iter_once(Complete(prompt="")), ValueError),
+        (lambda: iter_once(Complete(prompt=information([[[]]]), model="reader")), TypeError),
     ],
-    ids=["its own error", "no request", "generates first", "no outcome"],
+    ids=["its own error", "no request", "generates first", "no outcome", "no prompt", "a fitted prompt for others"],
 )
 def test_a_programs_bug_names_its_question(program, error):
     with pytest.raises(error) as caught:
@@ -380,7 +390,7 @@ def test_programs_that_are_added_between_passes_give_the_same_episodes(arrivals)
         r.add([left.pop(0) for _ in range(min(count, len(left)))])
 
     assert r.run([left.pop(0)], between=between, finished=records.append) == []
-    assert_same(sorted(records, key=lambda record: record.episode), runner(fickle).run(lcrl_programs(24)))
+    assert_same(sorted(records, key=lambda record: record.episode), reference())
 
 
 def test_a_record_says_which_policy_sampled_which_tokens():

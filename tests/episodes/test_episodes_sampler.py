@@ -1,7 +1,6 @@
 """Episodes over the real sampler: a random tiny model, and log-probabilities that training agrees with."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from episode_scripts import lcrl_programs, search, slow
@@ -42,20 +41,24 @@ def records(params):
     return rollout(params, slots=4)
 
 
+def assert_scored_by(params, record, mine):
+    """The log-probabilities of some tokens of a record are those of one forward pass over its whole context."""
+    tokens = np.pad(record.tokens, (0, 192 - len(record.tokens)))[None]  # one shape, one program
+    expected = np.asarray(log_probabilities(tiny_config(), params, tokens[:, :-1], tokens[:, 1:]))[0]
+    places = np.flatnonzero(mine)
+    np.testing.assert_allclose(record.log_probabilities[places], expected[places - 1], atol=1e-4)
+
+
 def test_a_token_s_log_probability_is_the_trainers(params, records):
     for record in records[:4]:
-        tokens = jnp.asarray(record.tokens)[None]
-        expected = log_probabilities(tiny_config(), params, tokens[:, :-1], tokens[:, 1:])[0]
-        mine = record.by_policy[1:]
-        np.testing.assert_allclose(record.log_probabilities[1:][mine], np.asarray(expected)[mine], atol=1e-4)
+        assert_scored_by(params, record, record.by_policy)
 
 
 def test_slots_and_timing_change_no_token(params, records):
-    for other in (rollout(params, slots=1), rollout(params, slots=8, search=slow(0.005))):
-        for one, two in zip(records, other, strict=True):
-            np.testing.assert_array_equal(one.tokens, two.tokens)
-            np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-5)
-            assert one.turns == two.turns
+    for one, two in zip(records, rollout(params, slots=8, search=slow(0.005)), strict=True):
+        np.testing.assert_array_equal(one.tokens, two.tokens)
+        np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-5)
+        assert one.turns == two.turns
     assert len({record.outcome.answer for record in records}) > 5
 
 
@@ -80,9 +83,6 @@ def test_contexts_that_new_weights_computed_again_give_their_log_probabilities(p
         versions = np.full(len(record.tokens), record.policy_version)
         for place, version in record.policy_changes:
             versions[place:] = version
-        tokens = jnp.asarray(record.tokens)[None]
         for version, policy in enumerate(policies):
-            own = (record.by_policy & (versions == version))[1:]
-            expected = log_probabilities(tiny_config(), policy, tokens[:, :-1], tokens[:, 1:])[0]
-            np.testing.assert_allclose(record.log_probabilities[1:][own], np.asarray(expected)[own], atol=1e-4)
+            assert_scored_by(policy, record, record.by_policy & (versions == version))
     assert max(len(record.policy_changes) for record in records) == 2

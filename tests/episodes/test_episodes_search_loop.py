@@ -49,10 +49,6 @@ def test_turns(texts, shown, answer, invalid, stopped):
     assert turns.had_last_word is (stopped[-1] == LAST)
 
 
-def test_the_reply_to_an_invalid_action():
-    assert RETHINK == "My action is not correct. Let me rethink."
-
-
 def test_without_a_budget_the_first_turn_is_the_last():
     outcome, requests = drive(program(SearchTurns(budget=0, invalid_limit=3)), [ANSWER])
     assert outcome == Outcome(answer="Lima")

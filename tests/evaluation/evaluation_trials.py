@@ -1,7 +1,7 @@
 """Answered questions and trials written by hand."""
 
 from lcrag.evaluation import Answered
-from lcrag.evaluation.scoreboard import Trial
+from lcrag.evaluation.trials import Trial
 
 
 def asked(number=0, language="en", answer="Helsinki", golds=("Helsinki",), dataset="toy", **fields):
@@ -28,7 +28,7 @@ def trial(
         for language in languages
         for number, score in enumerate(right[language])
     )
-    return Trial(
-        method=method, model=model, dataset=dataset, split="held_out", decoding="greedy", run=run or method,
-        seen_languages=seen, answered=answered, point=point,
+    return Trial.of(
+        answered, method=method, model=model, dataset=dataset, split="held_out", decoding="greedy", run=run or method,
+        seen_languages=seen, point=point,
     )  # fmt: skip

@@ -1,6 +1,4 @@
-"""Means over runs and languages by hand, and the paired t-test against scipy."""
-
-import dataclasses
+"""Means over runs and languages by hand, and intervals and tests against scipy."""
 
 import numpy as np
 import pytest
@@ -10,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.errors import UserError
-from lcrag.evaluation.scoreboard import Scoreboard, point_name, scoreboards
+from lcrag.evaluation.scoreboard import Scoreboard, scoreboards
+from lcrag.evaluation.trials import Trial, point_name
 
 ALL = ("", "all")
 
@@ -24,10 +23,13 @@ def test_runs_are_averaged_first_over_inferences_then_over_seeds():
     score = Scoreboard(trials).score(("m", "a"), "exact_match", ALL)
     assert score.value == pytest.approx((0.375 + 0.75) / 4)
     assert (score.runs, score.trials) == (2, 3)
-    assert score.standard_error == pytest.approx(np.std([0.5625, 0], ddof=1) / np.sqrt(2))
+    assert (score.low + score.high) / 2 == pytest.approx(score.value)
     alone = Scoreboard(trials[:2]).score(("m", "a"), "exact_match", ALL)
-    assert alone.standard_error == pytest.approx(np.std([0.375, 0.75], ddof=1) / np.sqrt(2)), "between inferences"
-    assert np.isnan(Scoreboard(trials[:1]).score(("m", "a"), "exact_match", ALL).standard_error)
+    of_questions = np.array([1, 0.75, 0.25, 0.25])
+    assert alone.half == pytest.approx(scipy.stats.t(3).ppf(0.975) * scipy.stats.sem(of_questions))
+    assert alone.half < score.half, "another seed is a second source of variance"
+    nothing_varies = Scoreboard(trials[2:]).score(("m", "a"), "exact_match", ALL)
+    assert np.isnan(nothing_varies.half)
     assert Scoreboard(trials).score(("m", "b"), "exact_match", ALL) is None
 
 
@@ -46,8 +48,12 @@ def test_a_mean_over_languages_is_that_of_their_means():
 
 def test_the_order_of_answers_does_not_matter():
     one = trial("a", {"en": [1, 1, 0, 0], "fi": [1, 0, 0, 0]})
-    other = dataclasses.replace(one, method="b", run="b", answered=one.answered[::-1])
-    assert Scoreboard([one, other]).p_value(("m", "a"), ("m", "b"), "exact_match", ALL) == 1
+    labels = {name: getattr(one, name) for name in ("model", "dataset", "split", "decoding", "seen_languages")}
+    other = Trial.of(one.answered[::-1], method="b", run="b", **labels)
+    found = Scoreboard([one, other]).difference(("m", "a"), ("m", "b"), "exact_match", ALL)
+    assert (found.value, found.p_value) == (0, 1)
+    assert Scoreboard([one]).languages == (("en",), ("fi",))
+    assert Scoreboard([other]).questions.order == ("fi", "en"), "as they were answered"
 
 
 scores = st.lists(st.integers(0, 1), min_size=6, max_size=6)
@@ -58,18 +64,18 @@ scores = st.lists(st.integers(0, 1), min_size=6, max_size=6)
 def test_the_test_is_scipys_over_questions(en, fi, other_en, other_fi):
     board = Scoreboard([trial("a", {"en": en, "fi": fi}), trial("b", {"en": other_en, "fi": other_fi})])
     first, second = np.mean([en, fi], axis=0), np.mean([other_en, other_fi], axis=0)
-    p_value = board.p_value(("m", "a"), ("m", "b"), "exact_match", ALL)
-    if np.ptp(first - second) > 0:
-        assert p_value == pytest.approx(scipy.stats.ttest_rel(first, second).pvalue)
-    else:
-        assert p_value == float(not (first - second).any())
+    found = board.difference(("m", "a"), ("m", "b"), "exact_match", ALL)
+    assert found.value == pytest.approx((first - second).mean())
+    varies = np.ptp(first - second) > 0
+    assert found.p_value == (pytest.approx(scipy.stats.ttest_rel(first, second).pvalue) if varies else 1)
 
 
 def test_no_test_between_different_zero_shot_languages():
     right = {"en": [1, 0, 1], "fi": [0, 0, 1]}
     board = Scoreboard([trial("a", right), trial("b", right, seen=("fi",))])
-    assert np.isnan(board.p_value(("m", "a"), ("m", "b"), "exact_match", ("", "seen")))
-    assert board.p_value(("m", "a"), ("m", "b"), "exact_match", ALL) == 1
+    assert board.difference(("m", "a"), ("m", "b"), "exact_match", ("", "seen")) is None
+    assert board.difference(("m", "a"), ("m", "b"), "exact_match", ALL).p_value == 1
+    assert board.difference(("m", "a"), ("m", "c"), "exact_match", ALL) is None
     assert board.languages == ((), ("en", "fi")), "trained on are those of every system"
 
 

@@ -1,4 +1,4 @@
-"""Standard errors and paired tests against scipy and closed forms; retrieval metrics against trec_eval's code."""
+"""Standard errors, intervals and tests against scipy, loops and simulations; retrieval metrics against trec_eval."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,12 @@ import pytrec_eval
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from lcrag.errors import UserError
 from lcrag.evaluation import clustered_standard_error, paired_difference
 from lcrag.evaluation.retrieval_metrics import discounted_gain, grades_found, recall, reciprocal_rank, retrieval_rows
-from lcrag.evaluation.significance import paired_t_test, wilson_interval
+from lcrag.evaluation.significance import crossed_estimate, holm, run_means, wilson_interval
 
 SCORES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
 
@@ -24,30 +25,129 @@ def test_copies_of_a_question_add_nothing_to_the_usual_standard_error(scores, co
     assert clustered_standard_error(repeated, clusters) == pytest.approx(expected, abs=1e-12)
 
 
-def test_paired_difference_agrees_with_scipy():
+def test_a_single_run_is_tested_as_scipy_does():
     generator = np.random.default_rng(0)
     second = generator.random(50)
     first = second + 0.1 + 0.05 * generator.standard_normal(50)
-    expected = (first - second).mean(), scipy.stats.sem(first - second)
-    assert paired_difference(first, second) == pytest.approx(expected)
-    assert paired_t_test(first, second) == pytest.approx(scipy.stats.ttest_rel(first, second).pvalue)
-
-
-def test_differences_are_averaged_within_clusters_first():
-    assert paired_difference([1, 1, 1, 0], [0, 0, 0, 0], clusters=["a", "a", "a", "b"]).difference == 0.5
+    expected = scipy.stats.ttest_rel(first, second)
+    interval = expected.confidence_interval()
+    found = paired_difference(first, second)
+    assert found == pytest.approx(((first - second).mean(), interval.low, interval.high, expected.pvalue))
+    by_name = paired_difference(np.tile(first, 2), np.tile(second, 2), [f"q{number % 50}" for number in range(100)])
+    assert by_name == pytest.approx(found), "a second language of the same answers adds nothing"
 
 
 @pytest.mark.parametrize(("first", "second"), [([0.5, 1], [0.5, 1]), ([1, 1], [0, 0]), ([0.3, 0.5], [0.1, 0.3])])
 def test_differences_that_do_not_vary_are_not_significant(first, second):
-    assert paired_t_test(first, second) == 1
+    found = paired_difference(first, second)
+    assert found.p_value == 1
+    assert np.isnan(found.half)
 
 
-@pytest.mark.parametrize("compared", [paired_difference, paired_t_test])
-def test_mistakes_are_named(compared):
+def test_a_single_question_has_no_interval():
+    value, *interval, p_value = paired_difference([1, 0], [0, 0], ["a", "a"])
+    assert (value, p_value) == (0.5, 1)
+    assert np.isnan(interval).all()
+
+
+@pytest.mark.parametrize(("first", "second"), [([1, 2], [1]), ([], [])])
+def test_mistakes_are_named(first, second):
     with pytest.raises(ValueError, match="same questions"):
-        compared([1, 2], [1])
-    with pytest.raises(ValueError, match="two questions"):
-        compared([1], [1])
+        paired_difference(first, second)
+
+
+def estimated(scores, other=None):
+    """The estimate of scores [runs, questions, languages]."""
+
+    def means(own):
+        runs, questions, languages = np.shape(own)
+        rows = np.reshape(own, (runs, -1)).astype(float)
+        return run_means(rows, np.tile(np.arange(languages), questions), np.repeat(np.arange(questions), languages))
+
+    return crossed_estimate(means(scores), None if other is None else means(other))
+
+
+def mean_squares(table):
+    """Two-way analysis of variance of a table [runs][questions] by loops: the variances of its means."""
+    runs, questions = len(table), len(table[0])
+    mean = sum(sum(row) for row in table) / (runs * questions)
+    by_run = [sum(row) / questions for row in table]
+    by_question = [sum(table[r][q] for r in range(runs)) / runs for q in range(questions)]
+    rest = sum((table[r][q] - by_run[r] - by_question[q] + mean) ** 2 for r in range(runs) for q in range(questions))
+    return (
+        sum((each - mean) ** 2 for each in by_question) / (questions - 1) / questions,
+        sum((each - mean) ** 2 for each in by_run) / (runs - 1) / runs,
+        rest / ((runs - 1) * (questions - 1)) / (runs * questions),
+    )
+
+
+TABLES = arrays(
+    float, st.tuples(st.integers(2, 4), st.integers(2, 6), st.integers(1, 3)), elements=st.floats(0, 1, width=16)
+)
+
+
+@settings(max_examples=60)
+@given(TABLES)
+def test_several_runs_are_an_analysis_of_variance(scores):
+    table = scores.mean(axis=2).tolist()
+    of_questions, of_runs, of_rest = mean_squares(table)
+    variance = max(of_questions + of_runs - of_rest, of_questions, of_runs)
+    found = estimated(scores)
+    assert found.value == pytest.approx(scores.mean())
+    if variance < 1e-12:
+        return
+    runs, questions = len(table), len(table[0])
+    squares = of_questions**2 / (questions - 1) + of_runs**2 / (runs - 1) + of_rest**2 / ((runs - 1) * (questions - 1))
+    student = scipy.stats.t(variance**2 / squares)
+    assert found.half == pytest.approx(student.ppf(0.975) * variance**0.5)
+    assert found.p_value == pytest.approx(2 * student.sf(abs(found.value) / variance**0.5), abs=1e-12)
+
+
+@settings(max_examples=40)
+@given(TABLES, st.integers(0, 9))
+def test_swapping_the_sides_negates_and_copies_of_the_languages_change_nothing(scores, seed):
+    other = np.random.default_rng(seed).random((3, *scores.shape[1:]))
+    found, swapped = estimated(scores, other), estimated(other, scores)
+    assert found == pytest.approx((-swapped.value, -swapped.high, -swapped.low, swapped.p_value), nan_ok=True)
+    copied = estimated(np.repeat(scores, 2, axis=2), np.repeat(other, 2, axis=2))
+    assert copied == pytest.approx(found, nan_ok=True)
+
+
+def test_answers_without_a_score_have_no_weight():
+    """Languages weigh the same however many of their answers are judged; a question that is never judged is none."""
+    nan = np.nan
+    scores = np.array([[[1, nan], [0, 1], [1, nan], [nan, nan]]])
+    found = estimated(scores)
+    assert found.value == pytest.approx((2 / 3 + 1) / 2)
+    parts = np.array([1 / 3, -2 / 3, 1 / 3]) / 6  # 1 / (2 · 3) times the deviations from 2/3
+    assert found.half == pytest.approx(scipy.stats.t(2).ppf(0.975) * np.sqrt(3 * parts.var(ddof=1)))
+
+
+def coverage(compared, draws=1200, runs=5, questions=40, languages=3):
+    """How often the interval holds the true value 0, with effects of questions, runs, and both together."""
+    generator, held = np.random.default_rng(0), 0
+
+    def drawn(asked):
+        seeds, noise = (generator.standard_normal((runs, size, 1)) for size in (1, questions))
+        versions = generator.standard_normal((runs, questions, languages))
+        return asked[None, :, None] + 0.1 * seeds + 0.2 * noise + 0.3 * versions
+
+    for _ in range(draws):
+        asked = 0.35 * generator.standard_normal(questions)
+        other = drawn(asked + 0.2 * generator.standard_normal(questions)) if compared else None
+        found = estimated(drawn(asked), other)
+        held += found.low <= 0 <= found.high
+    return held / draws
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_intervals_cover_questions_and_runs(compared):
+    assert 0.93 < coverage(compared) < 0.97
+
+
+def test_holms_correction_by_hand():
+    assert holm([0.01, 0.04, float("nan"), 0.03]) == pytest.approx([0.03, 0.06, float("nan"), 0.06], nan_ok=True)
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
 
 
 PASSAGES = [f"p{number}" for number in range(12)]

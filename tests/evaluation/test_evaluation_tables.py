@@ -4,8 +4,10 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
 import rich.console
+import scipy.stats
 from evaluation_trials import asked, trial
 
 from lcrag.evaluation import (
@@ -23,10 +25,11 @@ from lcrag.evaluation import (
 )
 from lcrag.evaluation.paper_tables import (
     Marking,
+    difference_table,
     language_table,
     overall_table,
     part_table,
-    spread_table,
+    runs_table,
     study_points,
     study_table,
 )
@@ -55,10 +58,13 @@ def test_overall_is_over_the_languages_trained_on():
     assert table.header == ("", "EM", "searches")
     assert table.spans == (("toy", 2),)
     assert cells(table) == {
-        "LcRL": [("100.0", "best", "*"), ("3.50", "", "")],
-        "mSearch-R1": [("50.0", "second", ""), ("3.50", "", "")],
-        "RAG": [("0.0", "", "*"), ("3.50", "", "")],
-    }
+        "LcRL": [("100.0", "best", "*"), ("3.50 ±2.05", "", "")],
+        "mSearch-R1": [("50.0 ±44.7", "second", ""), ("3.50 ±2.05", "", "")],
+        "RAG": [("0.0", "", "*"), ("3.50 ±2.05", "", "")],
+    }, "no interval where nothing varies"
+    assert (
+        "±: half of the 95 % interval over questions and training runs. Of one run: over questions only." in table.note
+    )
 
 
 def test_the_correct_language_rate_has_its_count():
@@ -66,7 +72,7 @@ def test_the_correct_language_rate_has_its_count():
     table = overall_table([BOARD], "Overall", ["correct_language"], Marking())
     assert texts(table) == [[["LcRL", "100.0 (8)"], ["mSearch-R1", "100.0 (4)"], ["RAG", "– (0)"]]]
     assert "In brackets: answers whose language could be judged." in table.note
-    spread = spread_table(BOARD, "Spread", ["correct_language"])
+    spread = runs_table(BOARD, "Runs", ["correct_language"])
     assert texts(spread)[0][0][-1] == "100.0 (12)"
 
 
@@ -74,7 +80,7 @@ def test_by_language():
     table = language_table(BOARD, "EM by language", "exact_match", MARKING)
     assert table.header == ("", "en", "seen", "fi", "zero-shot", "all")
     assert table.spans == (("trained on", 2), ("zero-shot", 2), ("", 1))
-    assert [text for text, _, _ in cells(table)["LcRL"]] == ["100.0", "100.0", "50.0", "50.0", "75.0"]
+    assert [text for text, _, _ in cells(table)["LcRL"]] == ["100.0", "100.0", "50.0 ±44.7", "50.0 ±44.7", "75.0 ±22.3"]
     assert [rank for _, rank, _ in cells(table)["mSearch-R1"]] == ["second", "second", "best", "best", "second"]
     assert "Zero-shot: fi." in table.note
     assert "p < 0.05 against mSearch-R1" in table.note
@@ -82,12 +88,32 @@ def test_by_language():
     assert "trained on different languages" in language_table(other, "", "exact_match", MARKING).note
 
 
-def test_by_part_and_spread():
+def test_by_part_and_number_of_runs():
     table = part_table(BOARD, "EM by part", "exact_match", Marking())
     assert table.header == ("", "all", "seen", "zero-shot", "odd")
-    assert [text for text, _, _ in cells(table)["mSearch-R1"]] == ["50.0", "50.0", "50.0", "0.0"]
+    assert [text for text, _, _ in cells(table)["mSearch-R1"]] == ["50.0 ±44.7", "50.0 ±44.7", "50.0 ±44.7", "0.0"]
     again = Scoreboard([*TRIALS, trial("LcRL", {"en": NONE, "fi": HALF}, run="LcRL, seed 1")])
-    assert cells(spread_table(again, "", ["exact_match"]))["LcRL"] == [("2 / 2", "", ""), ("50.0 ±25.0", "", "")]
+    runs, (text, *_) = cells(runs_table(again, "", ["exact_match"]))["LcRL"]
+    assert runs[0] == "2 / 2"
+    assert text.startswith("50.0 ±")
+
+
+def test_differences_are_corrected_for_the_number_of_tests():
+    better = [1, 1, 0, 0, 0, 0, 0, 0]
+    board = Scoreboard([trial(name, {"en": right, "fi": HALF}) for name, right in (("a", better), ("b", NONE))])
+    table = difference_table(board, "", "exact_match", Marking(against="b", threshold=0.5))
+    assert table.header == ("", "all", "seen", "zero-shot", "odd")
+    expected = scipy.stats.ttest_1samp(np.array(better) / 2, 0)
+    half = expected.confidence_interval().high - 0.125
+    assert texts(table) == [
+        [["a", f"+12.5 ±{100 * half:.1f} (p .682)", "+25.0 ±38.7 (p .682)", "+0.0 (p 1)", "+12.5 ±39.8 (p .782)"]]
+    ]
+    assert 4 * expected.pvalue == pytest.approx(0.682, abs=5e-4)
+    assert "corrected for the 4 tests of this table (Holm)" in table.note
+    assert [cell.tone for cell in table.sections[0][0]] == [""] * 5
+    marked = difference_table(board, "", "exact_match", Marking(against="b", threshold=0.7))
+    assert [cell.tone for cell in marked.sections[0][0]] == ["", "better", "better", "", ""]
+    assert difference_table(board, "", "exact_match", Marking()) is None
 
 
 def test_models_are_sections_with_ranks_of_their_own():
@@ -110,7 +136,7 @@ def test_a_study_has_a_column_for_each_point():
     assert study_points(board) == [0.25, 1.0, "b"]
     table = study_table(board, "Study", "exact_match", "train.question_share", "all")
     assert table.header == ("", "0.25", "1", "b")
-    assert texts(table) == [[["LcRL", "50.0", "50.0", "50.0"], ["RAG", "–", "0.0", "–"]]]
+    assert texts(table) == [[["LcRL", *["50.0 ±44.7"] * 3], ["RAG", "–", "0.0", "–"]]]
 
 
 METRICS = ("exact_match", "correct_language", "searches")
@@ -136,11 +162,12 @@ def test_places_are_groups_languages_and_subsets():
     assert table.title == "LcRL, greedy: toy, held_out"
     assert table.header == ("", "answers", "EM", "correct language", "searches")
     assert table.note == (
-        "± is one standard error. In brackets: answers whose language could be judged. 0.250 seconds a question."
+        "±: half of the 95 % interval over questions. In brackets: answers whose language could be judged."
+        " 0.250 seconds a question."
     )
     groups, languages, subsets = texts(table)
     assert [line[0] for line in groups] == ["all languages", "trained on", "zero-shot"]
-    assert groups[0][1:] == ["4", ".750 ±.250", "– (0)", "2.00 ±.000"], "no answer has an identifiable language"
+    assert groups[0][1:] == ["4", ".750 ±.490", "– (0)", "2.00 ±.000"], "no answer has an identifiable language"
     assert [line[:2] for line in languages] == [["en", "2"], ["fi", "2"]]
     assert subsets[0][:3] == ["two hops", "1", "1.00"], "a single question has no error"
 
@@ -153,10 +180,10 @@ def test_places_that_would_repeat_others_are_left_out(seen):
 
 def test_every_data_set_has_a_table_and_inference_runs_are_averaged():
     questions = [year(n, answer="1999" if n > 1 else "2000", dataset=name) for name in ("nq", "pop") for n in range(4)]
-    again = [dataclasses.replace(each, answer="1999") for each in questions]
+    again = [dataclasses.replace(each, answer="1999" if each.question_id < "2" else "2000") for each in questions]
     first, second = place_tables([*rows(questions), *rows(again, seed="0, run 2")], ["exact_match"])
     assert [table.title.partition(": ")[2] for table in (first, second)] == ["nq, held_out", "pop, held_out"]
-    assert texts(first)[0][0][1:] == ["8", ".750 ±.250"]
+    assert texts(first)[0][0][1:] == ["8", ".500 ±.566"], "the questions of both runs are the same"
 
 
 PLACES = [[("held_out", "all"), ("held_out", "fr")], [("held_out/native_missing", "all")]]
@@ -185,8 +212,8 @@ def test_before_after_and_reference_in_one_table():
     table = comparison_table(ROWS, "Held out", PLACES, ["c3_recall", "searches"], **SIDES)
     assert texts(table) == [
         [
-            ["all languages", ".300 → .500", "+.200 ±.028", ".450 ±.020", "1.10 → 1.60"],
-            ["fr", ".300 → .310", "+.010 ±.028", "–", "–"],
+            ["all languages", ".300 → .500", "+.200 ±.055", ".450 ±.039", "1.10 → 1.60"],
+            ["fr", ".300 → .310", "+.010 ±.055", "–", "–"],
         ]
     ], "a place without rows is left out"
     assert [line[2].tone for line in table.sections[0]] == ["better", "level"]
@@ -195,7 +222,7 @@ def test_before_after_and_reference_in_one_table():
 def test_paired_differences_are_preferred():
     differences = {(("held_out", "all"), "c3_recall"): paired_difference([0.0, 0.1, 0.2], [1.0, 1.0, 1.0])}
     table = comparison_table(ROWS, "", PLACES, ["c3_recall"], differences=differences, **SIDES)
-    assert table.sections[0][0][2] == Cell("-.900 ±.058", "worse")
+    assert table.sections[0][0][2] == Cell("-.900 ±.248", "worse")
 
 
 def printed(table):
@@ -208,7 +235,7 @@ def test_terminal_and_markdown_have_the_same_content():
     methods = ["cold start", "LcRL", "none"]
     table = method_table(ROWS, "Methods", methods, ["c3_recall", "searches"], ("held_out", "all"))
     for text in (printed(table), to_markdown(table)):
-        assert all(cell in text for cell in (".500 ±.020", "1.60 ±.020", "500 answers", "–"))
+        assert all(cell in text for cell in (".500 ±.039", "1.60 ±.039", "500 answers", "–"))
     assert to_markdown(table).splitlines()[2:4] == ["|  | c3 recall | searches |", "| --- | ---: | ---: |"]
 
 
@@ -216,7 +243,7 @@ def test_ranks_and_marks_in_the_terminal_and_in_markdown():
     table = overall_table([BOARD], "Overall", ["exact_match"], MARKING)
     markdown = to_markdown(table)
     assert "| LcRL | **100.0**\\* |" in markdown
-    assert "| mSearch-R1 | <u>50.0</u> |" in markdown
+    assert "| mSearch-R1 | <u>50.0 ±44.7</u> |" in markdown
     assert "\\* p < 0.05 against mSearch-R1" in markdown
     assert "100.0*" in printed(table)
 
@@ -224,7 +251,7 @@ def test_ranks_and_marks_in_the_terminal_and_in_markdown():
 def test_latex_has_as_many_cells_in_every_line_and_escapes_what_it_must():
     text = to_latex(language_table(BOARD, "EM by language, 100 % of {toy_set}", "exact_match", MARKING))
     assert r"\textbf{100.0}$^{*}$" in text
-    assert r"\underline{50.0}" in text
+    assert r"\underline{50.0 $\pm$44.7}" in text
     assert r"\caption{EM by language, 100 \% of \{toy\_set\}.}" in text
     assert r"\multicolumn{2}{c}{trained on} & \multicolumn{2}{c}{zero-shot} & \multicolumn{1}{c}{}" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in text

@@ -7,9 +7,8 @@ import pytest
 import torch
 from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
 
-from lcrag.errors import UserError
-from lcrag.learning import Critic, Layout, initial_state, make_score, pack
-from lcrag.learning.critic import ActorCriticState, estimated, token_rewards
+from lcrag.learning import Critic, Layout, make_score, pack
+from lcrag.learning.critic import estimated, token_rewards
 from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.update import make_gradients
 
@@ -135,7 +134,8 @@ def random_values():
 @pytest.mark.parametrize("clip", [0.2, None])
 def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
     values, old, returns, mask = random_values()
-    (loss, metrics), gradient = jax.value_and_grad(ValueRegression(clip).loss, has_aux=True)(values, old, returns, mask)
+    value_and_gradient = jax.jit(jax.value_and_grad(ValueRegression(clip).loss, has_aux=True))
+    (loss, metrics), gradient = value_and_gradient(values, old, returns, mask)
     leaf = torch.tensor(values, requires_grad=True)
     old, returns, chosen = (torch.tensor(each) for each in (old, returns, mask.astype(np.float32)))
     first = second = torch.square(leaf - returns)
@@ -174,22 +174,3 @@ def test_packing_and_accumulation_are_only_a_layout():
     found, expected = (gradients(critic_params(), batch) for batch in (packed, alone))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
     assert found[2].keys() == {"loss/value", "value/mean", "value/clipped"}
-
-
-def test_two_states_side_by_side():
-    policy, value_model = (initial_state(params, optimizer()) for params in (new_params(), critic_params()))
-    both = ActorCriticState.of(policy, value_model)
-    assert both.params is policy.params
-    assert both.critic is value_model
-    jax.tree.map(np.testing.assert_array_equal, both.policy, policy)
-    assert type(both.policy) is type(policy)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"discount": 1.1}, {"trace": -0.1}, {"value_clip": 0.0}, {"kl_in_reward": -1e-3}],
-    ids=lambda settings: next(iter(settings)),
-)
-def test_user_errors(settings):
-    with pytest.raises(UserError, match=f"Critic.{next(iter(settings))} must be "):
-        critic(**settings)

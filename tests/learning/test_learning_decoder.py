@@ -1,29 +1,34 @@
-"""The real decoder under the update: packing is only a layout there too, on one device and on eight."""
-
-import functools
+"""The real decoder under the update: gradients against PyTorch, and packing as a layout on one device and on eight."""
 
 import jax
 import numpy as np
+import pytest
+import safetensors.numpy
+import torch
 from learning_standin import trajectories
 
 from lcrag.app.commands.compile.hlo import Program
 from lcrag.app.commands.compile.work import work_of
-from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, make_update, pack
-from lcrag.policy import hidden_states, initialise, make_mesh, param_shardings, unembed_log_probabilities
+from lcrag.learning import Layout, PolicyGradient, Trajectory, adamw, initial_state, make_score, pack
+from lcrag.learning.learners import decoder_functions, policy_update
+from lcrag.learning.update import make_gradients
+from lcrag.policy import initialise, load_hugging_face, make_mesh, param_shardings, save_hugging_face
 from lcrag.policy.attention import attended_positions
 from lcrag.policy.flops import update_flops
 from lcrag.testing import tiny_config
+from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 CONFIG = tiny_config(vocabulary_size=64)
-HIDDEN = functools.partial(hidden_states, CONFIG)
-UNEMBED = functools.partial(unembed_log_probabilities, CONFIG)
+ALONE = make_mesh(devices=jax.devices()[:1])
+TOLERANCE = 1e-4  # of each parameter's gradient, in its Euclidean norm
+TEMPERATURE, CLIP_LOW, CLIP_HIGH, KL_COEFFICIENT = 0.8, 0.2, 0.28, 0.1
+LENGTHS = (24, 9, 17, 3)
 
 
 def metrics_of_update(batch, mesh):
     shardings, optimizer = param_shardings(CONFIG, mesh), adamw(learning_rate=1e-3, steps=1)
-    settings = {"mesh": mesh, "temperature": 1.2}
-    score = make_score(HIDDEN, UNEMBED, **settings)
-    update = make_update(HIDDEN, UNEMBED, PolicyGradient(), optimizer, param_shardings=shardings, **settings)
+    score = make_score(*decoder_functions(CONFIG, mesh), mesh, 1.2)
+    update = policy_update(CONFIG, mesh, PolicyGradient(), optimizer, 1.2)
     state = initial_state(initialise(CONFIG, jax.random.key(0), mesh), optimizer, mesh, shardings)
     batch = batch.replace(sampling_log_probabilities=np.asarray(score(state.params, batch)))
     return update(state, batch)[1]
@@ -35,7 +40,7 @@ def test_packed_on_eight_devices_equals_padded_on_one():
     packed = pack(episodes, Layout(rows=4, row_lengths=(48,), short_row_length=32), shares=4)
     assert alone.segments.max() == 1
     assert packed.segments.max() > 2
-    expected = metrics_of_update(alone, make_mesh(devices=jax.devices()[:1]))
+    expected = metrics_of_update(alone, ALONE)
     found = metrics_of_update(packed, make_mesh(2, 2, 2))
     assert expected["sampling_training_gap"] < 1e-5
     assert found["sampling_training_gap"] < 1e-5
@@ -49,7 +54,83 @@ def test_a_micro_batch_executes_what_the_formula_counts():
     batch = pack(episodes, Layout(rows=2, row_lengths=(200,), policy_shares=(0.5, 0.75)))
     optimizer = adamw(learning_rate=1e-3, steps=1)
     state = jax.eval_shape(lambda: initial_state(initialise(CONFIG, jax.random.key(0)), optimizer))
-    compiled = make_update(HIDDEN, UNEMBED, PolicyGradient(), optimizer).lower(state, batch).compile()
+    compiled = policy_update(CONFIG, ALONE, PolicyGradient(), optimizer).lower(state, batch).compile()
     sizes = {"tokens": 2 * 200, "attended": attended_positions(200), "unembedded": batch.sources.shape[-1]}
     assert attended_positions(200) < 200
     assert work_of(Program.of(compiled.as_text()))[0].flops == update_flops(CONFIG, **sizes)
+
+
+def log_probabilities_in_torch(model, tokens) -> torch.Tensor:
+    """Of each token but the first, given those before it."""
+    tokens = torch.tensor(tokens, dtype=torch.int64)
+    scores = torch.log_softmax(model(tokens[None]).logits[0, :-1] / TEMPERATURE, dim=-1)
+    return scores.gather(1, tokens[1:, None])[:, 0]
+
+
+def reference_of(sampling):
+    """Log-probabilities as of a reference policy: near those recorded, never equal."""
+    return 1.1 * sampling + 0.05
+
+
+def grpo_in_torch(model, episodes) -> torch.Tensor:
+    """One episode at a time: no padding, no packing, no masks beyond the choice of the policy's own tokens."""
+    total = torch.zeros(())
+    for episode in episodes:
+        own = torch.tensor(episode.by_policy[1:])
+        now = log_probabilities_in_torch(model, episode.tokens)[own]
+        before = torch.tensor(episode.log_probabilities[1:])[own]
+        ratio = torch.exp(now - before)
+        bounded = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
+        gain = torch.minimum(ratio * episode.advantage, bounded * episode.advantage)
+        log_ratio = reference_of(before) - now
+        divergence = torch.exp(log_ratio) - log_ratio - 1
+        total = total + (KL_COEFFICIENT * divergence - gain).mean()
+    return total / len(episodes)
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def models(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return saved_decoder(folder, request.param), *load_hugging_face(folder)
+
+
+def random_episodes(model) -> list[Trajectory]:
+    """Texts half of which the policy wrote, a little earlier: some ratios are beyond the clip."""
+    random = np.random.default_rng(0)
+    episodes = []
+    for length in LENGTHS:
+        tokens = random.integers(0, model.config.vocab_size, length).astype(np.int32)
+        by_policy = random.random(length) < 0.5
+        by_policy[0], by_policy[-1] = False, True
+        with torch.no_grad():
+            now = log_probabilities_in_torch(model, tokens).numpy()
+        recorded = np.concatenate([[0.0], now + random.normal(0, 0.3, length - 1)]).astype(np.float32)
+        episodes.append(Trajectory(tokens, by_policy, recorded, float(random.normal())))
+    return episodes
+
+
+def gradient_in_training(config, params, episodes):
+    """Several episodes a row, two micro-batches."""
+    objective = PolicyGradient(clip_low=CLIP_LOW, clip_high=CLIP_HIGH, kl_coefficient=KL_COEFFICIENT)
+    functions = decoder_functions(config, ALONE)
+    batch = pack(episodes, Layout(rows=1, row_lengths=(32,)))
+    assert batch.tokens.shape[0] == 2
+    batch = batch.replace(reference_log_probabilities=reference_of(batch.sampling_log_probabilities))
+    return jax.jit(make_gradients(*functions, objective, TEMPERATURE))(params, batch)
+
+
+def test_the_gradient_of_every_parameter(models, tmp_path):
+    model, config, params = models
+    episodes = random_episodes(model)
+    gradient, value, metrics = gradient_in_training(config, params, episodes)
+    assert min(metrics["ratio/clipped_low"], metrics["ratio/clipped_high"]) > 0
+    model.zero_grad()
+    loss = grpo_in_torch(model, episodes)
+    loss.backward()
+    np.testing.assert_allclose(value, loss.item(), rtol=1e-4)
+    save_hugging_face(tmp_path, config, jax.device_get(gradient), dtype="float32")
+    found = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    expected = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    assert found.keys() == expected.keys()
+    for name, exact in expected.items():
+        assert np.linalg.norm(found[name] - exact) <= TOLERANCE * np.linalg.norm(exact), name

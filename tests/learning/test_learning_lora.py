@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from learning_standin import trajectories
 
-from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, make_update, pack
+from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, pack
+from lcrag.learning.learners import decoder_functions, policy_update
 from lcrag.learning.update import make_gradients
 from lcrag.policy import (
     Lora,
     add_lora,
-    hidden_states,
     initialise,
     join,
     make_mesh,
@@ -21,7 +21,6 @@ from lcrag.policy import (
     param_shardings,
     parameter_fingerprint,
     split_trainable,
-    unembed_log_probabilities,
 )
 from lcrag.testing import tiny_config
 
@@ -29,11 +28,7 @@ PLAIN = tiny_config(vocabulary_size=64)
 LORA = Lora(rank=2, alpha=4.0, targets=("attention/query", "attention/value", "mlp/down"))
 BATCH = pack(trajectories(count=8, shortest=9, longest=16), Layout(rows=4, row_lengths=(48,)), shares=4)
 OPTIMIZER = adamw(learning_rate=1e-2, steps=10)
-
-
-def functions(config, mesh=None):
-    hidden = functools.partial(hidden_states, config, mesh=mesh)
-    return hidden, functools.partial(unembed_log_probabilities, config, mesh=mesh)
+ALONE = make_mesh(devices=jax.devices()[:1])
 
 
 @functools.cache
@@ -46,20 +41,17 @@ def adapted(base_dtype="float32"):
 
 def copied(tree):
     """Returns a copy that an update may donate."""
-    return jax.tree.map(lambda leaf: leaf + 0, tree)
+    return jax.tree.map(np.array, tree)
 
 
 @functools.cache
-def trained(base_dtype="float32", mesh=None):
+def trained(base_dtype="float32", mesh=ALONE):
     """(config, state, base, metrics of every step) after three steps."""
     config, adapters, base = adapted(base_dtype)
-    settings, shardings = {}, None
-    if mesh is not None:
-        shardings, base_shardings = split_trainable(config, param_shardings(config, mesh))
-        base = jax.device_put(base, base_shardings)
-        settings = {"mesh": mesh, "param_shardings": shardings}
-    update = make_update(*functions(config, mesh), PolicyGradient(), OPTIMIZER, **settings)
-    score = make_score(*functions(config, mesh), mesh)
+    shardings, base_shardings = split_trainable(config, param_shardings(config, mesh))
+    base = jax.device_put(base, base_shardings)
+    update = policy_update(config, mesh, PolicyGradient(), OPTIMIZER)
+    score = make_score(*decoder_functions(config, mesh), mesh)
     state = initial_state(copied(adapters), OPTIMIZER, mesh, shardings)
     measured = []
     for _ in range(3):
@@ -87,9 +79,9 @@ def test_gradients_are_those_of_the_merged_weights():
     """dA = scale dW Bᵀ and dB = scale Aᵀ dW, with dW from the full update of the merged policy."""
     config, state, base, _ = trained()
     objective = PolicyGradient()
-    found, loss, _ = jax.jit(make_gradients(*functions(config), objective))(state.params, BATCH, base)
+    found, loss, _ = jax.jit(make_gradients(*decoder_functions(config, ALONE), objective))(state.params, BATCH, base)
     plain, merged = merge_lora(config, join(state.params, base))
-    full, full_loss, _ = jax.jit(make_gradients(*functions(plain), objective))(merged, BATCH)
+    full, full_loss, _ = jax.jit(make_gradients(*decoder_functions(plain, ALONE), objective))(merged, BATCH)
     np.testing.assert_allclose(loss, full_loss, rtol=1e-5)
     for room, name in (path.split("/") for path in LORA.targets):
         adapters, gradient = state.params["layers"][room][name], found["layers"][room][name]
@@ -100,7 +92,7 @@ def test_gradients_are_those_of_the_merged_weights():
 
 
 def test_on_eight_devices_it_is_the_same():
-    (_, alone, _, expected), (_, spread, _, found) = (trained(mesh=mesh) for mesh in (None, make_mesh(2, 2, 2)))
+    (_, alone, _, expected), (_, spread, _, found) = (trained(mesh=mesh) for mesh in (ALONE, make_mesh(2, 2, 2)))
     for ours, theirs in zip(found, expected, strict=True):
         assert ours["sampling_training_gap"] < 1e-5
         np.testing.assert_allclose(ours["gradient_norm"], theirs["gradient_norm"], rtol=1e-4)
@@ -113,7 +105,7 @@ def test_nothing_is_computed_for_the_frozen_base():
     config, params = add_lora(config, initialise(config, jax.random.key(0)), LORA, jax.random.key(1))
     adapters, base = split_trainable(config, params)
     layout = pack(trajectories(count=2, shortest=9, longest=16), Layout(rows=1, row_lengths=(32,)))
-    lowered = jax.jit(make_gradients(*functions(config), PolicyGradient())).lower(adapters, layout, base)
+    lowered = jax.jit(make_gradients(*decoder_functions(config, ALONE), PolicyGradient())).lower(adapters, layout, base)
     memory = lowered.compile().memory_analysis()
     assert memory.output_size_in_bytes < 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(adapters))
     assert memory.temp_size_in_bytes < sum(leaf.nbytes for leaf in jax.tree.leaves(base)) + 8 * 32 * 4096 * 4

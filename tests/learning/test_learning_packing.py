@@ -124,10 +124,6 @@ def test_user_errors():
         pack([], layout)
     with pytest.raises(UserError, match="begins with a token of the policy"):
         pack([Trajectory(np.arange(2), np.array([True, True]), np.zeros(2, np.float32))], layout)
-    with pytest.raises(UserError, match="Layout.rows must be 1 or more"):
-        Layout(rows=0, row_lengths=(8,))
     wordy = Trajectory(np.arange(8), np.arange(8) > 2, np.zeros(8, np.float32))
     with pytest.raises(UserError, match="wrote 5 of 8 tokens of training rows.*policy_shares"):
         pack([wordy], Layout(rows=1, row_lengths=(8,), policy_shares=(0.25, 0.5)))
-    with pytest.raises(UserError, match="least_micro_batches must be 1 or more"):
-        Layout(rows=1, row_lengths=(8,), least_micro_batches=0)

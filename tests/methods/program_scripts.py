@@ -3,34 +3,44 @@
 from collections.abc import Iterable
 from typing import Any
 
-from lcrag.episodes import Generate, Outcome, Program, Request, Retrieve, Translate
+from lcrag.episodes import Complete, Completion, Generate, Outcome, Program, Request, Retrieve, Translate
 
 
 def drive(
-    program: Program, texts: Iterable[str], found: Any = None, translated: Any = None
+    program: Program, texts: Iterable[str | Completion], found: Any = None, translated: Any = None
 ) -> tuple[Outcome, list[Request]]:
-    """Plays a program: the policy writes `texts`, every search is answered with `found` or what it returns.
+    """Plays a program: the policy and its completer write `texts`, every search is answered with `found` or what it
+    returns.
 
     Without `found` searches find nothing; every translation is `translated`. Returns the outcome and the requests, and
     fails if the program ends early.
     """
-    requests, texts, answer = [], iter(texts), None
-    while True:
-        try:
-            request = program.send(answer)
-        except StopIteration as stop:
-            assert next(texts, None) is None, "the program ended early"
-            return stop.value, requests
+    requests, texts, sent = [], iter(texts), None
+
+    def answer(request):
+        if isinstance(request, tuple):
+            return tuple(map(answer, request))
         requests.append(request)
         match request:
             case Generate():
-                answer = next(texts)
+                return next(texts)
+            case Complete():
+                said = next(texts)
+                return said if isinstance(said, Completion) else Completion(text=said, finish_reason="stop", tokens=1)
             case Retrieve(queries, languages) if found is None:
-                answer = [[[] for _ in languages] for _ in queries]
+                return [[[] for _ in languages] for _ in queries]
             case Retrieve():
-                answer = found(request) if callable(found) else found
-            case _:
-                answer = translated if isinstance(request, Translate) else None
+                return found(request) if callable(found) else found
+            case Translate():
+                return translated
+
+    while True:
+        try:
+            request = program.send(sent)
+        except StopIteration as stop:
+            assert next(texts, None) is None, "the program ended early"
+            return stop.value, requests
+        sent = answer(request)
 
 
 def searched(requests: Iterable[Request]) -> list[tuple[str, ...]]:

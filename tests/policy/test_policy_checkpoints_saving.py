@@ -29,6 +29,11 @@ def assert_same_bits(first, second):
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(bits(a), bits(b)), first, second)
 
 
+def cast(params, dtype):
+    """The parameters in another dtype, on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf).astype(dtype), params)
+
+
 def initial(config, seed=0):
     return initialise(config, jax.random.key(seed))
 
@@ -70,7 +75,7 @@ def test_a_round_trip_keeps_every_bit(tmp_path, axes, dtype, monkeypatch):
 def test_transformers_opens_what_we_write(tmp_path, name):
     saved_decoder(tmp_path / "a", name)
     config, params = load_hugging_face(tmp_path / "a")
-    changed = jax.tree.map(lambda leaf: leaf * 1.25, params)  # what training does
+    changed = jax.tree.map(lambda leaf: np.asarray(leaf) * np.float32(1.25), params)  # what training does
     save_hugging_face(tmp_path / "b", config, changed, shard_bytes=50_000)
     assert (tmp_path / "b" / "model.safetensors.index.json").is_file()
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
@@ -90,8 +95,7 @@ def test_arrays_on_the_host_and_on_devices_are_written_alike(tmp_path):
     save_hugging_face(tmp_path / "device", config, params, dtype="bfloat16")
     save_hugging_face(tmp_path / "host", config, jax.device_get(params), dtype=jnp.bfloat16)
     assert (tmp_path / "device/model.safetensors").read_bytes() == (tmp_path / "host/model.safetensors").read_bytes()
-    expected = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    assert_same_bits(expected, load_hugging_face(tmp_path / "host", dtype="bfloat16")[1])
+    assert_same_bits(cast(params, jnp.bfloat16), load_hugging_face(tmp_path / "host", dtype="bfloat16")[1])
 
 
 @pytest.mark.parametrize("axes", [("data",), ("data", None, ("fsdp", "tensor"))], ids=str)
@@ -113,7 +117,7 @@ def test_layers_on_different_devices_are_written_alike(tmp_path, axes, monkeypat
 def test_adapters_are_merged(tmp_path):
     config = tiny_config()
     adapted, params = add_lora(config, initial(config), Lora(rank=2), jax.random.key(1))
-    params = jax.tree.map(lambda leaf: leaf + 0.01, params)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf) + np.float32(0.01), params)
     with pytest.raises(UserError, match="lora_a has no place in the checkpoint"):
         save_hugging_face(tmp_path, config, params)
     save_hugging_face(tmp_path, adapted, params)
@@ -176,8 +180,7 @@ def test_a_model_can_replace_the_one_it_was_read_from(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     config, params = load_hugging_face(tmp_path)
     save_hugging_face(tmp_path, config, params, dtype="bfloat16")
-    expected = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    assert_same_bits(expected, load_hugging_face(tmp_path, "bfloat16")[1])
+    assert_same_bits(cast(params, jnp.bfloat16), load_hugging_face(tmp_path, "bfloat16")[1])
     assert "tokenizer.json" in names(tmp_path)
     assert not list(tmp_path.glob("*index.json"))
 

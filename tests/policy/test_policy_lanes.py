@@ -18,8 +18,11 @@ def buffers(params):
     return {shard.data.unsafe_buffer_pointer() for leaf in leaves for shard in leaf.addressable_shards}
 
 
-@pytest.mark.parametrize(("count", "tensor"), [(8, 1), (2, 2), (12, 1)])
-@pytest.mark.parametrize("lora", [None, Lora(rank=2, alpha=4)], ids=["whole", "adapters"])
+@pytest.mark.parametrize(
+    ("count", "tensor", "lora"),
+    [(8, 1, None), (2, 2, None), (12, 1, None), (2, 2, Lora(rank=2, alpha=4))],
+    ids=["a lane a device", "lanes of several devices", "more lanes than devices", "adapters"],
+)
 def test_parameters_arrive_in_every_lane(count, tensor, lora):
     mesh, config = make_mesh(data=1, fsdp=4, tensor=2), tiny_config(compute_dtype="bfloat16", layers=1)
     params = initialise(config, jax.random.key(0), mesh)

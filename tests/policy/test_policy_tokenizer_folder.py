@@ -6,13 +6,12 @@ import shutil
 import unicodedata
 
 import pytest
-import tokenizers
 import transformers
 from prepared_data import prepared
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import processors
 
 from lcrag.errors import UserError
-from lcrag.policy import HuggingFaceTokenizer, load_tokenizer
+from lcrag.policy import load_tokenizer
 from lcrag.testing import SENTENCES, tiny_tokenizer
 from lcrag.testing.tokenizer_families import FAMILIES
 
@@ -210,17 +209,3 @@ def test_t5():
         assert tokenizer.decode(ids) == theirs.decode(ids, clean_up_tokenization_spaces=False)
     sentinels = {index for token, index in tokenizer.special_tokens.items() if token != "<unk>"}
     assert sentinels.isdisjoint(tokenizer.encode_ordinary("the </s> house <extra_id_0><pad> is"))
-
-
-def test_multilingual_bert():
-    vocabulary = prepared("tokenizers/mbert") / "mbert_modified_vocab.txt"
-    ids = {token: index for index, token in enumerate(vocabulary.read_text(encoding="utf-8").splitlines())}
-    backend = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=False)
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    backend.add_special_tokens(["[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"])
-    tokenizer = HuggingFaceTokenizer(backend=backend, eos_ids=(ids["[SEP]"],), pad_id=0)
-    for text in (*SENTENCES, "Hello , world ! [SEP]"):
-        encoded = tokenizer.encode_ordinary(text)
-        assert ids["[SEP]"] not in encoded
-        assert tokenizer.decode(encoded) == backend.decode(encoded, skip_special_tokens=False)

@@ -22,6 +22,7 @@ from lcrag.testing import tiny_config
 from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 ALONE = make_mesh(devices=jax.devices()[:1])
+states = jax.jit(hidden_states, static_argnums=0)
 
 
 def with_head(trained):
@@ -40,7 +41,7 @@ def test_values_are_those_of_a_scalar_head_in_transformers(name, tmp_path):
     assert "unembedding" not in trained
     trained = with_head(trained)
     tokens = np.random.default_rng(1).integers(0, config.vocabulary_size, (3, 17))
-    found = values(trained, hidden_states(value_config(config), trained, jnp.asarray(tokens)))
+    found = values(trained, states(value_config(config), trained, tokens))
 
     model.config.num_labels = 1
     critic = transformers.AutoModelForTokenClassification.from_config(model.config).eval()
@@ -56,8 +57,9 @@ def test_it_begins_as_a_copy_of_the_policy_that_values_everything_at_zero():
     config = tiny_config(tie_embeddings=False)
     params = initialise(config, jax.random.key(0))
     trained, _ = value_model_of(config, params, ALONE)
-    hidden = hidden_states(value_config(config), trained, jnp.ones((2, 5), jnp.int32))
-    np.testing.assert_array_equal(hidden, hidden_states(config, params, jnp.ones((2, 5), jnp.int32)))
+    tokens = np.ones((2, 5), np.int32)
+    hidden = states(value_config(config), trained, tokens)
+    np.testing.assert_array_equal(hidden, states(config, params, tokens))
     np.testing.assert_array_equal(values(trained, hidden), np.zeros((2, 5)))
     jax.tree.map(lambda leaf: leaf.delete(), trained)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
@@ -76,7 +78,7 @@ def test_spread_over_eight_devices_by_the_policys_rules():
     spread = jax.jit(lambda params, tokens: values(params, body(params, tokens, mesh=mesh)))
     scored = jax.device_put(with_head(trained), value_shardings(config, mesh))
     here = jax.device_put(scored, jax.devices()[0])
-    expected = values(here, body(here, tokens))
+    expected = values(here, states(value_config(config), here, tokens))
     found = spread(scored, tokens)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, rtol=0.1, atol=0.1)

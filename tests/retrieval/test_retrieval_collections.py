@@ -1,6 +1,7 @@
 """Collections: atomic builds, damage, and batched search."""
 
 import concurrent.futures
+import shutil
 import subprocess
 import sys
 
@@ -69,9 +70,10 @@ def test_mistakes_in_a_search(folder):
 
 def test_threads_share_collections(folder):
     collections = load_collections(folder)
+    numbers = [1 + row % 3 for row in range(24)]
+    expected = [collections.search(QUERIES, ["en", "fr", "en"], k) for k in numbers]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda row: collections.search(QUERIES, ["en", "fr", "en"], 1 + row % 3), range(24)))
-    assert all([len(hits) for hits in result] == [1 + row % 3] * 3 for row, result in enumerate(results))
+        assert list(pool.map(lambda k: collections.search(QUERIES, ["en", "fr", "en"], k), numbers)) == expected
 
 
 def test_a_folder_may_be_named_after_its_language(tmp_path, encoder, passages):
@@ -176,12 +178,21 @@ def test_much_memory_is_stated(folder, monkeypatch, caplog):
     assert "6.0 GiB of this machine's 8.0 GiB of memory" in caplog.text
 
 
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory, encoder):
+    """A collection with an index that is a tree."""
+    many = [Passage(id=str(row), title="", text=str(row)) for row in range(300)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "LARGEST_EXACT", 100)
+        build_collection(many, encoder, tmp_path_factory.mktemp("tree"), language="en")
+    return next(tmp_path_factory.getbasetemp().glob("tree*"))
+
+
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
-def test_damage_is_reported_with_its_remedy(tmp_path, encoder, monkeypatch, name, damage):
+def test_damage_is_reported_with_its_remedy(tmp_path, tree, monkeypatch, name, damage):
     monkeypatch.setattr(index_module, "LARGEST_EXACT", 100)
-    many = [Passage(id=str(row), title="", text=str(row)) for row in range(300)]
-    build_collection(many, encoder, tmp_path, language="en")
+    shutil.copytree(tree, tmp_path, dirs_exist_ok=True)
     _damage(tmp_path / "en" / name, damage)
     with pytest.raises(UserError, match=f"{tmp_path}/en.*build") as raised:
         load_collections(tmp_path)

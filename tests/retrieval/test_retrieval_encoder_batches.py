@@ -13,9 +13,7 @@ from lcrag.retrieval.encoder import (
     _compiled_embed,
     batches,
     pad_rows,
-    row_buckets,
     rows_mesh,
-    token_bucket,
 )
 
 
@@ -32,26 +30,10 @@ def test_every_text_is_in_one_batch_that_holds_it(lengths, longest, devices):
     assert sorted(seen) == list(range(len(lengths)))
 
 
-@pytest.mark.parametrize("devices", [1, 3, 8])
-def test_shapes_are_few(devices):
-    shapes = {(rows, tokens) for tokens in _token_buckets(8192) for rows in row_buckets(tokens, devices)}
-    assert len(shapes) <= 10 * 4
-
-
-def _token_buckets(longest):
-    return {token_bucket(tokens, longest) for tokens in range(1, longest + 1)}
-
-
 def test_a_long_text_does_not_widen_short_ones():
     shapes = [shape for _, shape in batches([12] * 255 + [8192], 8192, 1)]
     assert [tokens for _, tokens in shapes].count(8192) == 1
     assert shapes[-1] == (1, 8192)
-
-
-def test_rows_are_padded_on_the_right():
-    tokens, lengths = pad_rows([[5, 6], [7]], (3, 4))
-    np.testing.assert_array_equal(tokens, [[5, 6, 0, 0], [7, 0, 0, 0], [0, 0, 0, 0]])
-    np.testing.assert_array_equal(lengths, [2, 1, 1])
 
 
 def test_all_devices_compute_and_none_waits_for_another(encoder):

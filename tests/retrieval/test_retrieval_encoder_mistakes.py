@@ -65,13 +65,6 @@ def _change_config(folder, **values):
     path.write_text(json.dumps({name: value for name, value in changed.items() if value is not ...}))
 
 
-def test_a_truncated_shard(tmp_path):
-    folder = write_checkpoint(tmp_path / "e5", "xlm-roberta", max_shard_size="20KB")
-    shard = sorted(folder.glob("*.safetensors"))[1]
-    shard.write_bytes(shard.read_bytes()[:-10])
-    _refused(folder, shard.name)
-
-
 @pytest.mark.parametrize(
     "values, part",
     [

@@ -1,11 +1,14 @@
-"""Encoders in folders written by `transformers` give the same vectors as `transformers`."""
+"""Encoders in folders written by `transformers` give the same vectors as `transformers`; real vocabularies too."""
 
 import json
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from encoder_checkpoints import SENTENCES, unigrams, vectors_of, write_checkpoint, write_json
+from prepared_data import prepared
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from lcrag.retrieval import XlmRobertaConfig, load_encoder, save_encoder
 
@@ -101,3 +104,38 @@ def test_texts_are_put_in_lower_case_where_the_folder_says_so(tmp_path):
     assert _cosines(encoder.encode(TEXTS), expected).min() >= 0.99999
     save_encoder(tmp_path / "saved", encoder)
     np.testing.assert_array_equal(load_encoder(tmp_path / "saved").encode(TEXTS), encoder.encode(TEXTS))
+
+
+def _multilingual_bert() -> tokenizers.Tokenizer:
+    vocabulary = str(prepared("tokenizers/mbert/mbert_modified_vocab.txt"))
+    tokenizer = tokenizers.Tokenizer(models.WordPiece.from_file(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    ids = {name: tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]")}
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=list(ids.items()))
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return tokenizer
+
+
+def _t5() -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_file(str(prepared("tokenizers/t5/tokenizer.json")))
+
+
+@pytest.fixture(scope="module")
+def texts():
+    path = prepared("tokenizers/qwen/golden_encodings.jsonl")
+    rows = list(map(json.loads, path.open(encoding="utf-8")))
+    return [row["text"] for row in rows][::3]
+
+
+# T5's padding is 0, so that positions count from 1.
+@pytest.mark.parametrize(
+    "family, make, config", [("bert", _multilingual_bert, {}), ("xlm-roberta", _t5, {"pad_token_id": 0})]
+)
+def test_texts_of_many_scripts(tmp_path, texts, family, make, config):
+    folder = write_checkpoint(tmp_path / "model", family, tokenizer=make(), config={"num_hidden_layers": 1} | config)
+    encoder = load_encoder(folder, pooling="mean", query_prefix="", passage_prefix="")
+    expected = vectors_of(folder, texts, "mean")
+    assert _cosines(encoder.encode(texts), expected).min() >= 0.99999
+    spread = np.abs(expected - expected.mean(axis=0)).max()
+    assert np.abs(encoder.encode(texts) - expected).max() <= 1e-3 * spread

@@ -1,6 +1,7 @@
 """Collections in Qdrant, by the client's own search and by a stand-in that fails."""
 
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from lcrag.testing.local_server import served
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
 HASTE = Patience(attempts=2, first_wait_seconds=0.0, longest_wait_seconds=0.0)
 
-pytest.importorskip("qdrant_client")
+# Not imported here: that takes seconds of every process that collects tests.
+pytestmark = pytest.mark.skipif(find_spec("qdrant_client") is None, reason="qdrant-client is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -195,8 +195,6 @@ def test_a_service_that_is_not_there():
         LcragService(NOWHERE, patience=QUICK)
     with pytest.raises(UserError, match="is not an address: write http://HOST:PORT"):
         LcragService("localhost:8000", patience=QUICK)
-    with pytest.raises(UserError, match="Patience.attempts must be 1 or more"):
-        Patience(attempts=0)
     with pytest.raises(UserError, match="search_r1_collections.urls is empty"):
         SearchR1Servers({})
 

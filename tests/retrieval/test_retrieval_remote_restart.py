@@ -2,9 +2,7 @@
 
 import concurrent.futures
 import contextlib
-import socket
 import threading
-import time
 import urllib.parse
 
 import pytest
@@ -15,7 +13,7 @@ from lcrag.errors import UserError
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, transport
 from lcrag.retrieval.service import make_application
 from lcrag.testing import tiny_tokenizer
-from lcrag.testing.local_server import served
+from lcrag.testing.local_server import refuses, served, wait_until
 from lcrag.testing.pretended_collections import PretendedCollections
 from lcrag.testing.scripted_sampler import ScriptedSampler
 
@@ -68,25 +66,10 @@ def stopped_while_searching(patience, pool):
         wait_until(lambda: collections.calls)
         stopping = pool.submit(service.close)
         port = urllib.parse.urlsplit(url).port
-        wait_until(lambda: refuses(port))
+        wait_until(lambda: refuses("127.0.0.1", port))
         collections.gate.set()
         stopping.result()
     yield records, port
-
-
-def refuses(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=20.0).close()
-    except OSError:
-        return True
-    return False
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_restart_costs_retries_and_no_episode(failures):

@@ -1,9 +1,6 @@
 """Several hosts as one: parts, replicas, hosts that go away, and hosts that do not fit together."""
 
 import contextlib
-import signal
-import subprocess
-import sys
 
 import httpx2
 import pytest
@@ -138,35 +135,6 @@ def test_a_refused_request_fails_alone():
     poisoned.search = search
     with hosts(poisoned) as urls, pytest.raises(ServiceRefusal, match="poison"):
         routed(urls).search(["a"], ["fi"], 1)
-
-
-SERVER = """
-from lcrag.retrieval.service import address_of, listen, make_application, run_until_stopped
-from lcrag.testing.pretended_collections import PretendedCollections
-
-with listen("127.0.0.1", 0) as listener:
-    print(address_of(listener), flush=True)
-    run_until_stopped(make_application(PretendedCollections()), listener, 1.0, 10.0)
-"""
-
-
-def test_a_killed_process_costs_no_search():
-    command = [sys.executable, "-c", SERVER]
-    with contextlib.ExitStack() as stack:
-        processes = [
-            stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) for _ in range(2)
-        ]
-        try:
-            urls = [process.stdout.readline().strip() for process in processes]
-            router = RoutedCollections(urls, patience=Patience(attempts=8, first_wait_seconds=0.05))
-            before = router.search(["Who?"], ["fi"], 2)
-            processes[0].send_signal(signal.SIGKILL)
-            processes[0].wait()
-            after = [router.search([f"Who? {number}"], ["fi"], 2) for number in range(6)]
-            assert [len(hits) for [hits] in (before, *after)] == [2] * 7
-        finally:
-            for process in processes:
-                process.kill()
 
 
 class Described(PretendedCollections):

@@ -95,45 +95,6 @@ def test_a_request_larger_than_a_batch_is_searched_in_parts(collections):
     ]
 
 
-async def in_flight(collections, batch, *queries):
-    """Searches that wait at the gate: the first is running, the others are queued."""
-    collections.gate.clear()
-    tasks = []
-    for query in queries:
-        tasks.append(asyncio.create_task(search(batch, [query], ["en"], 1)))
-        while not collections.calls:
-            await asyncio.sleep(0.001)
-    await asyncio.sleep(0)
-    return tasks
-
-
-def test_cancelled_requests_are_not_searched(collections):
-    async def ask():
-        async with batcher(collections) as batch:
-            first, gone, stays = await in_flight(collections, batch, "a", "gone", "stays")
-            gone.cancel()
-            collections.gate.set()
-            await asyncio.gather(first, stays)
-
-    asyncio.run(ask())
-    assert [queries for queries, *_ in collections.calls] == [["a"], ["stays"]]
-
-
-def test_cancelled_requests_make_room_at_once(collections):
-    async def ask():
-        async with batcher(collections, waiting_items=3) as batch:
-            tasks = await in_flight(collections, batch, "a", "b", "c")
-            before = batch.unanswered
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            after = batch.unanswered
-            collections.gate.set()
-            return before, after
-
-    assert asyncio.run(ask()) == (3, 0)
-
-
 def test_too_many_unanswered(collections):
     async def ask():
         async with batcher(collections, waiting_items=3) as batch:

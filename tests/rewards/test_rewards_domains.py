@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import sacrebleu
+from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.questions import DOMAINS
 from lcrag.errors import UserError
-from lcrag.rewards import Episodes
 from lcrag.rewards.domains import (
     SCORERS,
     Written,
@@ -174,14 +174,8 @@ def test_a_policy_cannot_speak_to_the_judge():
 
 def episodes(domains, answers, golds, **known):
     domains = [domains] * len(answers) if isinstance(domains, str) else domains
-    return Episodes(
-        answers=answers,
-        golds=golds,
-        group_ids=np.zeros(len(answers), np.int32),
-        languages=["en"] * len(answers),
-        questions=[ARTICLE] * len(answers),
-        known=[{"domain": domain} | known for domain in domains],
-    )
+    known = [{"domain": domain} | known for domain in domains]
+    return finished(answers, golds, questions=[ARTICLE] * len(answers), known=known)
 
 
 def test_every_domain_has_its_reward():

@@ -1,4 +1,4 @@
-"""Splits the words of a command line: `lcrag COMMAND [WORD ...] [--option=value ...]`."""
+"""Parses the words of a command line: `lcrag COMMAND [WORD ...] [--option=value ...]`."""
 
 import dataclasses
 import difflib
@@ -13,7 +13,7 @@ OPTIONS = ("--gin_file", "--output_dir")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """What was typed.
+    """A parsed command line.
 
     Attributes:
       command: The first word, None if there was none.
@@ -24,9 +24,9 @@ class Arguments:
       others: Options of single commands with their values, in order.
       switches: Options of single commands that take no value.
       show_help: Whether `--help` was among them.
-      traceback: Whether mistakes show where they were noticed.
+      traceback: Whether errors show a traceback.
       allow_unused: Whether bindings that the command does not use are accepted.
-      compilation_cache: Whether compiled programs are kept for the next command.
+      compilation_cache: Whether compiled programs are cached for later commands.
     """
 
     command: str | None = None
@@ -43,18 +43,18 @@ class Arguments:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """A clause that suggests the name most like `name`, empty when none is close."""
+    """Returns a clause that suggests the most similar name; empty if none is similar."""
     matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def split_arguments(argv: Sequence[str], others: Sequence[str] = (), switches: Sequence[str] = ()) -> Arguments:
-    """Splits the words after `lcrag`.
+    """Parses the words after `lcrag`.
 
     Args:
       argv: The words.
-      others: Options that single commands have beside OPTIONS; each takes a value.
-      switches: Options that single commands have beside FLAGS; none takes a value.
+      others: Options of single commands, in addition to OPTIONS; each takes a value.
+      switches: Options of single commands, in addition to FLAGS; none takes a value.
 
     Raises:
       UserError: An option that does not exist, lacks its value or, for a binding, its `=`, or holds a secret.
@@ -107,7 +107,7 @@ def _binding(word: str, name: str, equals: str, value: str) -> str:
 
 
 def check_no_secret(name: str, value: str) -> None:
-    """Raises a UserError if a value holds an address with a password or a key, which results would keep."""
+    """Raises a UserError if a value contains an address with a password or a key, which results would store."""
     if SECRET.search(value):
         raise UserError(
             f"{name} holds a password or a key in an address, which config.gin would keep: leave it out, and give keys"

@@ -1,5 +1,6 @@
-"""The configurations that come with lcrag: the experiments of a command, and the files that may follow one."""
+"""Lists the packaged configurations: the experiments of a command, and the files that may follow one."""
 
+import functools
 import shutil
 import sys
 import textwrap
@@ -13,16 +14,15 @@ from lcrag.errors import UserError
 WIDTH = 120
 LEAST_WIDTH = 30  # of descriptions, on a narrow terminal
 COLD_START = "_sft.gin"  # an experiment's file for `lcrag sft` alone
-PARTS = ("method.gin", "base.gin")  # files that bind what an experiment does, but are included by one
+PARTS = ("method.gin", "base.gin")  # incomplete files that experiments include
 
 
 def experiments(command: str, marks: Sequence[str]) -> list[str]:
-    """The complete configurations of a command.
+    """Returns the names of the complete configurations of a command.
 
     Args:
       command: Its name.
-      marks: Parameters that such a file, or one that it includes, binds, every one of them; alternatives are separated
-        by "|".
+      marks: Parameters that such a file or its includes must all bind; alternatives are separated by "|".
     """
     if not marks:
         return []
@@ -34,18 +34,22 @@ def _may_be_of(command: str, name: str) -> bool:
 
 
 def _binds(name: str, marks: Sequence[str]) -> bool:
-    bound = {statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding)}
-    return all(bound & set(mark.split("|")) for mark in marks)
+    return all(_bound(name) & set(mark.split("|")) for mark in marks)
+
+
+@functools.cache
+def _bound(name: str) -> set[str]:
+    return {statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding)}
 
 
 def described(names: Sequence[str]) -> str:
-    """The files that come with lcrag, each with what its first line says of it; see `rows`."""
+    """Returns packaged files, each with the description in its first line; see `rows`."""
     folder = packaged_folder()
     return rows({name: (folder / name).read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name in names})
 
 
 def rows(described: Mapping[str, str]) -> str:
-    """Names and their descriptions in two columns: wrapped on a terminal, in a pipe one whole line each."""
+    """Formats names and descriptions in two columns, wrapped on a terminal and one line each in a pipe."""
     width = max(map(len, described), default=0) + 4
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     return "\n".join(
@@ -60,14 +64,14 @@ def rows(described: Mapping[str, str]) -> str:
 
 
 def parts() -> str:
-    """The folders of configurations, each with the number of its files, in indented lines."""
+    """Returns indented lines with the folders of configurations and their numbers of files."""
     counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
     text = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
     return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def list_configurations(arguments: Arguments) -> None:
-    """`lcrag list`: prints every configuration that comes with lcrag, or those of the folders that its words name.
+    """Runs `lcrag list`: prints all packaged configurations, or those of the folders in its words.
 
     Raises:
       UserError: There is no such folder, or there are options.

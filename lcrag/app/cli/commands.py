@@ -1,4 +1,4 @@
-"""The table of commands, and what their help says."""
+"""The table of commands, with their help texts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,22 +14,22 @@ class Command:
     """One command.
 
     Attributes:
-      function: Where it is, `module:name`; called as `function(output_dir, words)`, or if gin does not configure it, as
-        `function(arguments)`.
-      summary: What it does, for the list of commands.
-      words: What may follow the command, as the usage line shows it; empty: nothing.
-      gin_file: The configuration used when none is named; empty: one must be named.
-      of_run: Whether the first word is a run's folder, whose config.gin is the configuration used when none is named.
+      function: The function, `module:name`; called as `function(output_dir, words)`, or as `function(arguments)` if gin
+        does not configure it.
+      summary: One line for the list of commands.
+      words: The words that may follow the command, as in the usage line; empty: none.
+      gin_file: Default configuration; empty: one must be given.
+      of_run: Whether the first word is a run's folder, whose config.gin is the default configuration.
       bindings: Statements added after the files; bindings of the command line override them.
-      instead: Its own options that replace `function` by another, called as `function(arguments)` without gin.
-      options: Its own options: what gin parameter takes the value of each. Without gin: what each says in the help.
-      switches: Its own options without a value: the gin statement that each stands for. Without gin: as `options`.
-      details: What else `lcrag COMMAND --help` says.
+      instead: Own options that replace `function` by another one, called as `function(arguments)` without gin.
+      options: Own options -> the gin parameter that gets the value. Without gin: -> its help text.
+      switches: Own options without a value -> the gin statement. Without gin: -> its help text.
+      details: Further text of `lcrag COMMAND --help`.
       marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
       configured: Whether gin configures it.
       shared: Whether several processes may run it together; see `lcrag.app.cluster`.
-      continues: Whether the same command continues what was interrupted.
-      listing: Function that lists what its word may name, `module:name`, for its help.
+      continues: Whether the same command continues after an interruption.
+      listing: Function that lists the possible values of its word, `module:name`, for its help.
     """
 
     function: str
@@ -51,7 +51,7 @@ class Command:
 
 COMPOSED = "lcrag.app.composition.commands"
 SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
-ABOUT_BAD_ROWS = "--skip_bad_rows leaves out the rows of data files that cannot be used, and says how many there were."
+ABOUT_BAD_ROWS = "--skip_bad_rows skips rows of data files that cannot be used, and reports their number."
 
 COMMANDS = {
     "train": Command(
@@ -89,43 +89,50 @@ COMMANDS = {
     ),
     "sample": Command(
         function=f"{COMPOSED}:sample",
-        summary="Answers questions, showing who wrote what as it comes",
+        summary="Answers questions, and prints the episodes as they are generated",
         words="[QUESTION]",
-        details="Without QUESTION it asks on a terminal for one after the other until Ctrl-D, and answers every line\n"
-        "of a pipe: lcrag sample --gin_file=quickstart.gin < questions.txt. Each is an episode of its own.",
+        details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
+        "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
         marks=("sample.policy", "Method.program"),
     ),
     "study": Command(
         function="lcrag.app.commands.study:study",
-        summary="All runs of a paper's table or figure, and the report on them; run again to continue",
+        summary="All runs of a paper's table or figure, and their report; run again to continue",
         words="NAME",
         configured=False,
         options={
-            "--jobs": "how many runs at once; 1",
+            "--jobs": "number of concurrent runs; 1",
             "--seeds": "training seeds, 0,1,2 for example",
             "--only": "names of variants or methods, separated by commas",
-            "--experiment": "the gin file that is studied; its cold start is what FILE_sft.gin makes",
-            "--sft_experiment": "the gin file that the baseline SFT is trained on; as --experiment",
+            "--experiment": "the gin file to study; FILE_sft.gin trains its cold start",
+            "--sft_experiment": "the gin file of the baseline SFT; that of --experiment",
+            "--records": "folder of the records of finished runs; records/NAME in --output_dir",
         },
         switches={
             "--no_cold_start": "train no cold starts: each variant begins with the experiment's own policy",
-            "--dry_run": "print the commands that are left to run",
+            "--dry_run": "print the remaining commands",
         },
-        details="Runs that have finished are skipped. Each writes what it prints into FOLDER.log, and the first that\n"
-        "fails ends the study. --gin_file and --gin. are passed to every training.",
+        details="What a finished run measured is one small file in --records, and the report is made from these;\n"
+        "runs with a record are skipped. The output of each run is in FOLDER.log, and the first run that fails ends\n"
+        "the study. --gin_file and --gin. are passed to every training.",
         listing="lcrag.app.commands.study:described",
     ),
     "report": Command(
         function=f"{COMPOSED}:report",
         summary="The tables and plots of several runs, or report.md again for one",
-        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter]",
+        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",
         marks=("compare_runs.order",),
-        options={"--against": "compare_runs.against", "--axis": "compare_runs.axis"},
-        details="RUN is the folder of a run or of evaluations, or one that holds some. Runs of one method are\n"
-        "averaged, and report.md, tables.tex and plots written into --output_dir. --against names the method that\n"
-        "all others are tested against, --axis the binding that a study varies. Without RUN the report of the run\n"
-        "in --output_dir is written again; --gin_file is then the configuration that it was evaluated with.",
+        options={
+            "--against": "compare_runs.against",
+            "--axis": "compare_runs.axis",
+            "--records": "compare_runs.records",
+        },
+        details="RUN is the folder of a run, of evaluations or of records, or one that contains some. Runs of one\n"
+        "method are averaged; report.md, tables.tex and plots are written into --output_dir. --against names the\n"
+        "method that all others are tested against, --axis the binding that a study varies. --records writes a small\n"
+        "JSON file for each run; lcrag report FOLDER makes the same tables and plots from them. Without RUN the\n"
+        "report of the run in --output_dir is written again; --gin_file is then the configuration of its evaluation.",
     ),
     "view": Command(
         function="lcrag.app.commands.view:view",
@@ -138,9 +145,9 @@ COMMANDS = {
             "--steps": "how many of the newest steps to show; 100",
             "--megabytes": "size of all episodes shown; of each file the first groups are taken; 50",
         },
-        details="RUN is the --output_dir of `lcrag train` or `lcrag evaluate`. The page shows who wrote what, rewards\n"
-        "by term, the siblings of a group with their advantages, each token's probability, waits, and two episodes of\n"
-        "one question side by side. It needs no network.",
+        details="RUN is the --output_dir of `lcrag train` or `lcrag evaluate`. The page shows the author of each\n"
+        "text, rewards by term, the episodes of a group with their advantages, the probability of each token,\n"
+        "waiting times, and two episodes of one question side by side. It needs no network.",
     ),
     "serve": Command(
         function=f"{COMPOSED}:serve",
@@ -170,9 +177,9 @@ COMMANDS = {
         marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
-        "what is embedded stays embedded. Judgements (judgements/*.gin) measure the retrieval once all is built.\n"
-        "--add adds the passages of the sources to collections that exist, where they are searched exactly; --rebuild\n"
-        "indexes the collections of --output_dir again, with what was added to them.\n"
+        "finished shards are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.\n"
+        "--add adds the passages of the sources to existing collections, where they are searched exactly; --rebuild\n"
+        "rebuilds the indexes of the collections in --output_dir, additions included.\n"
         f"{ABOUT_BAD_ROWS}",
         switches={**SKIP_BAD_ROWS, "--add": "index.add = True", "--rebuild": "index.rebuild = True"},
     ),
@@ -180,41 +187,41 @@ COMMANDS = {
         function=f"{COMPOSED}:curate",
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
         words="demonstrations|selection|translations|golden_plans",
-        details="demonstrations: a teacher plays a program; right episodes become rows.jsonl for `lcrag sft`.\n"
-        "selection: questions whose demonstration was wrong are sampled, and those that can be answered written with\n"
-        "some easy ones into train.jsonl and validation.jsonl, which `lcrag train` reads by data/jsonl_training.gin.\n"
-        "translations: questions in other languages, checked by translating back; questions.jsonl holds them.\n"
-        "golden_plans: a teacher plans and resolves questions; questions.jsonl holds them with the plans that held.\n"
-        f"What was kept and why is in report.json. {ABOUT_BAD_ROWS}",
+        details="demonstrations: a teacher takes the policy's place; its right episodes become rows.jsonl for sft.\n"
+        "selection: questions whose demonstration was wrong are sampled; those that can be answered, and some easy\n"
+        "ones, are written to train.jsonl and validation.jsonl, for `lcrag train` with data/jsonl_training.gin.\n"
+        "translations: questions in other languages, checked by back-translation, in questions.jsonl.\n"
+        "golden_plans: a teacher plans and resolves questions; questions.jsonl has them with the valid plans.\n"
+        f"report.json counts what was kept and why. {ABOUT_BAD_ROWS}",
         switches=SKIP_BAD_ROWS,
         marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
     ),
     "compile": Command(
         function=f"{COMPOSED}:compile_programs",
-        summary="Whether training fits some devices, which need not be there: memory, collectives, work",
+        summary="Whether training fits some devices, present or not: memory, collectives, work",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
         marks=("compile.objective", "Method.program"),
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"
         "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
-        "estimated on pretended CPU devices. Writes compile.json into --output_dir if one is given.",
+        "estimated on virtual CPU devices. Writes compile.json into --output_dir if one is given.",
     ),
     "benchmark": Command(
         function=f"{COMPOSED}:benchmark",
-        summary="How fast appending, decoding and learning are on the devices present, and how near to their floor",
+        summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
         words="[--check=FILE] [--growth]",
         gin_file="quickstart.gin",
         marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
         switches={"--growth": "benchmark.growth = True"},
-        details="Takes the configuration of a training, without weights: parameters are random. The floor is computed\n"
-        "from operations and bytes by formula, and from the rates of copies and matrix products measured in the same\n"
-        "run. Writes benchmark.json and benchmark.md into --output_dir; --check=FILE ends with status 2 if a phase\n"
-        "reaches a share of its floor that is more than benchmark.tolerance (.1) lower than in that benchmark.json.\n"
-        "--growth measures how times grow with slots, context, turns, vocabulary and collection, point by point, into\n"
-        "growth-MACHINE.json and .png with fitted exponents; run again, it continues.",
+        details="Takes the configuration of a training, without weights: parameters are random. The floor of a time,\n"
+        "its lower bound, is computed from operations and bytes by formula, and from the rates of copies and matrix\n"
+        "products measured in the same run. Writes benchmark.json and benchmark.md into --output_dir. --check=FILE\n"
+        "ends with status 2 if a phase reaches a share of its floor that is more than benchmark.tolerance (.1) lower\n"
+        "than in that benchmark.json. --growth measures how times grow with slots, context, turns, vocabulary and\n"
+        "collection, and writes growth-MACHINE.json and .png with fitted exponents; run it again to continue.",
     ),
     "describe": Command(
         function=f"{COMPOSED}:describe",
@@ -241,11 +248,11 @@ COMMANDS = {
     ),
     "audit": Command(
         function=f"{COMPOSED}:audit",
-        summary="Whether the collections hold the answers of an experiment's questions, and whether searches find them",
+        summary="Whether the collections contain the answers to an experiment's questions, and searches find them",
         switches=SKIP_BAD_ROWS,
         details="Reads every passage of the collections, and searches for audit.searches questions of each language.\n"
         "No policy is built: policy.folder needs no weights. Writes audit.jsonl, audit.json and audit.md into\n"
-        "--output_dir; run again, it continues with the next collection. --gin.Evaluation.audit='\"FOLDER\"' and\n"
+        "--output_dir; run it again to continue. --gin.Evaluation.audit='\"FOLDER\"' and\n"
         "`lcrag report` with --gin.report.audit='\"FOLDER\"' then report questions by whether they can be answered.\n"
         f"{ABOUT_BAD_ROWS}",
         marks=("evaluate.policy", "Method.program"),
@@ -258,17 +265,17 @@ COMMANDS = {
         continues=False,
         instead={"--to": "lcrag.app.formats.exporting:export_episodes"},
         bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
-        details="Takes the latest checkpoint unless a step is named, merges adapters, and writes the tokenizer and\n"
-        "its chat template with the weights. They are float32, and with adapters in the dtype of the base's files;\n"
-        "--gin.export.dtype='\"bfloat16\"' sets another. It needs none of the devices of the training; to use\n"
-        "several, set --gin.mesh.fsdp or --gin.mesh.tensor again.\n"
-        "--to writes the run's episodes instead (of one step, or of one file of episodes/, if it is named): as\n"
+        details="Uses the latest checkpoint unless a step is given, merges adapters, and writes weights, tokenizer\n"
+        "and chat template. Weights are float32, or with adapters in the dtype of the base's files;\n"
+        "--gin.export.dtype='\"bfloat16\"' sets another. It does not need the devices of the training; to use\n"
+        "several, set --gin.mesh.fsdp or --gin.mesh.tensor.\n"
+        "--to writes the run's episodes instead (of one step, or of one file of episodes/, if it is given): as\n"
         "trajectories of ATIF 1.7 without loss, as logs of inspect (pip install 'lcrag[inspect]'), or as messages for\n"
-        "fine-tuning. --to=episodes reads a folder of trajectories that --to=atif wrote, and writes the episodes.",
+        "fine-tuning. --to=episodes converts a folder of trajectories that --to=atif wrote to episodes.",
     ),
     "build": Command(
         function=f"{COMPOSED}:build",
-        summary="Rebuilds what ships with the atlas: its tokenizer, encoder and policies",
+        summary="Rebuilds the packaged tokenizer, encoder and policies of the atlas",
         words="[tokenizer] [encoder] [policies]",
         gin_file="quickstart.gin",
         marks=("build.curriculum",),
@@ -295,16 +302,16 @@ COMMANDS = {
             "--name": "name of the job; lcrag",
             "--folder": "folder on the hosts in which lcrag is installed; ssh, slurm: the present one",
             "--lcrag": "lcrag on the hosts, seen from that folder; .venv/bin/lcrag",
-            "--setup": "a line of shell before it, on every host",
+            "--setup": "a line of shell to run before it, on every host",
             "--logs": "folder of the logs by host; logs",
-            "--restarts": "how often the command is started again after a loss; 20",
-            "--pause_seconds": "ssh, pod: before each of these starts; 30",
-            "--grace_seconds": "between SIGTERM and SIGKILL, in which a run saves; 120",
+            "--restarts": "largest number of restarts after a lost process; 20",
+            "--pause_seconds": "ssh, pod: pause before each restart; 30",
+            "--grace_seconds": "time between SIGTERM and SIGKILL, in which a run saves; 120",
         },
         switches={
             "--dry_run": "print the commands",
-            "--spot": "pod, xpk: devices that may be taken away, at a lower price",
-            "--delete": "pod: give the TPU back when the command has ended",
+            "--spot": "pod, xpk: cheaper devices that may be preempted",
+            "--delete": "pod: delete the TPU when the command has ended",
         },
         details="docs/pods.md shows each kind from an empty account to a running job.",
     ),
@@ -318,17 +325,17 @@ COMMANDS = {
 
 OPTIONS = """\
 options:
-  --gin_file=FILE             a configuration, here or among those that come with lcrag; may be repeated
-  --gin.Name.parameter=VALUE  one more binding, after the files; a text in quotes: --gin.Name.parameter='"text"'
+  --gin_file=FILE             a configuration, in the working directory or packaged; may be repeated
+  --gin.Name.parameter=VALUE  a binding, after the files; a text needs quotes: --gin.Name.parameter='"text"'
   --output_dir=FOLDER         where results are written
   --allow_unused              accept bindings of the command line that the command does not use
-  --no_compilation_cache      compile anew, and keep nothing of it in ~/.cache/lcrag/compiled
-  --traceback                 show where a mistake was noticed
+  --no_compilation_cache      do not use the cache of compiled programs, ~/.cache/lcrag/compiled
+  --traceback                 show the traceback of an error
   --help                      this text"""
 
 
 def general_help(commands: Mapping[str, Command]) -> str:
-    """What `lcrag --help` prints."""
+    """Returns the text of `lcrag --help`."""
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in commands.items())
     return (
@@ -339,7 +346,7 @@ def general_help(commands: Mapping[str, Command]) -> str:
 
 
 def command_help(name: str, command: Command, listed: str = "") -> str:
-    """What `lcrag COMMAND --help` prints; `listed` is what its word may name."""
+    """Returns the text of `lcrag COMMAND --help`; `listed` lists the possible values of its word."""
     usage = f"usage: lcrag {name}{f' {command.words}' if command.words else ''}"
     own = "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in command.options.items())
     own += "".join(f"\n  {switch:26}  {said}" for switch, said in command.switches.items())
@@ -360,7 +367,7 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
 
 
 def _configurations(name: str, command: Command) -> str:
-    """The experiments of a command, and where all other files are."""
+    """Lists the experiments of a command, and the command that lists all other files."""
     own = experiments(name, command.marks)
     listed = f"\nexperiments that come with lcrag:\n{described(own)}\n" if own else ""
     shown = "" if command.of_run else "\n`lcrag list [FOLDER]` shows what may follow them:\n"

@@ -1,4 +1,4 @@
 """The commands of `lcrag`: one module or folder for each, without gin.
 
-`lcrag.app.composition.commands` has them with their configuration applied.
+`lcrag.app.composition.commands` contains the same functions with their configuration applied.
 """

@@ -64,7 +64,7 @@ class Evaluation:
     reading: str = "One run on one machine; compare methods only over several seeds."
     reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
     attacks: Mapping[str, Attack] = dataclasses.field(default_factory=dict)  # name -> attack, each a further evaluation
-    # Folder of an audit (`lcrag audit`), whose strata are reported apart: can the question be answered?
+    # Folder of an audit (`lcrag audit`), whose strata (whether a question can be answered) are reported separately.
     audit: str | None = None
 
     def __post_init__(self):
@@ -87,7 +87,7 @@ class Evaluation:
         seed: int,
         console: Console | None = None,
     ) -> list[Row]:
-        """Asks every question with every way of decoding, using the current parameters of the runner's sampler.
+        """Evaluates all questions with every decoding, using the current parameters of the runner's sampler.
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
@@ -170,7 +170,7 @@ class Evaluation:
 
 
 def _unscored(episodes: Episodes) -> dict[str, Values]:
-    """A reward for evaluations without one."""
+    """Returns no rewards; the reward of evaluations without one."""
     return {"total": np.zeros(len(episodes.answers))}
 
 
@@ -212,7 +212,7 @@ def _known(value: float | None) -> float | None:
 
 
 def _subsets(question: Question) -> tuple[str, ...]:
-    """The parts of its data set that a question counts for: what it needs, its kind, its domain and tier."""
+    """Returns the parts of its data set that a question belongs to: kind, domain, tier, and where its fact is."""
     extra = question.extra
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:

@@ -30,7 +30,7 @@ def export(
       output_dir: Folder to write to, missing or empty.
       words: The run's folder and optionally the step; default: the latest that is intact.
       policy: The policy that the run started from, as its configuration names it.
-      dtype: Of the tensors in the files; None: float32, in which weights are trained, or with adapters the dtype of the
+      dtype: Dtype of the stored tensors; None: float32, in which weights are trained, or with adapters the dtype of the
         folder that the run started from.
 
     Raises:
@@ -71,7 +71,7 @@ def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: Comput
       folder: Created if missing.
       policy: Its configuration and tokenizer.
       params: All its parameters; adapters are merged.
-      dtype: Of the tensors in the files; None: the policy's `saved_dtype`.
+      dtype: Dtype of the stored tensors; None: the policy's `saved_dtype`.
     """
     save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
     if jax.process_index() == 0:

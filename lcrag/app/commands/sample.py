@@ -1,4 +1,4 @@
-"""`lcrag sample`: answers questions and prints each episode as it comes, in colour by who wrote what."""
+"""`lcrag sample`: answers questions and prints each episode as it is generated, coloured by author."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ def sample(
 
     Args:
       output_dir: Not used.
-      words: The question; empty: questions are read from standard input, each a line and an episode of its own.
+      words: The question; empty: each line of standard input is a question with a separate episode.
       policy: The policy.
       collections: Collections to search in.
       method: Provides the episode program.
@@ -101,7 +101,7 @@ def _answer_lines(answer: Callable[[str], None]) -> None:
 
 
 def _print_answer(question: Question, runner: Runner, program: ProgramOf, console: Console) -> None:
-    """Runs an episode and prints its texts as they come, then what was completed outside of it."""
+    """Runs an episode and prints its texts as they come, then its completions outside the dialogue."""
     printer = EpisodePrinter(console)
     prompt_shown, turns_shown = 0, 0  # in characters, in turns
 

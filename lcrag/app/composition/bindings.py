@@ -1,6 +1,6 @@
-"""Checks bindings against what is registered: each mistake becomes one clear sentence.
+"""Checks bindings against the registered functions and classes, and reports the first mistake in one sentence.
 
-gin itself checks no types, so that a wrong value would surface deep inside a run.
+gin itself checks no types: without these checks a wrong value would fail somewhere inside a run.
 """
 
 import collections.abc
@@ -26,17 +26,17 @@ SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, collections.abc
 
 
 def check_bindings(bindings: Sequence[Binding]) -> None:
-    """Checks every binding: its name, its parameter, its scope, what it refers to and its type.
+    """Checks the name, parameter, scope, references and type of every binding.
 
     Args:
       bindings: In the order in which they take effect.
 
     Raises:
-      UserError: The first binding without a meaning.
+      UserError: a binding is wrong; the text names its file and line, or the flag.
     """
     macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
     parts = [part for binding in bindings for part in _parts(binding.value)]
-    # gin calls what a macro refers to in a scope of the macro's name; operative configurations show it.
+    # gin calls the value of a macro in a scope with the macro's name, which operative configurations show.
     scopes = {scope for part in parts if isinstance(part, Reference) for scope in part.name.split("/")[:-1]} | {*macros}
     used_macros = {part.name for part in parts if isinstance(part, Macro)}
     for binding in bindings:
@@ -52,7 +52,7 @@ def check_bindings(bindings: Sequence[Binding]) -> None:
 
 
 def _check_files_apart(bindings: Sequence[Binding]) -> None:
-    """Rejects a file whose questions are trained on and held out at once."""
+    """Raises a UserError if a file of questions is bound both for training and as held out."""
     bound = {
         each.key: each
         for each in bindings
@@ -77,7 +77,7 @@ def _paths(binding: Binding) -> list[Path]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A value and, if it is a container, everything in it."""
+    """Yields a value and, if it is a container, all values in it, at any depth."""
     yield value
     children = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     if isinstance(children, list | tuple):
@@ -86,7 +86,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _configurable(selector: str, place: str) -> Callable[..., Any]:
-    """The function or class that a selector names."""
+    """Returns the function or class that a selector names."""
     try:
         return gin.get_configurable(selector)
     except ValueError:
@@ -135,7 +135,7 @@ def check_value(name: str, value: Any, annotation: Any) -> None:
     """Checks the type and the limits of a value.
 
     Raises:
-      UserError: it does not fit the annotation; the text begins with `name`.
+      UserError: the value does not fit the annotation; the text begins with `name`.
     """
     if not fits(value, annotation):
         raise UserError(f"{name} must be {_described(annotation)}, but {value!r} is not")
@@ -168,11 +168,11 @@ def _described(annotation: Any) -> str:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value has the type of an annotation, whose limits `check` tests.
+    """Returns whether a value has the type of an annotation; `check` tests the annotation's limits.
 
-    What a macro or the call of a reference gives is not known yet, and fits everywhere; a function is no plain value.
-
-    Containers are taken apart here, because beartype looks at one random item of each.
+    A macro and an evaluated reference fit every annotation, because their value is not known yet. A reference to a
+    function does not fit plain types such as int. The items of containers are checked here, one by one, because
+    beartype checks only one random item of each container.
     """
     if isinstance(value, Macro) or (isinstance(value, Reference) and value.evaluated):
         return True
@@ -186,7 +186,7 @@ def fits(value: Any, annotation: Any) -> bool:
     if origin in (tuple, list, set, frozenset, *SEQUENCES):
         return _fits_sequence(value, origin, arguments)
     if origin is not None and origin is not Literal:
-        return True  # Callable[...] and other generics take references only
+        return True  # Callable[...] and other generics, whose values are references
     if isinstance(value, Reference):
         return annotation not in PLAIN
     if isinstance(value, bool) and annotation in (int, float):
@@ -203,7 +203,7 @@ def _fits_sequence(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _fits_plain(value: Any, annotation: Any) -> bool:
-    """Whether a value without references fits a class, a literal or None."""
+    """Returns whether a value without references fits a class, a literal or None."""
     if inspect.isclass(annotation) and issubclass(annotation, Path):
         annotation |= str
     try:

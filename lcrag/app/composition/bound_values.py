@@ -1,4 +1,4 @@
-"""The value that gin's configuration gives a parameter, looked up by the name by which a binding addresses it."""
+"""Looks up the value of a parameter in gin's configuration by the name that bindings use for it."""
 
 import dataclasses
 import inspect
@@ -13,7 +13,7 @@ from lcrag.errors import UserError
 
 
 class BoundValues:
-    """What the current configuration binds, as plain data: references stay references, macros are resolved."""
+    """The bindings of the current configuration as plain data: references are kept, macros are resolved."""
 
     def __init__(self) -> None:
         statements = [each for each in read_bindings([gin.config_str()]) if isinstance(each, Binding)]
@@ -27,8 +27,8 @@ class BoundValues:
     def value(self, name: str) -> Any:
         """Returns the value of a parameter such as "r_search.passages" or "critic/adamw.learning_rate", or of a macro.
 
-        A binding of an outer scope holds in an inner one. A program takes what it does not bind from `every_program`;
-        otherwise an unbound parameter has its default.
+        A binding of an outer scope also applies in inner scopes. An unbound setting of a program has the value of
+        `every_program`; any other unbound parameter has its default.
 
         Raises:
           UserError: there is no such parameter, or it has no value.
@@ -43,7 +43,7 @@ class BoundValues:
         return _default("/".join(scopes), selector, parameter)
 
     def settings(self, reference: Reference) -> dict[str, Any]:
-        """Returns the value of every parameter of what a reference names; None for those without one."""
+        """Returns the value of every parameter of a referenced function or class; None for parameters without one."""
         values = {}
         for parameter in _parameters(reference.name.rsplit("/", 1)[-1]):
             try:
@@ -65,7 +65,7 @@ def _inner_to_outer(scopes: list[str]) -> Iterator[str]:
 
 
 def _parameters(selector: str) -> dict[str, inspect.Parameter]:
-    """The parameters of what a selector names; of a class, those of its constructor."""
+    """Returns the parameters of the function that a selector names, or of the constructor of the class."""
     try:
         found = gin.get_configurable(selector)
     except ValueError as error:
@@ -87,4 +87,4 @@ def _default(scope: str, selector: str, parameter: str) -> Any:
     if parameter not in SHARED:
         raise UserError(f"{selector}.{parameter} has no value")
     with gin.config_scope(scope or None):
-        return gin.get_configurable(selector)().keywords[parameter]  # of the program, from `every_program`
+        return gin.get_configurable(selector)().keywords[parameter]  # bound by `every_program`

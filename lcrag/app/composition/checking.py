@@ -1,4 +1,4 @@
-"""Checks of a configuration before anything is written or computed; each failure is one sentence."""
+"""Checks of a configuration before anything is written or computed."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ def check_exploration(temperature: float) -> None:
 
 
 def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
-    """Raises a UserError if groups would be dropped while a critic learns from all of them."""
+    """Raises a UserError if dynamic sampling would drop groups from which a critic could learn."""
     if most_rollouts > 1 and critic is not None:
         raise UserError(
             f"train.most_rollouts is {most_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
@@ -45,14 +45,16 @@ def check_questions(
     *,
     native_collections: bool = True,
 ) -> None:
-    """Checks that there are questions, that their languages have collections, that their prompts fit the context, and
-    that the tools which their programs offer exist.
+    """Checks questions before their episodes are run.
+
+    There must be questions, collections in their languages and the tools that their programs offer, and the prompts
+    must fit the context.
 
     Args:
       questions: The questions.
-      collections: What is searched.
-      runner: Runs the programs.
-      program: Builds a question's.
+      collections: The collections to search.
+      runner: Runs the episode programs.
+      program: Builds the program of a question.
       native_collections: Whether every question must have a collection in its language.
 
     Raises:
@@ -73,16 +75,15 @@ def check_questions(
 
 
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
-    """Checks that a reward can score every question, before anything is sampled.
-
-    The models that it asks are checked, too.
+    """Checks before sampling that a reward can score every question and that its models can be loaded.
 
     Args:
-      reward: Scores the answers; None: nothing does.
+      reward: The reward; None: answers are not scored, and nothing is checked.
       questions: The questions.
 
     Raises:
-      UserError: it cannot score a question; the text names the question and the missing data.
+      UserError: the reward cannot score a question (the text names the question and the missing data), or a model of
+        the reward cannot be loaded.
     """
     if not isinstance(reward, TermSum):
         return

@@ -1,4 +1,4 @@
-"""What is searched: the collections of the atlas and of data sets, and those that other services search."""
+"""Collections to search: those of the atlas and of data sets, and those of search services."""
 
 import os
 import pathlib
@@ -44,7 +44,7 @@ def kept_collections(
     languages: Sequence[str],
     passages: Callable[[str], Iterable[Passage]],
 ) -> Collections:
-    """Opens the collections in a folder, and builds those that are missing first."""
+    """Opens the collections in a folder; collections that do not exist yet are built first."""
     for language in languages:
         if not (root / language).exists():
             build_collection(passages(language), encoder, root, language=language)
@@ -52,7 +52,7 @@ def kept_collections(
 
 
 def cache_folder() -> pathlib.Path:
-    """Returns where collections that can be rebuilt are kept between runs."""
+    """Returns the folder where collections that can be rebuilt are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "lcrag" / "collections"
 
@@ -82,10 +82,11 @@ def named_encoder(folder: str | None, binding: str) -> Encoder:
 def atlas_collections(
     folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
 ) -> Collections:
-    """One collection per language of the atlas, built on first use and kept in the user's cache.
+    """Opens the atlas's collections, one per language; they are built on first use and kept in the user's cache.
 
     Args:
-      folder: Where they are kept; None: a folder of the cache named by the world's and the encoder's fingerprints.
+      folder: Folder of the collections; None: a folder of the cache, named by the fingerprints of the world and the
+        encoder.
       encoder: Folder of the encoder, or the name of one that ships with the package.
       world: Builds the atlas.
     """
@@ -102,13 +103,14 @@ def xquad_collections(
     encoder: str | None = None,
     kept: str | None = None,
 ) -> Collections:
-    """XQuAD's own paragraphs, one collection a language, built on first use and kept in the user's cache.
+    """Opens collections of XQuAD's paragraphs, one per language; built on first use and kept in the user's cache.
 
     Args:
       languages: Languages of the collections.
-      folder: Where the files are; None: `$LCRAG_DATA/xquad`.
+      folder: Folder of XQuAD's files; None: `$LCRAG_DATA/xquad`.
       encoder: Folder of the encoder.
-      kept: Where the collections are kept; None: a folder of the cache named by their content and the encoder's.
+      kept: Folder of the built collections; None: a folder of the cache, named by the fingerprints of the passages
+        and the encoder.
     """
     opened, found = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder(xquad.DATASET, folder)
     with counted_bad_rows() as bad_rows:
@@ -129,16 +131,17 @@ def english_collections(
     encoder: str | None = None,
     kept: str | None = None,
 ) -> Collections:
-    """The paragraphs that come with some sets' questions as one English collection, built on first use and kept.
+    """Opens one English collection of the paragraphs in data sets' rows, built on first use and kept in the cache.
 
     Args:
       datasets: Sets whose rows have paragraphs: hotpotqa, 2wikimultihopqa, musique or wikihop.
-      splits: Splits whose paragraphs are taken; a split that a set does not have is left out.
+      splits: Splits whose paragraphs are used; splits that a set does not have are ignored.
       folder: The folder that holds the sets' folders; None: `$LCRAG_DATA`.
-      limit: The paragraphs of at most so many questions of each split, the same that `english_questions` takes.
-      seed: Of the choice.
+      limit: Maximum number of questions per split whose paragraphs are used; `english_questions` selects the same ones.
+      seed: Seed of the selection.
       encoder: Folder of the encoder.
-      kept: Where the collection is kept; None: a folder of the cache named by its content and the encoder's.
+      kept: Folder of the built collection; None: a folder of the cache, named by the fingerprints of the passages and
+        the encoder.
     """
     opened = named_encoder(encoder, "english_collections.encoder")
     with counted_bad_rows() as bad_rows:
@@ -178,7 +181,7 @@ def remote_collections(
     languages: Sequence[str] | None = None,
     patience: Patience = USUAL_PATIENCE,
 ) -> RemoteCollections:
-    """Returns the collections that `lcrag serve` serves at `http://HOST:PORT`; without `languages`, all of them."""
+    """Returns the collections of `lcrag serve` at `url` (`http://HOST:PORT`); None for `languages` means all."""
     return RemoteCollections(LcragService(url, languages, patience))
 
 
@@ -190,7 +193,7 @@ def routed_collections(
     patience: Patience = ROUTER_PATIENCE,
     rest_seconds: NonNegative = 10.0,
 ) -> RoutedCollections:
-    """Returns the collections of several hosts with `lcrag serve`; see `lcrag.retrieval.remote.RoutedCollections`."""
+    """Returns the collections of several `lcrag serve` hosts; see `lcrag.retrieval.remote.RoutedCollections`."""
     return RoutedCollections(hosts, languages, patience, rest_seconds)
 
 
@@ -202,7 +205,7 @@ gin.external_configurable(Qdrant, module="lcrag.retrieval")
 def qdrant_collections(
     engine: Qdrant, encoder: str | None = None, languages: Sequence[str] | None = None
 ) -> RemoteCollections:
-    """Returns the collections that `lcrag index` has stored in Qdrant, with the encoder in a folder."""
+    """Returns the collections that `lcrag index` has stored in Qdrant; `encoder` is the folder of their encoder."""
     return RemoteCollections(QdrantBackend(engine, named_encoder(encoder, "qdrant_collections.encoder"), languages))
 
 
@@ -212,7 +215,7 @@ def search_r1_collections(
     urls: Mapping[str, str],
     patience: Patience = USUAL_PATIENCE,
 ) -> RemoteCollections:
-    """Returns the collections of Search-R1-style servers, one address for each language."""
+    """Returns the collections of Search-R1-style servers; `urls` maps each language to an address."""
     return RemoteCollections(SearchR1Servers(urls, patience))
 
 
@@ -223,16 +226,16 @@ def web_collections(
     languages: Sequence[str],
     patience: Patience = USUAL_PATIENCE,
 ) -> RemoteCollections:
-    """Returns a search engine of the web, `@serp_api()` or `@google_custom_search()`, for every language."""
+    """Returns a web search engine, `@serp_api()` or `@google_custom_search()`, as the collection of every language."""
     return RemoteCollections(WebSearch(engine, languages, patience))
 
 
 @gin.configurable
 def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url: str = SerpApi.url) -> SerpApi:
-    """Returns SerpAPI, with the key in an environment variable.
+    """Returns a SerpAPI client whose key is read from an environment variable.
 
     Raises:
-      UserError: there is no key.
+      UserError: the variable is not set.
     """
     return SerpApi(key=key_from(key_variable), engine=engine, url=url)
 
@@ -241,9 +244,9 @@ def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url:
 def google_custom_search(
     key_variable: str = "GOOGLE_API_KEY", engine_variable: str = "GOOGLE_CSE_ID", url: str = GoogleCustomSearch.url
 ) -> GoogleCustomSearch:
-    """Returns Google's Custom Search JSON API, with the key and the engine's id in environment variables.
+    """Returns a client of Google's Custom Search JSON API; its key and engine id are environment variables.
 
     Raises:
-      UserError: there is no key, or no search engine.
+      UserError: one of the variables is not set.
     """
     return GoogleCustomSearch(key=key_from(key_variable), engine_id=key_from(engine_variable), url=url)

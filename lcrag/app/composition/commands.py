@@ -1,4 +1,4 @@
-"""The commands with their configuration applied; importing this module registers everything that gin files name."""
+"""The commands as gin configurables; importing this module registers every function that gin files can name."""
 
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -70,12 +70,12 @@ benchmark = _configurable(benchmarking.benchmark)
 def _with_folder(
     name: str, command: Callable[..., None], may_change: Collection[str] | None = None
 ) -> Callable[..., None]:
-    """Makes a command check its output folder before gin builds what it needs.
+    """Wraps a command: its output folder is checked before gin builds the command's arguments.
 
     Args:
-      name: The command.
-      command: Its function.
-      may_change: Bindings in which a continued run may differ; None: its folder need not be a run's.
+      name: Name of the command.
+      command: The function that implements it.
+      may_change: Bindings that may differ when a run is continued; None: the output folder is not a run's folder.
     """
 
     def checked(output_dir: pathlib.Path | None, *words: Sequence[str]) -> None:
@@ -138,14 +138,14 @@ def report(
 
 
 def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
-    """Returns the search tool of a configuration, which becomes gin's configuration in this process.
+    """Returns the search tool that a configuration describes, and sets gin's configuration in this process.
 
     Args:
-      gin_files: As after `--gin_file=`.
-      bindings: As after `--gin.`, such as `policy.folder = "exported"`.
+      gin_files: Values of `--gin_file=`.
+      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
 
     Raises:
-      UserError: the configuration cannot be read, or makes no tool.
+      UserError: the configuration cannot be read, or describes no search tool.
     """
     gin.clear_config()
     configure(read_configuration(gin_files, bindings))
@@ -156,13 +156,13 @@ def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchToo
 def compose(
     command: str, gin_files: Sequence[str], bindings: Sequence[str], stand_ins: Mapping[Kind, StandIn]
 ) -> Composition:
-    """Returns the arguments of a command of a configuration, which becomes gin's configuration in this process.
+    """Returns the arguments that a configuration gives a command, and sets gin's configuration in this process.
 
     Args:
       command: "train", "sft", "evaluate", "sample", ...
-      gin_files: As after `--gin_file=`.
-      bindings: As after `--gin.`, such as `policy.folder = "exported"`.
-      stand_ins: What replaces the factories of each kind; {}: everything is built. See
+      gin_files: Values of `--gin_file=`.
+      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
+      stand_ins: Functions called in place of the factories of each kind; {}: everything is built. See
         `lcrag.app.composition.stand_ins`.
 
     Raises:

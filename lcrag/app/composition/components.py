@@ -1,4 +1,4 @@
-"""The policy and what runs it, each built from a few gin bindings."""
+"""Builds the policy, the sampler and the episode runner from gin bindings."""
 
 import copy
 import dataclasses
@@ -59,13 +59,14 @@ class Computation:
     """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
 
     Attributes:
-      compute_dtype: "float32" or "bfloat16", of activations; parameters that are trained stay float32.
-      remat: What the backward pass recomputes; see `DecoderConfig`.
-      attention: What attends over whole rows; "auto": the platform's own kernel.
-      unroll_layers: Unroll the scan over layers; quicker for tiny models.
-      windowed_einsum: TPUs: whether products of an update are cut into pieces that overlap with gathers of weights.
-      bitwise: Whether sampling and training give the same log-probabilities to the bit; see `DecoderConfig`.
-      lora: Adapters, the only trained parameters; frozen weights are held in the compute dtype. None: no adapters.
+      compute_dtype: Dtype of activations, "float32" or "bfloat16"; trained parameters are always float32.
+      remat: Activations that the backward pass recomputes; see `DecoderConfig`.
+      attention: Implementation of attention over whole rows; "auto": the kernel of the platform.
+      unroll_layers: Whether to unroll the scan over layers, which is faster for tiny models.
+      windowed_einsum: Whether matrix products of an update are split to overlap with all-gathers of weights (TPUs).
+      bitwise: Whether sampling and training compute bit-identical log-probabilities; see `DecoderConfig`.
+      lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
+        dtype. None: no adapters.
     """
 
     compute_dtype: ComputeDtype = "float32"
@@ -77,7 +78,7 @@ class Computation:
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
-        """Returns the same decoder with these settings."""
+        """Returns the decoder configuration with these settings."""
         return dataclasses.replace(config, **{name: getattr(self, name) for name in _fields()})
 
 
@@ -94,9 +95,10 @@ def computation_of(config: DecoderConfig) -> Computation:
 
 
 def resolved_folder(folder: str) -> pathlib.Path:
-    """A folder of weights: a path, or the name of one that ships with the package ("atlas/cold_start").
+    """Returns the local path of a folder of weights.
 
-    Of a folder in object storage, a local copy.
+    `folder` is a path, an address in object storage (of which a local copy is returned), or the name of a folder that
+    ships with the package ("atlas/cold_start").
     """
     shipped = WEIGHTS / folder.removeprefix("atlas/")
     path = local_files(folder)
@@ -109,10 +111,10 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
     """Loads a policy from a Hugging Face folder, or from the package ("atlas/cold_start").
 
     Args:
-      folder: Where `config.json`, `model.safetensors` and `tokenizer.json` are.
-      mesh: Devices.
+      folder: Folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+      mesh: Devices over which the parameters are sharded.
       computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
-      adapter_seed: Seed of the adapters' random halves.
+      adapter_seed: Seed of the adapters' randomly initialised matrices.
     """
     check_bitwise(computation.bitwise, mesh)
     path, lora = resolved_folder(folder), computation.lora
@@ -136,16 +138,16 @@ def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFa
 
 
 def model_file_shape() -> DecoderConfig | None:
-    """Returns the shape that a file of gin/model gives the policy, or None if there is no such file."""
+    """Returns the model's shape as a file of gin/model binds it, or None if no such file is used."""
     decoder = gin.get_bindings("compile", resolve_references=False).get("decoder")
-    return None if decoder is None else copy.deepcopy(decoder)  # gin evaluates a reference that is copied
+    return None if decoder is None else copy.deepcopy(decoder)  # copying a reference makes gin evaluate it
 
 
 def check_shape(folder: str, like: Policy) -> None:
-    """Checks by its `config.json` that a folder's policy has the shape of `like`.
+    """Checks that the `config.json` in a folder describes a model of the same shape as `like`.
 
     Raises:
-      UserError: it has another shape, or cannot be read.
+      UserError: the shape differs, or `config.json` cannot be read.
     """
     if computation_of(like.config).of(read_config(resolved_folder(folder))) != like.config:
         raise UserError(
@@ -155,22 +157,22 @@ def check_shape(folder: str, like: Policy) -> None:
 
 
 def policy_parameters(folder: str, like: Policy) -> Any:
-    """The parameters of another policy that has the same shape as `like`.
+    """Loads the parameters of another policy of the same shape as `like`.
 
     Raises:
-      UserError: it has another shape.
+      UserError: the shape differs.
     """
     check_shape(folder, like)
     return policy(folder, like.mesh, computation_of(like.config)).params
 
 
 def make_sampler(policy: Policy, mesh: Mesh | None = None) -> Sampler:
-    """Returns the configured sampler with the policy's parameters, on the policy's mesh or another one."""
+    """Returns the configured sampler with the policy's parameters, on `mesh` or by default the policy's mesh."""
     return Sampler(policy.config, policy.params, policy.tokenizer, configured_sampler(), mesh or policy.mesh)
 
 
 def check_models(models: Iterable[object]) -> None:
-    """Raises a UserError if one of some models cannot be loaded; those without a method `check` are not checked."""
+    """Calls the method `check` of every model that has one, which raises a UserError if it cannot be loaded."""
     for model in models:
         getattr(model, "check", lambda: None)()
 
@@ -183,20 +185,21 @@ def make_runner(
     *,
     may_wait: bool = False,
 ) -> Runner:
-    """Returns the configured runner over a sampler and collections.
+    """Returns the configured episode runner.
 
-    Where several processes run the same programs, all must take the same decisions.
+    Processes that run the same programs in one lane must call the sampler with the same arguments at the same points,
+    so they have to wait for searches.
 
     Args:
-      sampler: The slots.
-      policy: The policy in them.
-      collections: What is searched.
+      sampler: The sampler.
+      policy: The policy that the sampler runs.
+      collections: The collections to search.
       seed: Seed of sampling.
       may_wait: Whether several processes wait for searches although `Runner.wait_for_searches` is False.
 
     Raises:
-      UserError: decisions would depend on how long searches take in one of the processes, or a model of the runner
-        cannot be loaded.
+      UserError: several processes share the sampler without waiting for searches, or a model of the runner cannot be
+        loaded.
     """
     parts: dict[str, Any] = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
     if may_wait and together():
@@ -218,15 +221,16 @@ def content_hashes(
     questions: Iterable[Question],
     models: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """Returns the hash of everything that a result depends on and that gin names only by its folder.
+    """Returns content hashes of the policy, collections, questions and models, which gin names only by their folders.
 
-    Several processes compare them, and samples of their policies' files: of the parameters each reads its part only.
+    Several processes compare these hashes, and also a fingerprint sampled from the policy's files, because each process
+    reads only its shard of the parameters.
 
     Args:
       policy: The policy.
-      collections: The searched collections.
+      collections: The collections to search.
       questions: All questions.
-      models: Other models, by name; those of endpoints have no hashes.
+      models: Other models by name; models of endpoints have no hashes.
 
     Raises:
       UserError: the hosts of several processes have different files.

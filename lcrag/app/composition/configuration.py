@@ -1,4 +1,4 @@
-"""Hands the checked configuration to gin, and turns gin's exceptions into sentences."""
+"""Checks a configuration, parses it with gin and turns gin's exceptions into a UserError."""
 
 import contextlib
 import importlib
@@ -13,7 +13,7 @@ from lcrag.app.composition.used_bindings import check_used, expect_use
 from lcrag.errors import UserError
 
 GIN_TRAIL = "\n  In call to configurable"
-# gin says the first of a parameter marked as required, Python the second of one without a default.
+# The first is gin's message for a parameter marked as required, the second Python's for one without a default.
 REQUIRED = re.compile(r"Required bindings for `(?P<name>[^`]+)` not provided in config: (?P<parameters>.*)")
 NO_DEFAULT = re.compile(
     r"(?P<function>\w+)(\.__init__)?\(\) missing \d+ required [a-z-]+ arguments?: (?P<parameters>.*)"
@@ -22,7 +22,7 @@ NO_DEFAULT = re.compile(
 
 
 def read_configuration(gin_files: Sequence[str], bindings: Sequence[str]) -> list[Binding | Import]:
-    """Every statement in the order in which it takes effect; needs nothing to be imported.
+    """Returns every statement in the order in which it takes effect; imports nothing.
 
     Raises:
       UserError: A file is missing or a statement cannot be read.
@@ -32,10 +32,10 @@ def read_configuration(gin_files: Sequence[str], bindings: Sequence[str]) -> lis
 
 
 def configure(statements: Sequence[Binding | Import]) -> None:
-    """Checks the statements against what is registered, and hands them to gin.
+    """Checks the statements against the registered configurables and makes them gin's configuration.
 
     Raises:
-      UserError: A binding names nothing, has the wrong type, or gin refuses it.
+      UserError: a binding names something unknown, has the wrong type or is rejected by gin.
     """
     expect_use(())
     for statement in statements:
@@ -50,7 +50,7 @@ def configure(statements: Sequence[Binding | Import]) -> None:
 
 
 def operative_config() -> str:
-    """Returns the bindings that were used so far, as the text of a gin file.
+    """Returns the bindings that have been used so far as the text of a gin file.
 
     Raises:
       UserError: a binding of the command line was not used.
@@ -68,10 +68,10 @@ def _import(statement: Import) -> None:
 
 @contextlib.contextmanager
 def missing_as_sentence() -> Iterator[None]:
-    """Turns gin's and Python's way of saying that a parameter has no value into one sentence.
+    """Replaces gin's and Python's exceptions for a parameter without a value by a UserError.
 
     Raises:
-      UserError: A parameter has no value.
+      UserError: a parameter has no value.
     """
     try:
         yield
@@ -79,19 +79,19 @@ def missing_as_sentence() -> Iterator[None]:
         message = str(error)
         found = REQUIRED.search(message) or NO_DEFAULT.search(message)
         if found is None or (found.re is NO_DEFAULT and found["function"] not in found["called"]):
-            raise  # a call inside a configurable that is wrong by itself
+            raise  # a wrong call inside a configurable, which no binding can correct
         called = re.search(rf"{GIN_TRAIL} '{found['name'].rpartition('.')[2]}' \(.*\) in scope '([^']+)'", message)
         name = f"{called[1]}/{found['name']}" if called else found["name"]
         raise no_value(name, re.findall(r"'(\w+)'", found["parameters"])) from error
 
 
 def no_value(name: str, parameters: Sequence[str]) -> UserError:
-    """Returns the mistake that parameters of the configurable `name` have no value."""
+    """Returns the UserError for parameters of the configurable `name` that have no value."""
     first, *others = parameters
     more = f" (nor have {', '.join(others)})" if others else ""
     return UserError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")
 
 
 def one_line(message: str) -> str:
-    """A message without the trail that gin adds to it, on one line."""
+    """Returns a message on one line, without the call trace that gin appends."""
     return " ".join(message.split(GIN_TRAIL)[0].split())

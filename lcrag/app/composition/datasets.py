@@ -1,4 +1,4 @@
-"""The questions of data sets in files; bad rows are treated alike in all of them (`BadRows.skip`)."""
+"""Questions of data sets as gin configurables; `BadRows.skip` says what all of them do with bad rows."""
 
 import contextlib
 import sys
@@ -25,7 +25,7 @@ configured_bad_rows = gin.external_configurable(BadRows, module="lcrag.data")
 
 @contextlib.contextmanager
 def counted_bad_rows() -> Iterator[BadRows]:
-    """Yields what becomes of bad rows, as configured; at the end, reports on standard error how many were left out."""
+    """Yields the configured `BadRows`; at the end, reports the number of skipped rows on standard error."""
     bad_rows = configured_bad_rows()
     yield bad_rows
     if summary := bad_rows.summary():
@@ -73,7 +73,7 @@ def xor_tydi_questions(
 ) -> list[Question]:
     """Reads XOR-TyDi QA from `folder`, by default `$LCRAG_DATA/xor_tydi`; see `lcrag.data.xor_tydi.xor_tydi_questions`.
 
-    `limit` is the most questions of each language, of either split, chosen by `seed`.
+    `limit` is the maximum number of questions per language in each split; `seed` selects them.
     """
     with counted_bad_rows() as bad_rows:
         found = dataset_folder(xor_tydi.DATASET, folder)
@@ -93,7 +93,7 @@ def xquad_questions(
 ) -> list[Question]:
     """Reads XQuAD from `folder`, by default `$LCRAG_DATA/xquad`; see `lcrag.data.xquad.xquad_questions`.
 
-    `limit` is the most questions, each in all languages, chosen by `seed`.
+    `limit` is the maximum number of questions, each in all languages; `seed` selects them.
     """
     with counted_bad_rows() as bad_rows:
         found = dataset_folder(xquad.DATASET, folder)
@@ -107,7 +107,7 @@ def xquad_questions(
 def jsonl_questions(
     files: Sequence[str], dataset: str = "jsonl", languages: Sequence[str] | None = None
 ) -> list[Question]:
-    """Reads questions from JSON lines, plain or gzipped, also in object storage; see `lcrag.data.jsonl_questions`."""
+    """Reads questions from JSON Lines files, also gzipped or in object storage; see `lcrag.data.jsonl_questions`."""
     with counted_bad_rows() as bad_rows:
         local = [str(local_files(file)) for file in files]
         return jsonl.jsonl_questions(
@@ -127,21 +127,21 @@ def english_questions(
     golden_plans: bool = False,
     golden_passages: bool = False,
 ) -> list[Question]:
-    """The questions of an English set's split; see `lcrag.data.english.sets`.
+    """Reads a split of an English question-answering data set; see `lcrag.data.english.sets`.
 
     Args:
       dataset: hotpotqa, 2wikimultihopqa, musique, bamboogle, wikihop, nq_open, triviaqa or popqa.
-      split: train, validation or test, as the set has them.
-      folder: Where its files are; None: `$LCRAG_DATA/<dataset>`.
-      file: Name of the split's file where it is none of the known ones.
-      limit: At most so many questions, chosen by the seed.
-      seed: Of the choice.
-      golden_plans: Whether each question gets its set's own decomposition as its golden plan (musique).
-      golden_passages: Whether each question gets the texts of the paragraphs that answer it (sets with paragraphs).
+      split: train, validation or test; not every set has all three.
+      folder: Folder of the set's files; None: `$LCRAG_DATA/<dataset>`.
+      file: Name of the split's file, if it differs from the known names.
+      limit: Maximum number of questions, selected by the seed.
+      seed: Seed of the selection.
+      golden_plans: Whether to use the set's question decompositions as golden plans (musique).
+      golden_passages: Whether to add the texts of the supporting paragraphs to each question (sets with paragraphs).
 
     Raises:
-      UserError: there is no such set, split or file, a row cannot be used, or golden plans are wanted of a set without
-        decompositions.
+      UserError: there is no such set, split or file, a row cannot be used, or `golden_plans` is set for a data set
+        without decompositions.
     """
     chosen = question_set(dataset)
     found = dataset_folder(dataset, folder, binding="english_questions.folder")
@@ -155,21 +155,21 @@ def english_questions(
 
 @gin.configurable
 def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
-    """Returns the questions of several data sets, one after the other."""
+    """Returns the concatenated questions of several data sets."""
     return [question for part in parts for question in part]
 
 
 @gin.configurable
 def with_own_plans(questions: Sequence[Question]) -> list[Question]:
-    """Adds to questions without a golden plan themselves as their only sub-question; see `with_own_plan`.
+    """Gives each question without a golden plan a plan with the question as its only sub-question; see `with_own_plan`.
 
     Raises:
-      UserError: a golden plan cannot be used.
+      UserError: an existing golden plan is invalid.
     """
     try:
         return [with_own_plan(question) for question in questions]
     except ValueError as error:
-        raise UserError(f"a golden plan of the questions cannot be used: {error}; mend it in their file") from error
+        raise UserError(f"a golden plan of the questions cannot be used: {error}; correct it in their file") from error
 
 
 @gin.configurable
@@ -205,16 +205,16 @@ def global_mmlu_questions(
 
 @gin.configurable
 def english_vocabulary(questions: Sequence[Question] = (), file: str | None = None) -> list[str]:
-    """The English words that constructed languages have words for.
+    """Returns the English words that constructed languages can translate.
 
-    The questions asked in constructed languages and the translator of them must have the same.
+    Questions in constructed languages and their translator must use the same vocabulary.
 
     Args:
-      questions: English questions, whose words are taken; those in other languages are left out.
-      file: A file with a word a line, whose words are taken as well.
+      questions: Questions; the words of the English ones are used.
+      file: A file with one word per line, in addition to the words of the questions.
 
     Raises:
-      UserError: there are none.
+      UserError: there are no words.
     """
     words = constructed.vocabulary_of(each.text for each in questions if each.language == constructed.ENGLISH)
     words += constructed.read_word_list(file) if file is not None else []
@@ -230,7 +230,7 @@ def constructed_questions(
     languages: Sequence[str] = tuple(constructed.CONSTRUCTED),
     tier: str = "synthetic",
 ) -> list[Question]:
-    """Returns the English ones of some questions in constructed languages; see `lcrag.data.constructed`."""
+    """Translates the English questions among `questions` into constructed languages; see `lcrag.data.constructed`."""
     english = [each for each in questions if each.language == constructed.ENGLISH]
     versions = constructed.constructed_questions(english, languages, vocabulary)
     return tiers.with_tiers(versions, {tier: languages})
@@ -243,9 +243,9 @@ def tiered_questions(
     weights: Mapping[str, NonNegative] | None = None,
     seed: Seed = 0,
 ) -> list[Question]:
-    """Adds tiers to questions, and with weights keeps questions in proportion to them; see `lcrag.data.tiers`.
+    """Adds a tier to each question and, given weights, subsamples the questions by tier; see `lcrag.data.tiers`.
 
-    `weights` maps a tier to the weight of each of its languages in each domain.
+    `weights` maps a tier to the weight of each of its languages within each domain.
     """
     found = tiers.with_tiers(questions, languages_of_tiers)
     return found if weights is None else tiers.weighted_by_tier(found, weights, seed=seed)

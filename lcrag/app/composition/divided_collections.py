@@ -1,6 +1,7 @@
-"""Collections whose languages are divided over the processes of a cluster: each opens a share and serves it to all.
+"""Collections whose languages are divided over the processes of a cluster: each process opens and serves its share.
 
-What they say to each other is the HTTP API of `lcrag serve`; their addresses are exchanged once, by `jax.distributed`.
+The processes search each other's collections over the HTTP API of `lcrag serve`; they exchange their addresses once,
+through `jax.distributed`.
 """
 
 import ipaddress
@@ -12,6 +13,7 @@ import gin
 import jax
 
 from lcrag.app.composition.components import configured_collections
+from lcrag.app.runs.processes import distributed_state
 from lcrag.episodes.agreement import check_same_everywhere, exchanged
 from lcrag.errors import UserError
 from lcrag.retrieval import Collections, SearchableCollections
@@ -25,8 +27,9 @@ from lcrag.retrieval.service.server import listen, serve_on_thread
 def divided_collections(patience: Patience = ROUTER_PATIENCE) -> SearchableCollections:
     """Opens this process's share of the languages that `load_collections` names, and searches all of them.
 
-    A share is whole languages, by their size; with fewer languages than processes, several open the same one and take
-    turns. Each process serves its share on a free port. A process by itself opens everything and serves nothing.
+    Languages are assigned to processes as a whole, balanced by size. With fewer languages than processes, several
+    processes open the same language and searches alternate between them. Each process serves its share on a free port.
+    A single process opens all languages and serves nothing.
 
     Args:
       patience: Timeouts and retries of searches.
@@ -38,7 +41,7 @@ def divided_collections(patience: Patience = ROUTER_PATIENCE) -> SearchableColle
         return configured_collections()
     bound = gin.get_bindings("load_collections", resolve_references=False)
     if "folder" not in bound:
-        return configured_collections()  # raises the error of a folder that is not named
+        return configured_collections()  # raises the error for the missing folder
     sizes = collection_sizes(bound["folder"], bound.get("languages"), bound.get("parts"))
     check_same_everywhere({"list of collections": json.dumps(sizes)})
     share = shares(sizes, jax.process_count())[jax.process_index()]
@@ -54,9 +57,10 @@ def divided_collections(patience: Patience = ROUTER_PATIENCE) -> SearchableColle
 
 
 def shares(sizes: Mapping[str, int], processes: int) -> list[list[str]]:
-    """Returns the languages that each process opens: the largest first, each where the fewest bytes are so far.
+    """Returns the languages that each process opens.
 
-    Processes that would be left without one open one of the others' too, the largest first.
+    The largest language is assigned first, each to the process with the fewest bytes so far. With more processes than
+    languages, the remaining processes open the largest languages again.
     """
     names = sorted(sizes, key=lambda name: (-sizes[name], name))
     held: list[list[str]] = [[] for _ in range(processes)]
@@ -68,14 +72,14 @@ def shares(sizes: Mapping[str, int], processes: int) -> list[list[str]]:
 
 
 def check_placed(encoder: Set[str], backend: str) -> None:
-    """Checks that searches of other processes need no device that may wait for these processes.
+    """Checks that queries of other processes are encoded on a device that never waits for these processes.
 
     Args:
       encoder: Platforms of the devices that encode queries.
       backend: Platform of the devices that train and sample.
 
     Raises:
-      UserError: an accelerator encodes, which an exchange of all processes would block.
+      UserError: queries are encoded on an accelerator, which collective operations of all processes would block.
     """
     if backend != "cpu" and encoder != {"cpu"}:
         raise UserError(
@@ -85,10 +89,8 @@ def check_placed(encoder: Set[str], backend: str) -> None:
 
 
 def _serve(collections: Collections) -> str:
-    """Serves collections on a thread until the process ends; returns an address that the other processes reach."""
-    from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
-
-    coordinator, _, port = str(distributed.global_state.coordinator_address).rpartition(":")
+    """Serves collections on a thread until the process ends; returns an address that the other processes can reach."""
+    coordinator, _, port = str(distributed_state().coordinator_address).rpartition(":")
     coordinator = coordinator.strip("[]")
     family, _, _, _, address = socket.getaddrinfo(coordinator, int(port), type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as towards:

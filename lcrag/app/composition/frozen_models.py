@@ -1,4 +1,4 @@
-"""Other models that an episode or a reward asks: checkpoints on this machine, endpoints, and an encoder."""
+"""Frozen models that episodes or rewards use: local checkpoints, endpoints, and an encoder."""
 
 import dataclasses
 import functools
@@ -33,21 +33,21 @@ def local_model(
     append_tokens: Sequence[Count] = (64, 512),
     chat_template: bool = True,
 ) -> Completer:
-    """A checkpoint of any architecture, run by a sampler of its own; its weights are loaded when it is first asked.
+    """Returns a local checkpoint of any architecture with its own sampler; its weights are loaded on first use.
 
     Args:
       folder: A Hugging Face folder, or the name of one that ships with the package.
-      mesh: Devices.
-      computation: How it is computed; its weights are held in the compute dtype, without adapters.
-      slots: Contexts held at once.
-      context: Longest context, in tokens: the longest prompt and the answer.
-      block: Most tokens sampled between two looks by the host.
+      mesh: Devices over which its parameters are sharded.
+      computation: Platform settings; the weights are held in the compute dtype, without adapters.
+      slots: Number of contexts that are sampled at the same time.
+      context: Length of a context in tokens: the longest prompt with its answer.
+      block: Tokens sampled in one call, after which the host checks for finished answers.
       append_rows: Row counts that are compiled for prefill.
-      append_tokens: Chunk lengths that are compiled for prefill.
-      chat_template: Whether to use the template of a model that has one.
+      append_tokens: Chunk lengths that are compiled for prefill, in tokens.
+      chat_template: Whether to use the model's chat template, if it has one.
 
     Raises:
-      UserError: the folder holds no such checkpoint, or its context is shorter.
+      UserError: the folder holds no checkpoint, or the model's context is shorter than `context`.
     """
     path = resolved_folder(folder)
     settings = SamplerConfig(
@@ -71,11 +71,11 @@ def local_model(
 
 
 class LoadedWhenAsked:
-    """A model that is loaded when it is first asked: an evaluation without rewards needs no memory for it.
+    """A model that is loaded on first use, and so takes no memory in an evaluation without rewards.
 
     Args:
       load: Returns the model and its fingerprints.
-      check: Raises a UserError if it cannot be loaded; called by commands that will ask it, before anything is sampled.
+      check: Raises a UserError if the model cannot be loaded; called before sampling by commands that use the model.
     """
 
     def __init__(self, load: Callable[[], tuple[Completer, Mapping[str, str]]], check: Callable[[], object]):
@@ -83,7 +83,7 @@ class LoadedWhenAsked:
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """Fingerprints of its parameters and its tokenizer, which are loaded for it."""
+        """Fingerprints of the parameters and the tokenizer; reading them loads the model."""
         _, hashes = self._loaded()
         return hashes
 
@@ -94,17 +94,17 @@ class LoadedWhenAsked:
 
 
 class QuestionEncoder:
-    """Embeds the sub-questions of plans as queries (the paper: E5-base); its weights are loaded when it is first asked.
+    """Embeds the sub-questions of plans as queries (the paper: E5-base); its weights are loaded on first use.
 
     Args:
-      folder: Folder of the encoder, or the name of one that ships with the package; None: it cannot be asked.
+      folder: Folder of the encoder, or the name of one that ships with the package; None: it cannot be used.
     """
 
     def __init__(self, folder: str | None):
         self._folder = None if folder is None else resolved_folder(folder)
 
     def check(self) -> None:
-        """Raises a UserError if there is no encoder in the folder, before anything is sampled."""
+        """Raises a UserError if there is no encoder in the folder; called before sampling."""
         if self._folder is None:
             raise UserError("question_encoder.folder names no encoder: give the folder of one with --gin.ENCODER")
         bert.read_config(self._folder / "config.json")
@@ -116,7 +116,7 @@ class QuestionEncoder:
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """The fingerprint of its weights, settings and tokenizer, which are loaded for it."""
+        """The fingerprint of the weights, settings and tokenizer; reading it loads the encoder."""
         return {"encoder": self._encoder.fingerprint()}
 
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
@@ -127,5 +127,5 @@ class QuestionEncoder:
 @gin.configurable
 @replaceable("encoder")
 def question_encoder(folder: str) -> QuestionEncoder:
-    """The encoder of plans' sub-questions; see `QuestionEncoder`."""
+    """Returns the encoder of plans' sub-questions; see `QuestionEncoder`."""
     return QuestionEncoder(folder)

@@ -1,7 +1,7 @@
-"""Finds gin files and reads their statements, without importing what they configure.
+"""Finds gin files and reads their statements without importing the modules that they configure.
 
-A file is looked up relative to the working directory first, then in the configurations
-that come with lcrag (`gin/` of the repository, `lcrag/gin` of a wheel); what it includes likewise.
+A file, named on the command line or included, is looked up in the working directory first, and then among the
+configurations that come with lcrag (`gin/` in the repository, `lcrag/gin` in a wheel).
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Macro:
 
 
 def followed(value: Any, macros: Mapping[str, Any]) -> Any:
-    """Returns what a macro stands for, through macros of macros; any other value as it is."""
+    """Returns the value of a macro, which may be set to another macro; returns any other value unchanged."""
     while isinstance(value, Macro) and value.name in macros:
         value = macros[value.name]
     return value
@@ -52,7 +52,7 @@ def followed(value: Any, macros: Mapping[str, Any]) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Binding:
-    """One statement `scope/selector.parameter = value`; a macro `NAME = value` has no parameter."""
+    """A statement `scope/selector.parameter = value`, or `NAME = value` for a macro, which has no parameter."""
 
     scope: str
     selector: str
@@ -71,7 +71,7 @@ class Binding:
 
 @dataclasses.dataclass(frozen=True)
 class Import:
-    """One statement `import module`."""
+    """A statement `import module`."""
 
     module: str
     place: str
@@ -81,7 +81,7 @@ class Import:
 
 
 class _PlainValues(config_parser.ParserDelegate):
-    """Keeps references and macros as plain data: nothing needs to be registered yet."""
+    """Parses references and macros to plain data, because nothing is registered yet."""
 
     def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Reference:
         return Reference(scoped_configurable_name, evaluate)
@@ -91,27 +91,27 @@ class _PlainValues(config_parser.ParserDelegate):
 
 
 def packaged_folder() -> Path:
-    """The folder of the configurations that come with lcrag."""
+    """Returns the folder of the configurations that come with lcrag."""
     inside = PACKAGE / "gin"
     return inside if inside.is_dir() else PACKAGE.parent / "gin"
 
 
 def packaged_names(folder: Path | None = None) -> list[str]:
-    """Every configuration that comes with lcrag, as `--gin_file` takes it."""
+    """Returns the names, as for `--gin_file`, of all configurations that come with lcrag."""
     folder = folder or packaged_folder()
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gin"))
 
 
 def locate(name: str, mentioned_in: str = "", *, here: bool = True) -> Path:
-    """The file that `--gin_file=name` (or `include 'name'` of `mentioned_in`) means.
+    """Returns the path of the file named by `--gin_file=name`, or by `include 'name'` in the file `mentioned_in`.
 
     Args:
-      name: What is written.
-      mentioned_in: The file that includes it.
-      here: Whether the working directory is looked in, before the configurations that come with lcrag.
+      name: The name as written.
+      mentioned_in: The file that includes it; empty: none.
+      here: Whether to look in the working directory before the configurations that come with lcrag.
 
     Raises:
-      UserError: There is no such file.
+      UserError: there is no such file.
     """
     for path in (Path(name), packaged_folder() / name)[0 if here else 1 :]:
         if path.is_file():
@@ -125,7 +125,7 @@ def locate(name: str, mentioned_in: str = "", *, here: bool = True) -> Path:
 def read_file(
     name: str, mentioned_in: str = "", ancestors: tuple[Path, ...] = (), *, here: bool = True
 ) -> Iterator[Binding | Import]:
-    """Every binding and import of a file, those of the files it includes in their place; see `locate`.
+    """Yields every binding and import of a file, with the statements of included files in place; see `locate`.
 
     Raises:
       UserError: A file is missing, includes itself, or a statement cannot be read.
@@ -142,7 +142,7 @@ def read_file(
 
 
 def read_bindings(lines: Sequence[str], place: str = "--gin") -> Iterator[Binding | Import]:
-    """The statements of command-line bindings, or of a whole configuration's text.
+    """Yields the statements of command-line bindings, or of the text of a configuration.
 
     Raises:
       UserError: A statement cannot be read.
@@ -169,7 +169,7 @@ def _statements(text: str | TextIO, place: str) -> Iterator[Any]:
 
 
 def _unreadable(error: Exception, text: str, place: str) -> str:
-    """One sentence for a statement that gin's parser rejects."""
+    """Returns the error message for a statement that gin's parser rejects."""
     if isinstance(error, UnicodeDecodeError):
         return f"cannot read {place}: it is not UTF-8"
     quotes = "a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"

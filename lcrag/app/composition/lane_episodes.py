@@ -1,4 +1,4 @@
-"""What lanes have sampled: packed for the other processes, and put together in the order of the rollout."""
+"""Episodes sampled by lanes: serialised for the other processes and merged in the order of the rollout."""
 
 import dataclasses
 import itertools
@@ -17,14 +17,14 @@ from lcrag.sampling import SamplerStatistics
 
 @dataclasses.dataclass(kw_only=True)
 class LaneEpisodes:
-    """What a lane has sampled and scored.
+    """The scored episodes of one lane.
 
     Attributes:
-      lane: Its number.
+      lane: Number of the lane.
       records: Its episodes.
-      rewards: Theirs.
-      seconds: What they took, by phase.
-      statistics: Of its sampler, of this rollout alone; `compiled_shapes` of all.
+      rewards: Rewards of the episodes.
+      seconds: Time of each phase, in seconds.
+      statistics: Counters of the lane's sampler in this rollout; `compiled_shapes` counts since the start.
     """
 
     lane: int
@@ -34,7 +34,7 @@ class LaneEpisodes:
     statistics: SamplerStatistics
 
     def plain(self) -> dict[str, Any]:
-        """Returns everything except the records as JSON holds it."""
+        """Returns all fields except the records as JSON values."""
         turns = self.rewards.turns
         return {
             "lane": self.lane,
@@ -47,7 +47,7 @@ class LaneEpisodes:
 
     @classmethod
     def of(cls, plain: dict[str, Any], records: Sequence[EpisodeRecord]) -> "LaneEpisodes":
-        """Returns what `plain` was made of."""
+        """Returns the object whose JSON values are `plain`."""
         values = {name: np.array(own, np.float64) for name, own in plain["values"].items()}
         turns = None if plain["turns"] is None else tuple(map(dict, plain["turns"]))
         return cls(
@@ -61,12 +61,12 @@ class LaneEpisodes:
 
 @dataclasses.dataclass(kw_only=True)
 class Share:
-    """What the lanes of this process have sampled, or what prevented it.
+    """The scored episodes of this process's lanes, or the exception that prevented them.
 
     Attributes:
-      questions: The question of each episode of all lanes, by the episode's number, in the order of the rollout.
+      questions: Question of each episode of all lanes by the episode's number, in the order of the rollout.
       lanes: The episodes of this process's lanes.
-      failure: Why they could not be sampled.
+      failure: The exception; None: sampling succeeded.
     """
 
     questions: dict[int, Question]
@@ -75,12 +75,12 @@ class Share:
 
 
 def packed_lanes(lanes: Sequence[LaneEpisodes]) -> bytes:
-    """Returns the episodes of a process's lanes as bytes."""
+    """Serialises the episodes of a process's lanes."""
     return packed([record for lane in lanes for record in lane.records], [lane.plain() for lane in lanes])
 
 
 def all_lanes(share: Share, contents: Sequence[bytes]) -> list[LaneEpisodes]:
-    """Returns the episodes of all lanes, those of this process and what `packed_lanes` made of the others'."""
+    """Returns the episodes of all lanes; `contents` are those of each process, serialised by `packed_lanes`."""
     lanes = list(share.lanes)
     for process, content in enumerate(contents):
         if process != jax.process_index():
@@ -91,9 +91,9 @@ def all_lanes(share: Share, contents: Sequence[bytes]) -> list[LaneEpisodes]:
 
 
 def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Rewards]:
-    """Returns the episodes of all lanes, in the order of their numbers, and their rewards.
+    """Returns the episodes of all lanes, ordered by number, and their rewards.
 
-    A value that a lane does not have is NaN for its episodes.
+    A reward term that a lane does not have is NaN for its episodes.
     """
     records = [record for lane in lanes for record in lane.records]
     order = np.argsort([record.episode for record in records], kind="stable")
@@ -108,26 +108,26 @@ def in_order(lanes: Sequence[LaneEpisodes]) -> tuple[list[EpisodeRecord], Reward
 
 
 def slowest(lanes: Sequence[LaneEpisodes]) -> LaneEpisodes:
-    """Returns what the lane sampled that all others waited for."""
+    """Returns the episodes of the lane that took longest for sampling and rewards."""
     return max(lanes, key=lambda each: each.seconds["rollout"] + each.seconds["rewards"])
 
 
 def together(lanes: Sequence[LaneEpisodes]) -> SamplerStatistics:
-    """Returns the counters of lanes that sampled at the same time: seconds are those of the slowest."""
+    """Returns the summed counters of lanes that sampled in parallel; times are those of the slowest lane."""
     total = vars(summed([each.statistics for each in lanes], SamplerStatistics()))
     seconds = {name: own for name, own in vars(slowest(lanes).statistics).items() if name.endswith("_seconds")}
     return SamplerStatistics(**total | seconds)
 
 
 def summed(statistics: Sequence[SamplerStatistics], before: SamplerStatistics) -> SamplerStatistics:
-    """Adds counters to those before; of `compiled_shapes`, which lanes may share, keeps the largest."""
+    """Returns the sum of counters and of `before`; for `compiled_shapes`, which lanes may share, the maximum."""
     names = [field.name for field in dataclasses.fields(SamplerStatistics)]
     total = {name: sum(getattr(each, name) for each in (before, *statistics)) for name in names}
     return SamplerStatistics(**total | {"compiled_shapes": max(each.compiled_shapes for each in statistics)})
 
 
 def since(now: LaneEpisodes, before: LaneEpisodes | None) -> LaneEpisodes:
-    """Returns what a lane has taken since an earlier time, of two measurements from its start on."""
+    """Returns times and counters of a lane since `before`; both arguments are measured from the lane's start."""
     if before is None:
         return now
     seconds = {phase: taken - before.seconds[phase] for phase, taken in now.seconds.items()}
@@ -135,6 +135,6 @@ def since(now: LaneEpisodes, before: LaneEpisodes | None) -> LaneEpisodes:
 
 
 def spent(now: SamplerStatistics, before: SamplerStatistics) -> SamplerStatistics:
-    """Returns what the counters have risen by; `compiled_shapes` as it is now."""
+    """Returns the increase of the counters; `compiled_shapes` is that of `now`."""
     risen = {name: value - getattr(before, name) for name, value in vars(now).items()}
     return SamplerStatistics(**risen | {"compiled_shapes": now.compiled_shapes})

@@ -1,4 +1,4 @@
-"""How rollouts are shared out: the number of lanes, their parts of the sampler, and who samples which groups."""
+"""Division of rollouts into lanes: number of lanes, settings of their samplers, and assignment of groups to lanes."""
 
 import collections
 import dataclasses
@@ -11,6 +11,7 @@ import gin
 import jax
 from jax.sharding import Mesh
 
+from lcrag.app.runs.processes import distributed_state
 from lcrag.data.batches import Coupled
 from lcrag.data.questions import Question
 from lcrag.episodes import Program
@@ -24,20 +25,23 @@ Programs: TypeAlias = Sequence[tuple[Question, Program, int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaneSettings:
-    """How rollouts are shared out.
+    """Settings of lanes, which sample the episodes of a rollout in parallel.
 
     Attributes:
-      count: Number of lanes, of which each samples a share of the groups on its share of the devices, in one process.
-        1: one lane over all devices of the policy, which all processes run together. More lanes than devices share
-        these: the host's work of one then takes place while another's decodes.
-      tensor: Devices of a lane over which its parameters are divided; its other devices divide its slots.
-      mesh: Devices that sample, of one lane; None: those of the policy. Parameters reach other devices without a copy
-        through the host.
-      stealing: A lane takes whole groups from a queue of all lanes whenever it has room, instead of those dealt to it.
-        Who samples what, and with it shapes and rounding, then depends on time.
+      count: Number of lanes. Each lane samples a share of the groups on a share of the devices, within one process.
+        1: one lane over all devices of the policy, which all processes run together. With more lanes than devices,
+        lanes share devices: the host works for one lane while another lane decodes.
+      tensor: Devices of a lane over which its parameters are sharded (tensor parallelism); slots are divided among the
+        others.
+      mesh: Devices that sample, with one lane only; None: the policy's devices. Parameters are copied to other devices
+        directly, not through the host.
+      stealing: Whether a lane takes the next groups from a queue of all lanes whenever it has room (work stealing),
+        instead of a fixed share. The assignment of groups to lanes, and with it shapes and rounding, then depends on
+        timing.
 
     Raises:
-      UserError: a number is out of range, one lane would steal, or several lanes or processes have a mesh of their own.
+      UserError: a number is out of range, `stealing` is set with one lane, or `mesh` is set with several lanes or
+        processes.
     """
 
     count: Count = 1
@@ -63,10 +67,10 @@ configured_lanes = gin.external_configurable(LaneSettings, "Lanes", module="lcra
 
 
 def lane_sampler(settings: SamplerConfig, count: int) -> SamplerConfig:
-    """Returns the settings of the sampler of each lane: its share of the slots and of the rows that are compiled.
+    """Returns the sampler settings of one lane: its share of the slots and of the compiled row counts.
 
     Raises:
-      UserError: the slots do not divide.
+      UserError: the number of slots is not a multiple of the number of lanes.
     """
     if settings.slots % count:
         raise UserError(
@@ -86,21 +90,22 @@ def _shared(rows: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(-(-each // count) for each in rows)
 
 
-def units(groups: Sequence[Coupled]) -> list[list[int]]:
-    """Returns the places of the groups that one lane samples together, those of one coupled question; longest first."""
+def coupled_groups(groups: Sequence[Coupled]) -> list[list[int]]:
+    """Returns the indices of the groups of each coupled question, which one lane samples; the most prompts first."""
     places: dict[str, list[int]] = collections.defaultdict(list)
     for place, group in enumerate(groups):
         places[group[0].coupling].append(place)
     return sorted(places.values(), key=lambda own: -sum(len(groups[place]) for place in own))
 
 
-def dealt(groups: Sequence[Coupled], count: int) -> list[int]:
-    """Returns the lane of each group: the longest group first, each to the lane with the fewest prompts so far.
+def assigned_lanes(groups: Sequence[Coupled], count: int) -> list[int]:
+    """Returns the lane of each group; all groups of a coupled question have the same lane.
 
-    Groups of equal size go round: group g to lane g mod `count`. Groups of one coupled question stay together.
+    Coupled questions are assigned in order of decreasing size, each to the lane with the fewest prompts so far. If all
+    have the same size, the assignment is round-robin.
     """
     load, lane_of = [0] * count, [0] * len(groups)
-    for own in units(groups):
+    for own in coupled_groups(groups):
         lane = load.index(min(load))
         for place in own:
             lane_of[place] = lane
@@ -109,14 +114,14 @@ def dealt(groups: Sequence[Coupled], count: int) -> list[int]:
 
 
 class GroupQueue:
-    """Hands out the groups of a rollout to the lanes of all processes, each group once; thread-safe.
+    """A thread-safe queue of a rollout's groups, shared by the lanes of all processes.
 
-    Every process has the whole queue. They share a counter of `jax.distributed`, which says whose turn a group is.
+    Every process holds all groups; the position of the next one is a counter in the store of `jax.distributed`.
 
     Args:
-      groups: The programs of each group, in the order in which they are handed out.
-      lanes: Number of lanes, of which none takes more than its share of the groups at once.
-      name: Of the counter; that of no other rollout.
+      groups: The programs of each group, in the order of the queue.
+      lanes: Number of lanes; one call of `take` returns at most `len(groups) / lanes` groups, rounded up.
+      name: Name of the counter, different for every rollout.
     """
 
     def __init__(self, groups: Sequence[Programs], lanes: int, name: str):
@@ -124,7 +129,7 @@ class GroupQueue:
         self._begun = SharedCount(name)
 
     def take(self, room: int) -> list[tuple[Question, Program, int]]:
-        """Returns the programs of the next groups, as long as there is room for one more; none once all are taken."""
+        """Returns the programs of the next groups, as many groups as fill `room` slots; empty at the end."""
         programs: list[tuple[Question, Program, int]] = []
         for _ in range(self._most):
             if self._empty or len(programs) >= room:
@@ -137,32 +142,30 @@ class GroupQueue:
 
 
 class SharedCount:
-    """A number that all processes count up, from 0, below 2^31; thread-safe.
+    """A thread-safe counter that all processes share; it starts at 0 and must stay below 2^31.
 
     Args:
-      name: The same in all processes, and used once while they run.
+      name: Name of the counter: the same in all processes, and never reused.
     """
 
     def __init__(self, name: str):
         self._name, self._lock, self._number = name, threading.Lock(), 0
 
     def add(self, more: int) -> int:
-        """Adds to the number, or reads it by adding 0; returns the new one."""
+        """Adds `more`, which may be 0, and returns the new value."""
         if jax.process_count() > 1:
-            from jax._src import distributed  # where multihost_utils finds it; JAX has no public name for it
-
-            return distributed.global_state.client.key_value_increment(self._name, more)
+            return distributed_state().client.key_value_increment(self._name, more)
         with self._lock:
             self._number += more
             return self._number
 
 
-class Shown:
-    """Adds up the progress of lanes, each on its own thread.
+class LaneProgress:
+    """Reports the summed progress of lanes that run on their own threads.
 
     Args:
-      progress: Called with (finished, total) of all of them; None: nothing is.
-      total: Number of their episodes.
+      progress: Called with (finished, total) episodes of all lanes; None: progress is not reported.
+      total: Number of episodes of all lanes.
     """
 
     def __init__(self, progress: Progress | None, total: int):
@@ -170,7 +173,7 @@ class Shown:
         self._finished: dict[int, int] = {}
 
     def __call__(self, lane: int, finished: int, total: int) -> None:
-        """Shows how many of a lane's episodes have finished."""
+        """Reports that `finished` episodes of a lane have finished; its own total is ignored."""
         with self._lock:
             self._finished[lane] = finished
             if self._progress is not None:

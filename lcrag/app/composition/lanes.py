@@ -1,7 +1,7 @@
-"""Rollouts shared out over lanes: each samples whole groups on its own devices, and all processes get all episodes.
+"""Rollouts on lanes: each lane samples whole groups on its own devices, and all processes receive all episodes.
 
-A lane's shapes depend on its own episodes only. A run with one number of lanes therefore gives the same bits on any
-number of processes with as many devices together.
+The shapes of a lane's arrays depend on its own episodes only. With the same number of lanes and devices, a run is
+therefore bit-identical on any number of processes.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ from lcrag.app.composition.lane_episodes import (
 )
 from lcrag.app.composition.lane_plan import (
     GroupQueue,
+    LaneProgress,
     Programs,
-    Shown,
+    assigned_lanes,
     configured_lanes,
-    dealt,
+    coupled_groups,
     lane_sampler,
-    units,
 )
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import Rewards, Scored
@@ -57,12 +57,12 @@ PHASES = ("rollout", "retrieval_wait", "rewards")
 
 @dataclasses.dataclass(kw_only=True)
 class Lane:
-    """One lane of this process.
+    """A lane of this process.
 
     Attributes:
-      number: Its place among all lanes.
-      sampler: Its slots.
-      runner: Runs programs over them.
+      number: Index of the lane among the lanes of all processes.
+      sampler: The lane's sampler.
+      runner: Runs episode programs with this sampler.
     """
 
     number: int
@@ -71,30 +71,31 @@ class Lane:
 
 
 class Abandoned(Exception):
-    """A lane's rollout was abandoned, because another lane failed or a signal came."""
+    """Raised in a lane whose rollout is abandoned because another lane failed or a signal was received."""
 
 
 class Lanes:
-    """Samples and scores the episodes of some groups, over all lanes.
+    """Samples and scores the episodes of groups on all lanes.
 
     Args:
-      policy: Its parameters are copied to the lanes; with one lane they are used as they are.
-      collections: What programs search; all lanes of a process share them.
+      policy: The policy; its parameters are copied to several lanes, and used without a copy by a single lane.
+      collections: The collections to search, which all lanes of a process share.
       method: Program, reward and coupling.
       seed: Seed of sampling.
 
     Attributes:
       policy: The policy.
-      program: Builds a question's program.
-      count: Number of lanes, those of other processes included.
+      program: Builds the program of a question.
+      count: Number of lanes in all processes.
       local: The lanes of this process.
-      sampler: Of this process's first lane.
-      runner: Runs programs over all lanes; all processes call it with the same programs.
-      seconds: Of the latest rollout, by `PHASES`, in the slowest lane; "retrieval_wait" is a part of "rollout".
-      statistics: Counters of all lanes together.
+      sampler: Sampler of this process's first lane.
+      runner: Runs programs on all lanes; all processes call it with the same programs.
+      seconds: Time of each of `PHASES` in the slowest lane of the latest rollout, in seconds; "retrieval_wait" is
+        included in "rollout".
+      statistics: Counters of all lanes.
 
     Raises:
-      UserError: the devices or the slots do not divide into lanes, or as `make_runner`.
+      UserError: the devices or slots cannot be divided evenly among the lanes; see also `make_runner`.
     """
 
     def __init__(self, policy: Policy, collections: SearchableCollections, method: Method, seed: Seed):
@@ -125,9 +126,9 @@ class Lanes:
         self.runner = LanesRunner(lanes=self, **own)
 
     def handed_over(self, params: PyTree) -> dict[int, PyTree]:
-        """Returns parameters as this process's lanes take them, by their numbers; all processes call it together.
+        """Returns the parameters for each lane of this process, by its number; all processes call it together.
 
-        Several lanes get copies; one lane gets the parameters themselves.
+        With several lanes they are copies, with one lane the parameters themselves.
         """
         if self.count == 1:
             return {0: params}
@@ -135,7 +136,7 @@ class Lanes:
         return {number: each for number, each in enumerate(handed) if each is not None}
 
     def set_params(self, params: PyTree) -> None:
-        """Samples with other parameters from now on; all processes call it at the same point."""
+        """Replaces the parameters with which the lanes sample; all processes call it at the same point."""
         for lane in self.local if self.count > 1 else ():
             lane.sampler.drop_params()
         handed = self.handed_over(params)
@@ -147,7 +148,7 @@ class Lanes:
         return sum(lane.runner.written_tokens() for lane in self.local)
 
     def abandon(self) -> None:
-        """Ends the rollout that another thread samples, before its next block, and all later ones."""
+        """Stops the rollout that another thread samples, before its next block, and every later rollout."""
         self._abandoned.set()
 
     def roll_out(
@@ -159,16 +160,16 @@ class Lanes:
         step: int,
         progress: Progress | None = None,
     ) -> Scored:
-        """Samples the episodes of some groups and scores them: all, in the order of `Method.prompts`.
+        """Samples and scores the episodes of groups; returns those of all lanes, in the order of `Method.prompts`.
 
-        All processes call it with the same arguments. What it took is in `seconds` (that of the slowest lane, by phase)
-        and `statistics` (of all lanes since they were made).
+        All processes call it with the same arguments. Afterwards `seconds` holds the times of this rollout, and
+        `statistics` the counters of all lanes since they were created.
 
         Args:
           groups: Coupled questions.
-          first_number: Number of the first episode, which names its random stream; the others follow.
-          policy_version: Steps that the parameters have learned, for the records.
-          step: Step that learns from them; rewards may depend on it.
+          first_number: Number of the first episode; an episode's number selects its random stream.
+          policy_version: Number of updates that the parameters have received, for the records.
+          step: Training step that learns from the episodes; rewards may depend on it.
           progress: Called with (finished, total) of this process's episodes, on any thread.
 
         Raises:
@@ -185,9 +186,10 @@ class Lanes:
         step: int,
         progress: Progress | None = None,
     ) -> Share:
-        """Samples and scores the episodes of this process's lanes; the arguments are those of `roll_out`.
+        """Samples and scores the episodes of this process's lanes; see `roll_out` for the arguments.
 
-        With several lanes it may run on any thread, and asks no other process; `join` raises its exceptions.
+        With several lanes it may run on any thread and does not communicate with other processes. Exceptions are
+        raised later, by `join`.
         """
         prompts = [self._method.prompts([group]) for group in groups]
         numbers = itertools.count(first_number)
@@ -199,12 +201,12 @@ class Lanes:
     def run(
         self, programs: Sequence[tuple[Question, Program, int]], settings: Mapping[str, Any], **options: Any
     ) -> list[EpisodeRecord]:
-        """Runs programs over all lanes; see `Runner.run`.
+        """Runs programs on all lanes; see `Runner.run`.
 
         Args:
-          programs: Those of all processes, the same in each; their numbers differ.
-          settings: Fields of the lanes' runners to run them with.
-          options: Of `Runner.run`: `policy_version` and `progress`.
+          programs: All programs, the same list in every process; their numbers differ.
+          settings: Fields of the lanes' runners to replace for this call.
+          options: Arguments of `Runner.run`: `policy_version` and `progress`.
         """
         groups = [(question,) for question, _, _ in programs]
         runners = [dataclasses.replace(lane.runner, **settings) for lane in self.local]
@@ -223,18 +225,18 @@ class Lanes:
         progress: Progress | None = None,
         policy_version: int = 0,
     ) -> Share:
-        """Runs and scores the programs of this process's lanes, given those of each group."""
+        """Runs and scores the programs of this process's lanes; `programs` are those of each group."""
         questions = {number: question for own in programs for question, _, number in own}
         if self._stealing:
-            whole = [[each for place in own for each in programs[place]] for own in units(groups)]
+            whole = [[each for place in own for each in programs[place]] for own in coupled_groups(groups)]
             shared = GroupQueue(whole, self.count, f"lcrag/rollout/{next(self._rollouts)}")
             parts: list[GroupQueue | Programs] = [shared for _ in self.local]
-            shown = Shown(progress, sum(map(len, programs)))
+            shown = LaneProgress(progress, sum(map(len, programs)))
         else:
-            lane_of = dealt(groups, self.count)
+            lane_of = assigned_lanes(groups, self.count)
             own = [[each for each, lane in zip(programs, lane_of, strict=True) if lane == n.number] for n in self.local]
             parts = [list(itertools.chain(*each)) for each in own]
-            shown = Shown(progress, sum(len(part) for each in own for part in each))
+            shown = LaneProgress(progress, sum(len(part) for each in own for part in each))
         work = [
             functools.partial(
                 self._rolled_out, lane, runner, part, scores, functools.partial(shown, lane.number), policy_version
@@ -249,7 +251,7 @@ class Lanes:
             return Share(questions=questions, failure=failure)
 
     def _on_threads(self, work: Sequence[Callable[[], LaneEpisodes]]) -> list[LaneEpisodes]:
-        """Runs the lanes at the same time, and abandons all if one fails or a signal ends the wait."""
+        """Runs the lanes in parallel; if one fails or a signal is received, all are abandoned."""
 
         def by_itself(own: Callable[[], LaneEpisodes]) -> LaneEpisodes:
             with alone():
@@ -281,7 +283,7 @@ class Lanes:
         progress: Progress,
         policy_version: int,
     ) -> LaneEpisodes:
-        """Runs and scores the programs of one lane, or those that it takes from a queue."""
+        """Runs and scores the given programs on one lane, or those that the lane takes from a queue."""
         before, started = dataclasses.replace(lane.sampler.statistics), time.monotonic()
         options: dict[str, Any] = {"policy_version": policy_version, "progress": progress}
         if isinstance(programs, GroupQueue):
@@ -303,7 +305,7 @@ class Lanes:
         )
 
     def _stolen(self, runner: Runner, shared: GroupQueue, **options: Any) -> list[EpisodeRecord]:
-        """Runs whole groups of a queue, as many as there is room for, until it is empty."""
+        """Runs groups from a queue until it is empty, beginning new ones whenever slots are free."""
         records: list[EpisodeRecord] = []
         begun = 0
 
@@ -322,12 +324,12 @@ class Lanes:
 
         Raises:
           UserError: no episode can be scored, or another process failed.
-          Exception: what prevented this process's share.
+          Exception: the exception that ended sampling in this process.
         """
         return self._method.scored(*in_order(self._exchanged(share)))
 
     def gathered(self, share: Share) -> Sequence[LaneEpisodes]:
-        """Returns what all lanes of all processes have sampled; see `join` for the errors."""
+        """Returns the episodes of all lanes of all processes; see `join` for the errors."""
         if jax.process_count() > 1 and self.count > 1:
             content = packed_lanes(share.lanes) if share.failure is None else share.failure
             return all_lanes(share, exchanged("the rollout", content))
@@ -336,7 +338,7 @@ class Lanes:
         return share.lanes
 
     def _exchanged(self, share: Share) -> Sequence[LaneEpisodes]:
-        """Returns what all lanes of all processes have sampled, and adds up what it took."""
+        """Returns the episodes of all lanes of all processes, and updates `seconds` and `statistics`."""
         lanes = self.gathered(share)
         self.seconds, self.statistics = dict(slowest(lanes).seconds), summed([together(lanes)], self.statistics)
         return lanes
@@ -344,7 +346,7 @@ class Lanes:
 
 @dataclasses.dataclass(kw_only=True)
 class LanesRunner(Runner):
-    """Runs programs over all lanes of all processes, with this runner's limits and random numbers.
+    """Runs programs on all lanes of all processes, with this runner's limits and random streams.
 
     Attributes:
       lanes: The lanes.
@@ -367,7 +369,7 @@ class LanesRunner(Runner):
 
 
 def of_all_lanes(runner: Runner, found: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """Returns what each program of `runner` has found, in whichever process; `found` is what this one's have."""
+    """Returns what the searches of each program found in all processes; `found` is this process's part."""
     if not isinstance(runner, LanesRunner):
         return found
     parts = exchanged("what the searches found", json.dumps(found).encode())

@@ -1,4 +1,4 @@
-"""A method of a paper: a program, a reward, and which episodes share a baseline."""
+"""A method of a paper: an episode program, a reward, and the groups whose rewards form a baseline."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,20 +30,21 @@ class Method:
     """Settings that distinguish one method from another.
 
     Attributes:
-      name: Its name in tables.
-      program: Builds a question's episode program from (question, languages of the collection set).
+      name: Name of the method in tables.
+      program: Builds the episode program of a question from (question, languages of the collections).
       reward: Scores a batch of finished episodes.
-      collections: Selects the collections of a question's program.
+      collections: Selects the collections that a question's program searches.
       native_collections: Whether every question must have a collection in its language; False for a program that
         searches in other languages, or not at all.
-      coupling: Which prompts enter a step together. "parallel": a question in all its languages, each answered in its
-        own; "pivot": a question's native, English and related versions, all answered in the native language;
-        "independent": every prompt is drawn by itself.
-      baseline: Whose rewards form an episode's baseline. "coupled": those of all episodes of its coupled prompts;
-        "prompt": those of its own prompt's samples, as in plain GRPO.
-      samples: Episodes per prompt; see `sized`.
-      normalise_std: Divide advantages by the group's standard deviation.
-      least_std: Floor of that standard deviation; the papers have none (0), and near ties become full advantages.
+      coupling: Which prompts a step draws together. "parallel": a question in all its languages, each answered in its
+        own language; "pivot": a question in its native language, English and a related language, all answered in the
+        native language; "independent": every prompt is drawn by itself.
+      baseline: Episodes whose rewards form an episode's baseline. "coupled": all episodes of its coupled prompts;
+        "prompt": the samples of its own prompt, as in plain GRPO.
+      samples: Episodes sampled per prompt; see `sized`.
+      normalise_std: Whether to divide advantages by the standard deviation of the group's rewards.
+      least_std: Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little
+        then give advantages as large as any others.
 
     Raises:
       UserError: an integer setting of a program is out of range, or `least_std` is negative or has no effect.
@@ -72,11 +73,11 @@ class Method:
         return self.reward.models if isinstance(self.reward, TermSum) else {}
 
     def on(self, languages: Sequence[str]) -> ProgramOf:
-        """Returns the function that builds a question's program over one collection set."""
+        """Returns the function that builds a question's program for collections in `languages`."""
         return lambda question: self.program(question, self.collections(question, languages))
 
     def with_settings(self, settings: Mapping[str, Any]) -> "Method":
-        """Returns the method with other settings of its program, those that it has; see `programs.with_settings`.
+        """Returns a copy of the method with changed settings of its program; see `programs.with_settings`.
 
         Raises:
           UserError: no program has such a setting, or its value is out of range.
@@ -84,24 +85,24 @@ class Method:
         return dataclasses.replace(self, program=with_settings(self.program, settings)) if settings else self
 
     def sized(self, couplings: int) -> tuple["Method", int]:
-        """Returns the method and the couplings of a step for groups that have a baseline.
+        """Returns the method and the number of couplings per step with which every group has a baseline.
 
-        A baseline of a prompt's own samples needs two. Where the experiment samples coupled prompts once, half of the
-        couplings are drawn and each prompt is sampled twice: a step has as many episodes as one with coupled groups.
+        With `baseline="prompt"`, a prompt needs at least two samples. If the experiment samples each prompt once, a
+        step draws half of the couplings and samples each prompt twice, so the number of episodes stays the same.
 
         Args:
-          couplings: Couplings of the experiment's step.
+          couplings: Number of coupled questions per step in the experiment.
         """
         if self.baseline == "coupled" or self.coupling == "independent" or self.samples > 1:
             return self, couplings
         return dataclasses.replace(self, samples=2), max(1, couplings // 2)
 
     def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
-        """Returns the questions in the groups that a training step draws.
+        """Divides questions into the groups from which training steps draw.
 
         Args:
           questions: All questions.
-          group_baseline: Whether advantages come from a group's rewards, and not from a critic.
+          group_baseline: Whether advantages are computed from a group's rewards; False: by a critic.
 
         Raises:
           UserError: there is no question, groups are smaller than the baseline or the reward needs, or a reward that
@@ -139,22 +140,22 @@ class Method:
         return table
 
     def prompts(self, groups: Sequence[Coupled]) -> list[Question]:
-        """Returns the questions of some groups, each repeated for every sample."""
+        """Returns the questions of groups, each repeated `samples` times."""
         return [question for group in groups for question in group for _ in range(self.samples)]
 
     def score(self, records: Sequence[EpisodeRecord], step: int) -> Scored:
-        """Computes rewards and advantages of one rollout's episodes."""
+        """Computes the rewards and advantages of a rollout's episodes."""
         return self.scored(records, self.rewards(records, step))
 
     def rewards(self, records: Sequence[EpisodeRecord], step: int) -> Rewards:
-        """Computes the rewards of whole groups of episodes, which do not depend on other groups."""
+        """Computes the rewards of complete groups of episodes; a group's rewards do not depend on other groups."""
         _, ids = self._groups(records)
         return Rewards(
             values=reward_values(self.reward, records, ids, step), turns=turn_rewards(self.reward, records, ids, step)
         )
 
     def scored(self, records: Sequence[EpisodeRecord], rewards: Rewards) -> Scored:
-        """Computes the advantages of one rollout's episodes from their rewards.
+        """Computes the advantages of a rollout's episodes from their rewards.
 
         Raises:
           UserError: no episode can be scored.

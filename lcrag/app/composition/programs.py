@@ -1,7 +1,7 @@
-"""Programs with their settings filled in: their own, those of every program of an experiment, and those of evaluation.
+"""Episode programs as gin configurables, with settings from gin, from `every_program` and from evaluation.
 
-A program's settings are read once, where a configuration names it as `@hierarchical_search()`: the result is the
-program with its settings, a `functools.partial`, which every episode then calls with its question and the collections.
+A reference such as `@hierarchical_search()` gives a `functools.partial` of the program with its settings. Each episode
+calls it with its question and the languages of the collections.
 """
 
 import functools
@@ -33,17 +33,17 @@ def every_program(
     invalid_limit: Amount | None = None,
     wording: str | None = None,
 ) -> dict[str, Any]:
-    """Settings that all programs of an experiment share, so that methods are compared with equal budgets.
+    """Settings for all programs of an experiment, which give methods equal budgets.
 
-    A program takes those that it has; its own bindings take precedence, as in `rag.passages = 9`. None: the program's
-    default.
+    They apply to the programs that have a parameter of the same name. A binding of the program itself, such as
+    `rag.passages = 9`, takes precedence. None: the program's default.
 
     Args:
-      budget: Searches of an episode.
-      passages: Passages of each searched language, for each search.
-      observation_tokens: Tokens shown for each search.
-      invalid_limit: Invalid actions of an episode.
-      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
+      budget: Maximum number of searches in an episode.
+      passages: Number of passages per searched language for each search.
+      observation_tokens: Maximum length of the observation of a search, in tokens.
+      invalid_limit: Maximum number of invalid actions in an episode.
+      wording: Wording of prompts: "full" for instruction-tuned models, "atlas" for the built-in tiny model.
     """
     shared: dict[str, Any] = {"budget": budget, "passages": passages, "observation_tokens": observation_tokens}
     shared |= {"invalid_limit": invalid_limit, "wording": wording}
@@ -56,12 +56,12 @@ SHARED = tuple(inspect.signature(every_program).parameters)
 def configurable_settings(
     function: Callable[..., Result], shared: Sequence[str] = (), **built: Callable[[], Any]
 ) -> Callable[..., Callable[[Question, Sequence[str]], Result]]:
-    """Registers a function: what gin calls takes its keyword arguments and returns the function with them.
+    """Registers a configurable that takes a function's settings and returns a `functools.partial` with them.
 
     Args:
       function: Takes a question and the languages of the collections by position, and its settings by keyword.
-      shared: Settings that `every_program` gives where they are not bound.
-      built: Settings that are no bindings; each is built by a call.
+      shared: Settings that have the value of `every_program` if they are not bound.
+      built: Settings that cannot be bound, each with the function that creates its value.
     """
     signature = inspect.signature(function)
     settings = [
@@ -75,7 +75,7 @@ def configurable_settings(
         made = {name: build() for name, build in built.items()}
         return functools.partial(function, **defaults | of_all | made | given)
 
-    # gin records defaults as used values, which those of shared settings may not be.
+    # gin records defaults as used values. The defaults of shared settings are not used if `every_program` binds them.
     shown = [each.replace(default=each.empty) if each.name in shared else each for each in settings]
     configured.__name__ = configured.__qualname__ = function.__name__
     configured.__doc__, configured.__module__ = function.__doc__, function.__module__
@@ -85,21 +85,21 @@ def configurable_settings(
 
 
 def configurable_program(program: Callable[..., Program], **built: Callable[[], Any]) -> Callable[..., Any]:
-    """Registers a program; see `configurable_settings`. Settings that it shares come from `every_program`."""
+    """Registers a program whose shared settings come from `every_program`; see `configurable_settings`."""
     names = [each.name for each in inspect.signature(program).parameters.values() if each.kind is each.KEYWORD_ONLY]
     _KNOWN.update(names)
     return configurable_settings(program, [name for name in names if name in SHARED], **built)
 
 
 def with_settings(program: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Returns a configured program with other settings, where it or a program that it runs has them.
+    """Returns a configured program with changed settings, applied also to the programs that it runs.
 
     Args:
-      program: A program with its settings; any other function is returned as it is.
-      settings: Values by name, such as {"passages": 5}.
+      program: A configured program; any other function is returned unchanged.
+      settings: New values by name, such as {"passages": 5}; a program ignores settings that it does not have.
 
     Raises:
-      UserError: no program has a setting of that name.
+      UserError: no registered program has a setting of that name.
     """
     if unknown := [name for name in settings if name not in _KNOWN]:
         hint = closest(unknown[0], _KNOWN) or f"; they have {', '.join(sorted(_KNOWN))}"
@@ -118,7 +118,7 @@ def _changed(value: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def check_settings(program: Any) -> None:
-    """Checks the settings of a configured program, and of programs among its settings, against its annotations.
+    """Checks the settings of a configured program, and of programs among them, against the annotated types.
 
     Raises:
       UserError: a setting has the wrong type or is out of range.

@@ -1,4 +1,4 @@
-"""Registers with gin what other rooms define; no other room reads gin."""
+"""Registers functions and classes of other packages with gin; only `lcrag.app.composition` imports gin."""
 
 import gin
 

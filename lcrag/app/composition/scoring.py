@@ -1,4 +1,4 @@
-"""Scores the episodes of a rollout: rewards by term, groups, advantages, and what training measures of them."""
+"""Scores the episodes of a rollout: rewards by term, groups, advantages and training metrics."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ def scored_rewards(
 ) -> dict[str, Float[np.ndarray, "episodes"]]:
     """Returns every value of a reward; NaN for episodes with a failure (`EpisodeRecord.failure`).
 
-    The reward sees only the other episodes, and gives NaN itself to those that it cannot score.
+    The reward is called without the failed episodes, and may return NaN for others that it cannot score.
 
     Raises:
       UserError: no episode at all can be scored, or several processes score them differently.
@@ -34,7 +34,7 @@ def scored_rewards(
 def reward_values(
     reward: Reward, records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0
 ) -> dict[str, Float[np.ndarray, "episodes"]]:
-    """Returns what `scored_rewards` does, also if no episode can be scored."""
+    """Does the same as `scored_rewards`, but does not raise an error if no episode can be scored."""
     places = [place for place, record in enumerate(records) if record.failure is None]
     scored = episodes_of([records[place] for place in places], group_ids[places], step)
     values = same_everywhere("the reward", lambda: reward(scored), _as_bytes) if places else {}
@@ -58,7 +58,7 @@ def _as_bytes(values: Mapping[str, Float[np.ndarray, "episodes"]]) -> dict[str, 
 def turn_rewards(
     reward: Reward, records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0
 ) -> tuple[Mapping[int, float], ...] | None:
-    """Returns the rewards of each episode's turns; None if the reward has none. See `TermSum.turn_rewards`."""
+    """Returns the rewards of each episode's turns, or None for a reward without them; see `TermSum.turn_rewards`."""
     if not isinstance(reward, TermSum) or reward.turn_rewards is None:
         return None
     places = [place for place, record in enumerate(records) if record.failure is None]
@@ -68,7 +68,7 @@ def turn_rewards(
 
 
 def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:
-    """Returns what rewards may read of finished episodes."""
+    """Returns the view of finished episodes that rewards receive."""
     return Episodes(
         answers=[record.outcome.answer for record in records],
         golds=[record.question.answers for record in records],
@@ -83,18 +83,19 @@ def episodes_of(records: Sequence[EpisodeRecord], group_ids: Int[np.ndarray, "ep
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rewards:
-    """What a reward gives some episodes, in their order.
+    """Rewards of episodes, in the order of the episodes.
 
     Attributes:
-      values: By name, "total" among them; NaN for an episode that could not be scored.
-      turns: Of the policy's turns of each episode, by their numbers from 0; None: the reward has none.
+      values: Values by the name of their term, including "total"; NaN for an episode that could not be scored.
+      turns: For each episode, the rewards of the policy's turns by turn number (from 0); None: the reward has no
+        rewards of turns.
     """
 
     values: dict[str, Float[np.ndarray, "episodes"]]
     turns: tuple[Mapping[int, float], ...] | None = None
 
     def part(self, places: slice) -> "Rewards":
-        """Returns those of some of the episodes."""
+        """Returns the rewards of a slice of the episodes."""
         values = {name: own[places] for name, own in self.values.items()}
         return Rewards(values=values, turns=None if self.turns is None else self.turns[places])
 
@@ -104,11 +105,14 @@ class Scored:
     """Episodes with their groups, rewards by term and advantages, all in the same order.
 
     Attributes:
-      records, groups, group_ids: The episodes, and the name and number of each one's group.
-      rewards: Values by name, "total" among them; NaN for an episode that could not be scored.
-      advantages: 0 for an episode that could not be scored.
-      least_std: As in `Method`.
-      turn_rewards: Of the policy's turns of each episode, by their numbers from 0; None: the reward has none.
+      records: The episodes.
+      groups: Name of each episode's group.
+      group_ids: Number of each episode's group.
+      rewards: Values by the name of their term, including "total"; NaN for an episode that could not be scored.
+      advantages: Advantage of each episode; 0 for an episode that could not be scored.
+      least_std: See `Method`.
+      turn_rewards: For each episode, the rewards of the policy's turns by turn number (from 0); None: the reward has no
+        rewards of turns.
     """
 
     records: tuple[EpisodeRecord, ...]
@@ -121,11 +125,11 @@ class Scored:
 
     @property
     def scored(self) -> Bool[np.ndarray, "episodes"]:
-        """Whether an episode has a reward; nothing is learned from the others."""
+        """Whether each episode has a reward; episodes without one are not learned from."""
         return ~np.isnan(self.rewards["total"])
 
     def trajectories(self) -> list[Trajectory]:
-        """Returns the episodes as learning reads them."""
+        """Returns the episodes in the form that learning takes."""
         turns = self.turn_rewards or (None,) * len(self.records)
         earned = zip(self.records, self.advantages, self.rewards["total"], turns, strict=True)
         return [
@@ -142,9 +146,9 @@ class Scored:
 
     @property
     def without_variance(self) -> Bool[np.ndarray, "episodes"]:
-        """Whether all rewards of an episode's group are equal, which gives it no advantage.
+        """Whether all rewards of each episode's group are equal, and its advantage therefore 0.
 
-        False in a group of one: its baseline is a critic's.
+        False in a group of one, whose baseline is computed by a critic.
         """
         groups = self._groups()
         return ((groups.spread == 0) & (groups.sizes > 1))[groups.place]
@@ -153,17 +157,17 @@ class Scored:
         """Statistics of the groups over their scored episodes."""
         _, place, sizes = np.unique(self.group_ids, return_inverse=True, return_counts=True)
         totals = [self.rewards["total"][(place == group) & self.scored] for group in range(len(sizes))]
-        with np.errstate(invalid="ignore"):  # of infinite rewards, whose update is skipped
+        with np.errstate(invalid="ignore"):  # infinite rewards; their update is skipped
             spread = np.array([np.ptp(each) if len(each) else 0.0 for each in totals])
             std = np.array([np.std(each, ddof=1) if len(each) > 1 else 0.0 for each in totals])
         scored = np.array([len(each) for each in totals])
         return _Groups(place=place, sizes=sizes, scored=scored, spread=spread, std=std)
 
     def extremes(self, most_groups: int) -> list[int]:
-        """Returns the places of the best and the worst scored episode of each group; of equal ones, the first.
+        """Returns the indices of the episodes with the highest and the lowest reward of each group; the first of ties.
 
         Args:
-          most_groups: How many groups; those whose rewards differ most.
+          most_groups: Maximum number of groups; those with the largest differences of rewards are chosen.
         """
         groups, totals = self._groups(), self.rewards["total"]
         chosen: set[int] = set()
@@ -175,11 +179,11 @@ class Scored:
     def episodes_json(
         self, places: Iterable[int] | None = None, *, advantages: bool = True
     ) -> Iterator[dict[str, Any]]:
-        """Returns the rows of `episodes/*.jsonl`.
+        """Yields the rows of `episodes/*.jsonl`.
 
         Args:
-          places: Of the episodes to write; None: all.
-          advantages: Whether the update learned with these advantages, and not with those of a critic.
+          places: Indices of the episodes to write; None: all.
+          advantages: Whether the update uses these advantages; False: it uses those of a critic.
         """
         for place in range(len(self.records)) if places is None else places:
             rewards = {name: values[place] for name, values in self.rewards.items()}
@@ -187,7 +191,7 @@ class Scored:
             yield episode_json(self.records[place], group=self.groups[place], rewards=rewards, advantage=advantage)
 
     def measurements(self) -> dict[str, float]:
-        """Returns means over the scored episodes, by their names in `metrics.jsonl`, and counts of the others."""
+        """Returns metrics by their names in `metrics.jsonl`: means over scored episodes, and counts of the others."""
         records = [record for record, scored in zip(self.records, self.scored, strict=True) if scored]
         rewards = {name: values[self.scored] for name, values in self.rewards.items()}
         names = dict.fromkeys(name for record in records for name in record.counts)
@@ -216,7 +220,7 @@ class Scored:
 
 
 def at_last_tokens(record: EpisodeRecord, rewards: Mapping[int, float]) -> Float[np.ndarray, " n"]:
-    """Returns rewards of the policy's turns as rewards of tokens, each at the last token of its turn."""
+    """Returns token rewards [n] that are 0 except at the last token of each of the policy's turns."""
     values = np.zeros(len(record.tokens), np.float32)
     turns = [number for number, turn in enumerate(record.turns) if turn.by == "policy"]
     for number, reward in rewards.items():
@@ -231,10 +235,10 @@ class _Groups:
     """The groups of a rollout.
 
     Attributes:
-      place: Each episode's group.
-      sizes: Episodes of each group.
-      scored: Those with a reward.
-      spread: Largest difference of their rewards.
+      place: Index of each episode's group.
+      sizes: Number of episodes in each group.
+      scored: Number of these episodes with a reward.
+      spread: Difference between the largest and the smallest of their rewards.
       std: Standard deviation of their rewards.
     """
 
@@ -246,7 +250,7 @@ class _Groups:
 
 
 def joined(parts: Sequence[Scored]) -> Scored:
-    """Joins several rollouts of one step; their groups stay apart."""
+    """Concatenates several rollouts of one step; their groups remain separate."""
     if len(parts) == 1:
         return parts[0]
     firsts = np.cumsum([0, *(part.group_ids.max() + 1 for part in parts[:-1])]).astype(np.int32)

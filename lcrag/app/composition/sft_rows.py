@@ -1,6 +1,6 @@
-"""Where the rows of supervised fine-tuning come from: files, seqio tasks, golden answers, the atlas's oracle.
+"""Sources of rows for supervised fine-tuning: files, seqio tasks, golden answers, oracles of the atlas.
 
-A source is a function of what is known about the policy and its row_context (`RowContext`); gin gives it the rest.
+A source is a function whose first argument is a `RowContext`; gin binds its other arguments.
 """
 
 import concurrent.futures
@@ -41,14 +41,14 @@ from lcrag.retrieval import SearchableCollections
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowContext:
-    """What a source of rows knows about the policy that learns from them.
+    """The policy for which a source makes rows.
 
     Attributes:
-      tokenizer: The policy's.
-      chat: How openings are put to a model with a chat template.
-      longest_tokens: Tokens of the longest training row.
-      method: The method whose program is demonstrated, or None.
-      collections: The collections that it searches, or None.
+      tokenizer: The policy's tokenizer.
+      chat: Formats the openings of dialogues for a model with a chat template.
+      longest_tokens: Maximum length of a training row, in tokens.
+      method: The method whose program is demonstrated; None: rows do not come from a program.
+      collections: The collections that the program searches; None: none are configured.
     """
 
     tokenizer: Tokenizer
@@ -62,7 +62,7 @@ class RowContext:
         return RowEncoder(self.tokenizer, self.chat, self.longest_tokens, end_of_sequence)
 
     def played(self) -> tuple[Method, SearchableCollections]:
-        """Returns the method and the collections that playing a program needs.
+        """Returns the method and the collections, which are needed to run its program.
 
         Raises:
           UserError: one of them is not configured.
@@ -84,15 +84,15 @@ def demonstration_files(
     seed: Seed = 0,
     end_of_sequence: bool = True,
 ) -> list[Trajectory]:
-    """Rows from files; see `lcrag.data.demonstrations`.
+    """Reads demonstrations from files; see `lcrag.data.demonstrations`.
 
     Args:
-      row_context: The policy that learns from them.
-      files: JSON lines, plain or gzipped; a name may hold `*`.
-      part: "train" or "validation" of a seeded split by question, or "all".
-      validation_share: Share of the questions that the split keeps for validation.
-      seed: Of the split.
-      end_of_sequence: Teach the end of sequence after a dialogue that ends with the policy's text.
+      row_context: The policy that learns from the rows.
+      files: JSON Lines files, plain or gzipped; names may contain the wildcard `*`.
+      part: "train" or "validation" of a random split by question, or "all".
+      validation_share: Share of the questions in the validation split.
+      seed: Seed of the split.
+      end_of_sequence: Whether to train on an end-of-sequence token after a dialogue that ends with the policy's text.
     """
     with counted_bad_rows() as bad_rows:
         demonstrations = take_part(read_demonstrations(files, bad_rows), part, validation_share, seed)
@@ -103,14 +103,14 @@ def demonstration_files(
 def seqio_demonstrations(
     row_context: RowContext, task: str, split: str, limit: Count | None = None, end_of_sequence: bool = True
 ) -> list[Trajectory]:
-    """Rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_tasks`.
+    """Reads rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_tasks`.
 
     Args:
-      row_context: The policy that learns from them.
-      task: Its name; a gin file may import the module that registers it.
-      split: Of the task.
-      limit: At most this many examples of each task.
-      end_of_sequence: Teach the end of sequence after each target.
+      row_context: The policy that learns from the rows.
+      task: Name of the task or mixture; a gin file may import the module that registers it.
+      split: Split of the task.
+      limit: Maximum number of examples of each task; None: all.
+      end_of_sequence: Whether to train on an end-of-sequence token after each target.
     """
     import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
     from lcrag.data.seqio_tasks import demonstrations_of_task
@@ -130,19 +130,19 @@ def golden_answers(
     end_of_sequence: bool = True,
     writer: Callable[[Sequence[Question]], TextWriter] | None = None,
 ) -> list[Trajectory]:
-    """Rows "question and passages -> golden answer": the method's program, its searches done, its answer given.
+    """Runs the method's program on each question, with the golden answer as the policy's text.
 
-    Of a program that completes prompts outside its dialogue, each completion is a row too.
+    If the program also completes prompts outside its dialogue, each completion is another row.
 
     Args:
-      row_context: The policy that learns from them.
-      questions: What is asked.
-      question_share: Share of them that is used, in all their languages; with one seed, smaller shares are parts of
-        larger ones.
-      seed: Of the share.
-      template: What the policy is to write, with `{answer}` in the answer's place.
-      end_of_sequence: Teach the end of sequence after the answer.
-      writer: Makes from all questions what writes the policy's texts, in place of the template: `GoldenArguments`.
+      row_context: The policy that learns from the rows.
+      questions: The questions.
+      question_share: Share of the questions that is used, in all their languages. With the same seed, a smaller share
+        is a subset of a larger one.
+      seed: Seed that selects the share.
+      template: The policy's text, with `{answer}` for the golden answer.
+      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
+      writer: Makes from all questions a writer of the policy's texts, which replaces the template: `GoldenArguments`.
     """
     method, collections = row_context.played()
     encoder, program = row_context.encoder(end_of_sequence), method.on(collections.languages)
@@ -170,18 +170,18 @@ def oracle_demonstrations(
     only_correct: bool = True,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
-    """Demonstrations of the method's program by an oracle of the atlas, most of them counterfactual.
+    """Has an oracle of the atlas demonstrate the method's program, mostly in counterfactual versions of the world.
 
     Args:
-      row_context: The policy that learns from them.
-      questions: Questions of the atlas; they are drawn with replacement.
-      count: How many demonstrations.
-      searches: Searches that the oracle makes at most: the program's budget.
-      seed: Of the draws.
-      end_of_sequence: Teach the end of sequence after the answer.
-      oracle: Makes the one that plays the program, from its `budget`.
-      translator: Makes the translations that the program asks for; None: it asks for none.
-      only_correct: Leave out those with another answer than the passages' value.
+      row_context: The policy that learns from the rows.
+      questions: Questions of the atlas; drawn with replacement.
+      count: Number of demonstrations.
+      searches: Maximum number of searches that the oracle makes, which is the program's budget.
+      seed: Seed of the draws.
+      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
+      oracle: Creates the oracle from its `budget`.
+      translator: Translates for a program that asks for translations; None: the program asks for none.
+      only_correct: Whether to leave out demonstrations with another answer than the value in the passages.
       world: Builds the atlas.
     """
     method, collections = row_context.played()
@@ -205,7 +205,7 @@ def oracle_demonstrations(
 
 
 def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_rows: BadRows) -> list[Trajectory]:
-    """Encodes rows on all cores (tokenizers leave Python while they work); unusable ones are bad rows."""
+    """Encodes rows on threads, because tokenizers release Python's lock; unusable rows are counted as bad rows."""
 
     def encode(demonstration: Demonstration) -> EncodedRow | UnusableRow:
         try:
@@ -229,7 +229,7 @@ def rows_of_records(
     bad_rows: BadRows,
     problem_of: Callable[[EpisodeRecord], str] = lambda record: "",
 ) -> list[Trajectory]:
-    """Rows of played episodes and of their completions; episodes with a problem are bad rows."""
+    """Returns the rows of episodes and of their completions; episodes with a problem are counted as bad rows."""
     rows: list[Trajectory] = []
     for record in records:
         question = record.question
@@ -248,7 +248,7 @@ def _trajectory(row: EncodedRow) -> Trajectory:
 
 
 def rows_fingerprint(rows: Iterable[Trajectory]) -> str:
-    """Sixteen hexadecimal digits that name some rows, in their order."""
+    """Returns a hash of rows and their order, of 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(np.int64(len(row.tokens)).tobytes() + row.tokens.tobytes() + row.by_policy.tobytes())
@@ -256,7 +256,7 @@ def rows_fingerprint(rows: Iterable[Trajectory]) -> str:
 
 
 def spans_of(row: Trajectory, tokenizer: Tokenizer) -> list[dict[str, str | bool]]:
-    """A row as text, cut where what is learned begins and ends."""
+    """Returns the text of a row, split into spans that are learned and spans that are not."""
     cuts = [0, *(np.flatnonzero(np.diff(row.by_policy)) + 1), len(row.tokens)]
     return [
         {
@@ -277,21 +277,22 @@ def comprehension_demonstrations(
     end_of_sequence: bool = True,
     world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
-    """Demonstrations of the method's program by the oracle of the comprehension questions.
+    """Has the oracle of comprehension questions demonstrate the method's program.
 
     Args:
-      row_context: The policy that learns from them.
+      row_context: The policy that learns from the rows.
       questions: Comprehension questions.
-      calls: Share of them, in every language alike, that the oracle has translated.
-      undecided: Share of them that is demonstrated once more, translated, without learning the token that begins the
-        call: how to call, and what to do with the response, but not when. The tag that opens a call must be one token.
-      seed: Of which ones these are, and of the oracle's guesses.
-      end_of_sequence: Teach the end of sequence after the answer.
+      calls: Share of the questions in each language for which the oracle calls the translator.
+      undecided: Share of the questions that is demonstrated once more with a call whose first token is not learned:
+        these rows teach how to call and how to use the response, but not when to call. The tag that opens a call must
+        be a single token.
+      seed: Seed that selects these questions and the oracle's guesses.
+      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
       world: Builds the atlas.
 
     Raises:
-      UserError: there is no method, there are no collections, rows cannot be used, or some are to be undecided and the
-        tag that opens a call is several tokens of the policy's.
+      UserError: method or collections are not configured, a row is unusable, or `undecided` is positive and the
+        policy's tokenizer splits the tag that opens a call.
     """
     method, collections = row_context.played()
     encoder, program = row_context.encoder(end_of_sequence), method.on(collections.languages)
@@ -321,10 +322,10 @@ def comprehension_demonstrations(
 
 
 def _without_decision(record: EpisodeRecord, tokenizer: ContextTokenizer) -> EpisodeRecord:
-    """The episode as if its first token by the policy, the opening of a call, had been given.
+    """Returns the episode with the policy's first token, which opens a call, marked as not written by the policy.
 
     Raises:
-      UserError: the opening is more than this token, or less.
+      UserError: the tag that opens a call is not exactly this token.
     """
     by_policy, first = record.by_policy.copy(), int(np.argmax(record.by_policy))
     if (text := tokenizer.decode([int(record.tokens[first])])) != CALL_BEGINS:

@@ -1,8 +1,8 @@
-"""Composes a command's arguments without running it, with stand-ins for what is large, remote or not here yet.
+"""Builds a command's arguments without running it, with stand-ins for objects that are large, remote or missing.
 
-A factory that gin calls may be marked `replaceable` with what it makes: "policy", "mesh", "collections", "questions",
-"model" (another model) or "encoder". While `standing_in` is active, the stand-in for that kind is called instead, with
-the arguments that the factory would have had. Everything else is built as the command itself builds it.
+A factory that gin calls may be marked `replaceable` with the kind of object that it creates: "policy", "mesh",
+"collections", "questions", "model" (any other model) or "encoder". While `standing_in` is active, the stand-in of that
+kind is called in its place, with the factory's arguments. All other arguments are built as for the command itself.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ class Call:
     """A factory that gin calls.
 
     Attributes:
-      name: The factory, as configurations name it.
-      scope: The scope in which it is called, as in "train" or "held_out/musique"; empty: none.
-      arguments: Its arguments by name, defaults included.
-      missing: Parameters that have no value.
+      name: Name of the factory in configurations.
+      scope: The scope in which it is called, such as "train" or "held_out/musique"; empty: none.
+      arguments: Its arguments by name, including defaults.
+      missing: Names of parameters that have no value.
       make: Calls the factory itself.
     """
 
@@ -43,7 +43,7 @@ class Call:
 
     @property
     def selector(self) -> str:
-        """How a binding addresses the factory in this scope."""
+        """The factory's name with its scope, as in a binding."""
         return f"{self.scope}/{self.name}" if self.scope else self.name
 
 
@@ -53,7 +53,7 @@ _STAND_INS: contextvars.ContextVar[Mapping[Kind, StandIn]] = contextvars.Context
 
 @contextlib.contextmanager
 def standing_in(stand_ins: Mapping[Kind, StandIn]) -> Iterator[None]:
-    """Has these stand-ins called instead of the factories of their kinds."""
+    """Calls these stand-ins in place of the factories of their kinds within the block."""
     token = _STAND_INS.set(stand_ins)
     try:
         yield
@@ -62,11 +62,11 @@ def standing_in(stand_ins: Mapping[Kind, StandIn]) -> Iterator[None]:
 
 
 def replaceable(kind: Kind, name: str | None = None) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """Marks a factory, a function or a class, whose product a stand-in may replace.
+    """Returns a decorator that lets a stand-in be called in place of a factory (a function or a class).
 
     Args:
-      kind: What it makes.
-      name: Its name in configurations; None: its own.
+      kind: Kind of object that the factory creates.
+      name: The factory's name in configurations; None: its Python name.
     """
 
     def marked(factory: Callable[..., Made]) -> Callable[..., Made]:
@@ -96,11 +96,11 @@ def replaceable(kind: Kind, name: str | None = None) -> Callable[[Callable[..., 
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """A command with the arguments that it would be called with.
+    """A command and the arguments with which it would be called.
 
     Attributes:
-      command: Its name.
-      arguments: Its keyword arguments by name, defaults included.
+      command: Name of the command.
+      arguments: Its keyword arguments by name, including defaults.
     """
 
     command: str
@@ -108,11 +108,11 @@ class Composition:
 
 
 def composed(command: str, stand_ins: Mapping[Kind, StandIn]) -> Composition:
-    """Builds what gin's configuration binds for a command.
+    """Builds the arguments that gin's configuration gives a command.
 
     Args:
       command: A configured command: "train", "sft", "evaluate", "sample", ...
-      stand_ins: What replaces the factories of each kind; {}: everything is built.
+      stand_ins: Functions called in place of the factories of each kind; {}: everything is built.
 
     Raises:
       UserError: the command itself would reject the configuration before it starts.
@@ -124,10 +124,10 @@ def composed(command: str, stand_ins: Mapping[Kind, StandIn]) -> Composition:
 
 
 def settings(function: Callable[..., Any], bound: dict[str, Any], name: str) -> dict[str, Any]:
-    """The defaults of a function's keyword-only parameters.
+    """Returns the defaults of a function's keyword-only parameters.
 
     Raises:
-      UserError: one has neither a default nor a bound value.
+      UserError: a parameter has neither a default nor a bound value.
     """
     own = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
     defaults = {each.name: each.default for each in own if each.default is not each.empty}
@@ -137,7 +137,7 @@ def settings(function: Callable[..., Any], bound: dict[str, Any], name: str) -> 
 
 
 def bound_settings(name: str, stand_ins: Mapping[Kind, StandIn]) -> dict[str, Any]:
-    """What gin binds of a configurable that a command builds while it runs, such as "Runner"; defaults excluded."""
+    """Builds the bound arguments, without defaults, of a configurable such as "Runner" that a command creates later."""
     with standing_in(stand_ins), missing_as_sentence():
         bound = gin.get_bindings(name)
     mark_used(name)
@@ -145,8 +145,8 @@ def bound_settings(name: str, stand_ins: Mapping[Kind, StandIn]) -> dict[str, An
 
 
 def bound_value(name: str, parameter: str, stand_ins: Mapping[Kind, StandIn]) -> Any:
-    """Builds what gin binds of one parameter of a configurable, and nothing else of it; None if it binds nothing."""
+    """Builds the value that gin binds for one parameter of a configurable; None if it is not bound."""
     bound = gin.get_bindings(name, resolve_references=False)
     mark_used(name, parameter)
     with standing_in(stand_ins), missing_as_sentence():
-        return copy.deepcopy(bound.get(parameter))  # which calls what gin's references name
+        return copy.deepcopy(bound.get(parameter))  # copying a reference makes gin evaluate it

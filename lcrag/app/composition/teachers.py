@@ -1,4 +1,4 @@
-"""Who plays a program so that others learn from it: the atlas's oracle, a policy on this machine, or an endpoint."""
+"""Teachers, whose episodes become demonstrations: the atlas's oracles, a local policy, or a model at an endpoint."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -31,30 +31,31 @@ EpisodeJobs: TypeAlias = Sequence[
 
 @runtime_checkable
 class Teacher(Protocol):
-    """Plays programs to their end."""
+    """Runs episode programs to their end."""
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """The hash of everything it depends on that gin does not name."""
+        """Content hashes of the models and files on which the teacher depends, by name."""
 
     def play(
         self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
     ) -> list[EpisodeRecord]:
-        """The finished episodes, in order; another attempt has other random numbers.
+        """Returns the finished episodes in the order of `jobs`; each `attempt` has its own random streams.
 
-        `progress` is called with (finished, total) whenever some have finished.
+        `progress` is called with (finished, total) whenever episodes have finished.
         """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WritingTeacher:
-    """A teacher that writes texts, whose tokens are those of the policy that will learn from it.
+    """A teacher that writes texts, which are encoded with the tokenizer of the student policy.
 
     Attributes:
-      writer: temperature -> the teacher.
-      tokenizer: Writes texts into contexts.
-      context: Tokens that a context holds.
-      concurrency: Programs that it writes for at a time.
+      writer: Returns the writer of texts for a temperature.
+      tokenizer: Tokenizer of the student policy.
+      context: Length of a context, in tokens.
+      concurrency: Number of programs that run at the same time.
+      hashes: Content hashes of the models and files on which the teacher depends, by name.
     """
 
     writer: Callable[[float], TextWriter]
@@ -81,11 +82,11 @@ class WritingTeacher:
 
 
 class SamplingTeacher:
-    """A policy on this machine: a local checkpoint, sampled as `Sampler` and `Runner` say.
+    """A local checkpoint as the teacher, sampled with the settings of `Sampler` and `Runner`.
 
     Args:
-      policy: Who plays.
-      seed: Of sampling.
+      policy: The teacher.
+      seed: Seed of sampling.
     """
 
     def __init__(self, policy: Policy, seed: Seed = 0):
@@ -100,7 +101,7 @@ class SamplingTeacher:
     def play(
         self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
     ) -> list[EpisodeRecord]:
-        """The finished episodes, in order; the same attempt samples the same."""
+        """Returns the finished episodes in the order of `jobs`; the same attempt gives the same episodes."""
         parts = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
         seed = derived_seed(self._seed, attempt)
         runner = configured_runner(**parts, chat=configured_chat(), temperature=temperature, seed=seed)
@@ -121,16 +122,16 @@ def oracle_teacher(
     seed: Seed = 0,
     world: Callable[[], World] = atlas_world,
 ) -> WritingTeacher:
-    """The atlas's rule-based oracle.
+    """Returns the rule-based oracle of the atlas as the teacher.
 
     Args:
-      tokenizer: Folder of the policy that will learn from it.
-      context: Tokens that a context holds.
-      queries: Queries of one search at most: the program's.
-      budget: Searches that it makes at most: the program's.
-      remembered: Share of the training facts that it knows: it searches for what follows from them without waiting.
-      mistaken: Share of them that it remembers wrongly, and so has to search once more.
-      seed: Of which facts these are.
+      tokenizer: Folder of the student policy.
+      context: Length of a context, in tokens.
+      queries: Maximum number of queries in one search, as in the program.
+      budget: Maximum number of searches, as in the program.
+      remembered: Share of the training facts that the oracle knows; it uses them in searches before it has read them.
+      mistaken: Share of the remembered facts that it remembers wrongly, which costs it another search.
+      seed: Seed that selects these facts.
       world: Builds the atlas.
     """
     atlas = world()
@@ -147,21 +148,21 @@ def plan_teacher(
     seed: Seed = 0,
     world: Callable[[], World] = atlas_world,
 ) -> WritingTeacher:
-    """The atlas's rule-based teacher of golden plans.
+    """Returns the rule-based teacher of golden plans for questions of the atlas.
 
     Args:
-      tokenizer: Folder of the policy whose tokens are counted.
-      context: Tokens that a context holds.
-      budget: Searches that it makes for a sub-question before it gives up.
-      careless: Share of the questions that it plans in a circle.
-      seed: Of which questions these are.
+      tokenizer: Folder of the policy whose tokenizer counts tokens.
+      context: Length of a context, in tokens.
+      budget: Searches for a sub-question before the teacher gives up.
+      careless: Share of the questions for which it writes a cyclic plan.
+      seed: Seed that selects these questions.
       world: Builds the atlas.
     """
     return _rule_based(PlanTeacher(budget=budget, careless=careless, seed=seed), tokenizer, context, world())
 
 
 def _rule_based(oracle: AtlasOracle, tokenizer: str, context: int, world: World) -> WritingTeacher:
-    """A teacher that follows rules, and so always writes the same."""
+    """Returns a teacher that follows rules, and therefore gives the same text for the same question."""
 
     def writer(temperature: float) -> TextWriter:
         if temperature:
@@ -183,17 +184,17 @@ def endpoint_teacher(
     attempts: Count = 6,
     seconds: Positive = 120.0,
 ) -> WritingTeacher:
-    """A model behind an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
+    """Returns a model at an OpenAI-compatible endpoint; its key is the environment variable OPENAI_API_KEY.
 
     Args:
-      tokenizer: Folder of the policy that will learn from it.
-      context: Tokens that a context holds.
-      model: Name of the model, as the endpoint knows it.
-      url: The endpoint, up to `/v1`.
-      concurrency: Requests in flight.
-      max_tokens: Longest turn.
-      attempts: Requests for one turn, where the endpoint is away.
-      seconds: That one request may take.
+      tokenizer: Folder of the student policy.
+      context: Length of a context, in tokens.
+      model: Name of the model at the endpoint.
+      url: Address of the endpoint, up to `/v1`.
+      concurrency: Number of concurrent requests.
+      max_tokens: Maximum length of a turn, in tokens.
+      attempts: Maximum number of requests for one turn if requests fail.
+      seconds: Timeout of a request, in seconds.
     """
 
     endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
@@ -206,7 +207,7 @@ def endpoint_teacher(
 
 
 def _context_tokenizer(folder: str) -> ContextTokenizer:
-    """What writes texts into contexts of the policy in a folder."""
+    """Returns the tokenizer of the policy in a folder, for its contexts."""
     tokenizer, chat = load_tokenizer(resolved_folder(folder)), configured_chat()
     chat.check(tokenizer)
     return ContextTokenizer(tokenizer, chat)

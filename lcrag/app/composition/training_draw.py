@@ -1,4 +1,4 @@
-"""What the steps of a training run draw: known before anything is sampled."""
+"""The questions that each step of a training run draws, which are determined before anything is sampled."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from lcrag.data.questions import Question
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much a training run draws.
+    """Number of questions that a training run draws.
 
     Attributes:
-      couplings: Coupled questions of a step.
+      couplings: Coupled questions per step.
       question_share: Share of the questions that is used.
-      most_rollouts: Most rollouts of a step; above 1 under dynamic sampling.
+      most_rollouts: Maximum number of rollouts per step; above 1 with dynamic sampling.
       seed: Seed of the share and of the order.
     """
 
@@ -28,15 +28,15 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingDraw:
-    """The questions of a training run, and which of them a step draws.
+    """The questions of a training run and the order in which steps draw them.
 
     Attributes:
-      method: The method, with as many samples as its baseline needs.
-      questions: The questions that are trained on.
-      table: Their coupled groups.
-      couplings: Groups that a step learns from.
-      drawn: Groups that a step may sample; more than `couplings` under dynamic sampling.
-      seed: Seed of their order.
+      method: The method, with at least as many samples as its baseline needs.
+      questions: The training questions.
+      table: The groups of coupled questions.
+      couplings: Number of groups from which a step learns.
+      drawn: Maximum number of groups that a step samples; more than `couplings` with dynamic sampling.
+      seed: Seed of the order of groups.
     """
 
     method: Method
@@ -48,7 +48,7 @@ class TrainingDraw:
 
     @property
     def episodes(self) -> int:
-        """The most episodes that a step may sample."""
+        """The maximum number of episodes that a step samples."""
         return self.drawn * self.method.samples * max(map(len, self.table))
 
     def groups(self, step: int) -> list[Coupled]:
@@ -61,16 +61,16 @@ class TrainingDraw:
 
 
 def training_draw(method: Method, questions: Sequence[Question], sizes: Sizes, *, group_baseline: bool) -> TrainingDraw:
-    """Returns what a run's steps draw.
+    """Returns the questions that the steps of a training run draw.
 
     Args:
       method: The method.
       questions: All training questions.
-      sizes: How much is drawn of them.
-      group_baseline: Whether advantages come from a group's rewards, and not from a critic.
+      sizes: Number of questions to draw.
+      group_baseline: Whether advantages are computed from a group's rewards; False: by a critic.
 
     Raises:
-      UserError: the questions make no groups that the method can learn from.
+      UserError: the method cannot learn from groups of these questions; see `Method.table`.
     """
     couplings = sizes.couplings
     if group_baseline:
@@ -87,6 +87,6 @@ def training_draw(method: Method, questions: Sequence[Question], sizes: Sizes, *
 
 
 def composed_draw(arguments: Mapping[str, Any]) -> TrainingDraw:
-    """Returns what a run's steps draw, from the composed arguments of `train`; see `training_draw`."""
+    """Returns the questions that the steps of `train` draw, from its composed arguments; see `training_draw`."""
     sizes = Sizes(**{field.name: arguments[field.name] for field in dataclasses.fields(Sizes)})
     return training_draw(arguments["method"], arguments["questions"], sizes, group_baseline=arguments["critic"] is None)

@@ -1,6 +1,6 @@
-"""Refuses bindings of the command line that have no effect: whoever types one expects that it changes something.
+"""Rejects command-line bindings that have no effect.
 
-Bindings of files need not be used: an experiment's file also serves commands that use a part of it.
+Bindings in gin files may be unused, because the same file serves several commands.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from gin import config as gin_config
 from lcrag.app.composition.gin_files import Binding, Import, read_bindings
 from lcrag.errors import UserError
 
-_TYPED: list[Binding] = []  # what the running command was given, to be used until its results are claimed
+_TYPED: list[Binding] = []  # bindings of the running command, which must be used before its results are written
 
 
 def expect_use(typed: Sequence[str]) -> None:
-    """Remembers the bindings of the command line, as `Name.parameter = value`, for `check_used`."""
+    """Records the bindings of the command line, as `Name.parameter = value`, for `check_used`."""
     _TYPED[:] = [each for each in read_bindings(typed) if not isinstance(each, Import)]
 
 
 def check_used() -> None:
-    """Checks that what a command has built so far used every binding of its command line.
+    """Checks that every command-line binding has been used by the objects that the command has built so far.
 
     Raises:
       UserError: a binding was not used.
@@ -34,7 +34,7 @@ def check_used() -> None:
 
 
 def mark_used(name: str, *only: str) -> None:
-    """Notes that a command uses what is bound of a configurable, or only some parameters, read and not called."""
+    """Marks the bindings of a configurable, or of some of its parameters, as used, although gin does not call it."""
     bound = gin_config.get_bindings(name, resolve_references=False)
     bound = {parameter: value for parameter, value in bound.items() if not only or parameter in only}
     selector = gin_config._REGISTRY.get_match(name).selector
@@ -52,7 +52,7 @@ def _is_used(binding: Binding) -> bool:
 
 
 def _bound_in(scope: str, selector: str, key: gin_config.ParsedBindingKey) -> str | None:
-    """The scope whose binding of a parameter a call in `scope` takes: the longest beginning that binds it."""
+    """Returns the longest prefix of `scope` that binds the parameter, whose binding applies to a call in `scope`."""
     parts = scope.split("/") if scope else []
     beginnings = ("/".join(parts[:length]) for length in range(len(parts), -1, -1))
     bound = (each for each in beginnings if key.arg_name in gin_config._CONFIG.get((each, selector), {}))
@@ -60,7 +60,7 @@ def _bound_in(scope: str, selector: str, key: gin_config.ParsedBindingKey) -> st
 
 
 def _alternatives(binding: Binding) -> str:
-    """Names parameters of the same name that were used."""
+    """Returns a hint that names used bindings of parameters with the same name."""
     if not binding.parameter:
         return ""
     names = {

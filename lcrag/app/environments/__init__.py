@@ -1,5 +1,5 @@
 """The questions, collections and rewards of an experiment as environments of other tools: inspect and verifiers.
 
-Neither tool is a requirement: `pip install 'lcrag[inspect]'`, and verifiers in an environment of its own, because it
-needs older versions of what other extras need: `pip install 'lcrag[verifiers]'`.
+Both tools are optional. Install inspect with `pip install 'lcrag[inspect]'`. Install verifiers in a separate
+environment with `pip install 'lcrag[verifiers]'`, because it needs older versions of packages that other extras need.
 """

@@ -1,6 +1,6 @@
-"""Tasks of inspect: `inspect eval lcrag/search_questions --model=...`; needs `pip install 'lcrag[inspect]'`.
+"""Tasks for inspect: `inspect eval lcrag/search_questions --model=...`; needs `pip install 'lcrag[inspect]'`.
 
-inspect finds them by the entry point `inspect_ai`.
+inspect finds the tasks through the entry point `inspect_ai`.
 """
 
 from inspect_ai import Task, task
@@ -21,13 +21,13 @@ def search_questions(
     passages: int = 3,
     message_limit: int = 20,
 ) -> Task:
-    """Returns the held-out questions of an experiment, with a search over its collections.
+    """Returns a task with the held-out questions of an experiment and a search tool over its collections.
 
     Args:
-      gin_file: The experiment, or several files separated by commas, as after `--gin_file=` of `lcrag evaluate`.
+      gin_file: The experiment's gin file, or several separated by commas, as for `lcrag evaluate --gin_file=`.
       bindings: Bindings separated by semicolons, such as `held_out/atlas_questions.limit = 10`.
-      passages: Passages of a search.
-      message_limit: Most messages of a dialogue.
+      passages: Number of passages that a search returns.
+      message_limit: Maximum number of messages in a dialogue.
     """
     opened = open_experiment(_parts(gin_file, ","), _parts(bindings, ";"), passages)
     samples = [
@@ -48,14 +48,14 @@ def search_questions(
 
 
 def _parts(given: str | list[str], separator: str) -> tuple[str, ...]:
-    """The parts of a text; inspect's command line splits every text at its commas."""
+    """Splits a text at a separator; a list is what inspect's command line makes of a text with commas."""
     text = given if isinstance(given, str) else ",".join(given)
     return tuple(part.strip() for part in text.split(separator) if part.strip())
 
 
 @tool
 def search(opened: QuestionsAndCollections) -> Tool:
-    """The search over an experiment's collections."""
+    """Returns the search tool over an experiment's collections."""
 
     async def execute(query: str, language: str) -> str:
         """Searches passages.
@@ -74,7 +74,7 @@ def search(opened: QuestionsAndCollections) -> Tool:
 
 @scorer(metrics={name: [mean(), stderr()] for name in METRICS})
 def answers() -> Scorer:
-    """Compares the answer inside the last <answer> with the golden answers."""
+    """Returns a scorer that compares the answer in the last <answer> with the golden answers."""
 
     async def score(state: TaskState, target: Target) -> Score:
         text = state.output.completion

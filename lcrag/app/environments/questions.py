@@ -1,4 +1,4 @@
-"""An experiment without its policy: held-out questions, a search over its collections, and scores of answers."""
+"""An experiment without its policy: held-out questions, search over its collections, and scores of answers."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,12 @@ _NOT_BUILT: tuple[Kind, ...] = ("policy", "mesh", "model")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionsAndCollections:
-    """What another tool's environment is made of.
+    """The questions and collections of an environment.
 
     Attributes:
-      questions: Of the experiment's evaluation.
-      collections: What it searches.
-      passages: Passages of a search.
+      questions: The questions of the experiment's evaluation.
+      collections: The collections to search.
+      passages: Number of passages that a search returns.
     """
 
     questions: Sequence[Question]
@@ -44,17 +44,17 @@ class QuestionsAndCollections:
     passages: int = 3
 
     def prompt(self, question: Question) -> str:
-        """Returns the question with what a policy needs to know: the tool, the answer's form and its language."""
+        """Returns the prompt: the question with instructions on the tool and on the form and language of the answer."""
         wanted = language_of(answer_language(question))
         collections = ", ".join(self.collections.languages)
         text = neutralise(question.text)
         return PROMPT.format(collections=collections, wanted=wanted.name, example=wanted.example, question=text)
 
     def search(self, query: str, language: str) -> str:
-        """Returns the passages found, best first.
+        """Searches the collection of a language and returns the passages as text, best first.
 
         Raises:
-          UserError: the language has no collection, or a service fails.
+          UserError: the language has no collection, or the search service fails.
         """
         if language not in self.collections.languages:
             raise UserError(f"there is no collection {language!r}, but {', '.join(self.collections.languages)}")
@@ -66,12 +66,12 @@ class QuestionsAndCollections:
 def open_experiment(
     gin_files: Sequence[str], bindings: Sequence[str] = (), passages: int = 3
 ) -> QuestionsAndCollections:
-    """Opens the questions and collections of an experiment, which becomes gin's configuration in this process.
+    """Opens the questions and collections of an experiment, and sets gin's configuration in this process.
 
     Args:
-      gin_files: As after `--gin_file=` of `lcrag evaluate`.
-      bindings: As after `--gin.`, such as `held_out/atlas_questions.limit = 10`.
-      passages: Passages of a search.
+      gin_files: Values of `--gin_file=` as for `lcrag evaluate`.
+      bindings: Bindings as after `--gin.`, such as `held_out/atlas_questions.limit = 10`.
+      passages: Number of passages that a search returns.
 
     Raises:
       UserError: the configuration cannot be read, or its data is missing.
@@ -82,10 +82,10 @@ def open_experiment(
 
 
 def _nothing(call: Call) -> None:
-    """Stands in for what an environment does not need."""
+    """Stand-in for objects that an environment does not need, such as the policy."""
 
 
 def scores(text: str, golds: Sequence[str]) -> dict[str, float]:
-    """Returns the metrics of the answer in a policy's last text; 0 where it has none."""
+    """Returns the metrics of the answer in a policy's last text; all are 0 if the text contains no answer."""
     answer = answer_in(text)
     return {name: 0.0 if answer is None else float(score([answer], [golds])[0]) for name, score in METRICS.items()}

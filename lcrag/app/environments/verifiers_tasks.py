@@ -1,6 +1,6 @@
-"""A taskset of verifiers: `vf-eval lcrag ...`; needs `pip install 'lcrag[verifiers]'`.
+"""A taskset for verifiers: `vf-eval lcrag ...`; needs `pip install 'lcrag[verifiers]'`.
 
-verifiers finds it as the taskset of the module `lcrag`. The tool runs as one server for all rollouts.
+verifiers finds the taskset in the module `lcrag`. The search tool runs as one server for all rollouts.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,13 @@ from lcrag.errors import UserError
 
 
 class SearchConfig(vf.SharedToolsetConfig):
-    """What is searched: the experiment's files and bindings as in `QuestionsConfig`, and the passages of a search."""
+    """Settings of the search tool.
+
+    Attributes:
+      gin_files: Gin files of the experiment.
+      bindings: Bindings such as `held_out/atlas_questions.limit = 10`.
+      passages: Number of passages that a search returns.
+    """
 
     gin_files: list[str] = ["quickstart.gin"]
     bindings: list[str] = []
@@ -20,10 +26,11 @@ class SearchConfig(vf.SharedToolsetConfig):
 
 
 class QuestionsConfig(vf.TasksetConfig):
-    """Which questions are asked, and where the tool that searches runs (`search.runtime`, or its `search.url`).
+    """Settings of the taskset.
 
     Attributes:
-      search: The experiment, whose held-out questions are asked, and the tool.
+      search: The experiment, whose held-out questions are the tasks, and its search tool. `search.runtime` or
+        `search.url` says where the tool runs.
     """
 
     search: SearchConfig = SearchConfig()
@@ -35,7 +42,7 @@ class Search(vf.Toolset[SearchConfig, vf.State]):
     TOOL_PREFIX = None
 
     async def setup(self) -> None:
-        """Opens the collections once."""
+        """Opens the collections; called once per server."""
         config = self.config
         self.opened = open_experiment(config.gin_files, config.bindings, config.passages)
 
@@ -49,7 +56,7 @@ class Search(vf.Toolset[SearchConfig, vf.State]):
 
 
 class QuestionData(vf.TaskData):
-    """A question on the wire; `answers` are its golden answers."""
+    """A question as serialised by verifiers; `answers` are its golden answers."""
 
     answers: tuple[str, ...]
     language: str
@@ -60,12 +67,12 @@ class QuestionTask(vf.Task[QuestionData, vf.State, vf.TaskConfig]):
 
     @vf.reward
     async def c3_recall(self, trace: vf.Trace) -> float:
-        """Character 3-gram recall, LcRL's reward."""
+        """Returns the character 3-gram recall of the answer, LcRL's reward."""
         return scores(trace.last_reply, self.data.answers)["c3_recall"]
 
     @vf.metric
     async def matches(self, trace: vf.Trace) -> dict[str, float]:
-        """The other metrics."""
+        """Returns the other metrics of the answer."""
         own = scores(trace.last_reply, self.data.answers)
         return {name: value for name, value in own.items() if name != "c3_recall"}
 
@@ -89,7 +96,7 @@ class QuestionTaskset(vf.Taskset[QuestionTask, QuestionsConfig]):
 
     @classmethod
     def toolsets(cls, config: QuestionsConfig) -> list[vf.Toolset]:
-        """The search, one server for all rollouts."""
+        """Returns the search tool, which runs as one server for all rollouts."""
         return [Search(config.search)]
 
 

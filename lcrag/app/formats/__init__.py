@@ -1,4 +1,4 @@
-"""Episodes in the formats of other tools: ATIF and back, logs of inspect, and messages for fine-tuning.
+"""Conversion of episodes to the formats of other tools: ATIF (and back), inspect logs, messages for fine-tuning.
 
-`exporting` is `lcrag export RUN --to=FORMAT`; the other modules convert one row of `episodes/*.jsonl` each.
+`exporting` implements `lcrag export RUN --to=FORMAT`; each other module converts rows of `episodes/*.jsonl`.
 """

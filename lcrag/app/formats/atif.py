@@ -1,10 +1,10 @@
-"""Episodes as trajectories of ATIF 1.7, Harbor's Agent Trajectory Interchange Format, and back without loss.
+"""Lossless conversion of episodes to and from ATIF 1.7, Harbor's Agent Trajectory Interchange Format.
 
 Harbor's RFC 0001 (`rfcs/0001-trajectory-format.md` of harbor-framework/harbor) and its pydantic models
-`harbor.models.trajectories` define it. They forbid fields other than theirs: what they do not know is in `extra`.
+`harbor.models.trajectories` define the format. The models forbid additional fields, so all other data is in `extra`.
 
-The prompt is a step of the user, each turn of the policy a step of the agent, and what the environment writes after it
-the observation of that step. There are no tool calls: a program parses searches from the policy's text.
+The prompt is a user step, each turn of the policy an agent step, and the environment's text after a turn is the
+observation of that step. There are no tool calls, because programs parse searches from the policy's text.
 """
 
 import importlib.metadata
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 VERSION = "ATIF-v1.7"
-IN_STEPS = ("prompt", "turns", "tokens")  # keys of a row that the steps hold
+IN_STEPS = ("prompt", "turns", "tokens")  # keys of a row whose values are stored in the steps
 _TOKENS = ("ids", "log_probabilities", "pieces")
 
 
 def trajectory_of(row: Mapping[str, Any], *, session_id: str, trajectory_id: str) -> dict[str, Any]:
-    """Returns an episode's row as a trajectory.
+    """Converts the row of an episode to a trajectory.
 
     Args:
       row: A line of `episodes/*.jsonl`; see `lcrag.episodes.episode_json`.
@@ -26,7 +26,7 @@ def trajectory_of(row: Mapping[str, Any], *, session_id: str, trajectory_id: str
       trajectory_id: Name of the episode in the run.
 
     Raises:
-      ValueError: the row has no tokens, or its turns and tokens do not agree or hold what would be lost.
+      ValueError: the row has no tokens, its turns and tokens disagree, or they have unknown keys.
     """
     if "tokens" not in row:
         raise ValueError(
@@ -50,7 +50,7 @@ def trajectory_of(row: Mapping[str, Any], *, session_id: str, trajectory_id: str
 
 
 def _steps(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The steps without their numbers."""
+    """Yields the steps without their numbers."""
     shared = {key: row.get(key) for key in ("policy_version", "advantage", "language")}
     context: list[int] = []
     step: dict[str, Any] = {}
@@ -81,13 +81,13 @@ def _agent_step(
         "prompt_token_ids": list(context),
         "completion_token_ids": ids,
     }
-    # The format has no null among log-probabilities, which stands for NaN and infinity in a row.
+    # In a row, null stands for NaN and infinity; the format allows no null in log-probabilities.
     metrics |= {"extra": {"logprobs": scores}} if None in scores else {"logprobs": scores}
     return {"source": "agent", "message": turn["text"], "llm_call_count": 1, "metrics": metrics}
 
 
 def _turns(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], list[int], list[float | None]]]:
-    """The prompt and the turns, with the ids and, of the policy's, the log-probabilities of each."""
+    """Yields the prompt and the turns, each with its token ids and, for the policy's turns, log-probabilities."""
     turns = [{"by": "environment", "text": row["prompt"]}, *row["turns"]]
     tokens = row["tokens"]
     if any(set(turn) != {"by", "text"} for turn in turns) or set(tokens) != set(_TOKENS):
@@ -104,10 +104,10 @@ def _turns(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], list[int
 
 
 def row_of(trajectory: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the row that `trajectory_of` made a trajectory of, its keys in the same order.
+    """Converts a trajectory of `trajectory_of` back to the row, with its keys in the original order.
 
     Raises:
-      ValueError: the trajectory is no exported episode, or was changed so that its tokens do not agree.
+      ValueError: the trajectory was not exported by lcrag, or its tokens were changed inconsistently.
     """
     if trajectory.get("schema_version") != VERSION:
         raise ValueError(f"its schema_version is {trajectory.get('schema_version')!r}, not {VERSION!r}")
@@ -127,7 +127,7 @@ def row_of(trajectory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[dict[str, str], list[int], list[float | None]]]:
-    """What each author wrote in the steps, as `_turns` gives it."""
+    """Yields the turns that the steps contain, in the form of `_turns`."""
     context: list[int] = []
     for step in steps:
         if step["source"] == "agent":

@@ -20,15 +20,15 @@ Writer = Callable[[pathlib.Path, pathlib.Path, str], None]  # (file of rows, fol
 
 
 def export_episodes(arguments: Arguments) -> None:
-    """Writes a run's episodes in another format; a mistake leaves nothing.
+    """Writes a run's episodes in another format; writes no files if an error occurs.
 
     Args:
-      arguments: The run's folder and optionally a step, or a file's name in `episodes/` without its ending; the format
-        is the last `--to`.
+      arguments: The run's folder, and optionally a step or the name of a file in `episodes/` without its extension. The
+        format is the last `--to`.
 
     Raises:
-      UserError: there is no such format, run or step, a row is damaged or too old, or the folder to write to is not
-        empty.
+      UserError: there is no such format, run or step, a row is damaged or was written by an older version, or the
+        output folder is not empty.
     """
     name, output = dict(arguments.others)["--to"], arguments.output_dir
     if name not in FORMATS:
@@ -74,7 +74,7 @@ def _run_and_files(words: Sequence[str], name: str) -> tuple[pathlib.Path, list[
 
 
 def converted(path: pathlib.Path, convert: Callable[[Row, int], Row]) -> Iterator[Row]:
-    """Yields what `convert(row, line)` makes of each line of a file of JSON objects.
+    """Yields `convert(row, line)` for each row of a JSON Lines file; `line` is the line's number.
 
     Raises:
       UserError: a line is damaged, or cannot be converted.
@@ -104,7 +104,7 @@ def _said(error: Exception) -> str:
 
 
 def _json_lines(convert: Callable[[Row, str, str], Row], subfolder: str = "") -> Writer:
-    """A writer of one JSON object a row: `convert(row, run, name of the row)`."""
+    """Returns a writer of JSON Lines files, whose objects are `convert(row, run, name of the row)`."""
 
     def write(source: pathlib.Path, folder: pathlib.Path, run: str) -> None:
         target = folder / subfolder / source.name

@@ -1,8 +1,8 @@
-"""Episodes as a log of inspect (`.eval`), which `inspect view` shows; needs `pip install 'lcrag[inspect]'`.
+"""Writes episodes as an inspect log (`.eval`), which `inspect view` shows; needs `pip install 'lcrag[inspect]'`.
 
-A sample is a question in a language, its epochs are the episodes that answer it. Every term of the reward is a score,
-and its mean over the log a metric. An episode that a failure ended is an error. Token ids and log-probabilities are
-left out: `lcrag.app.formats.atif` keeps them.
+A sample is a question in one language, and its epochs are the episodes that answer it. Every term of the reward is a
+score; its mean over the log is a metric. An episode that ended with a failure has an error. Token ids and
+log-probabilities are omitted; `lcrag.app.formats.atif` keeps them.
 """
 
 import collections
@@ -23,8 +23,8 @@ def write_log(path: pathlib.Path, rows: Iterable[Mapping[str, Any]], *, task: st
     """Writes rows of episodes as a log.
 
     Args:
-      path: The file, which ends with `.eval`.
-      rows: Lines of one file of `episodes/`.
+      path: The file to write, with the extension `.eval`.
+      rows: Rows of one file of `episodes/`.
       task: Name of the task in the log.
       model: Name of the policy.
 

@@ -1,11 +1,11 @@
-"""Episodes as the messages of a chat, the rows that tools of supervised fine-tuning take.
+"""Conversion of episodes to chat messages, the format of many tools for supervised fine-tuning.
 
 {"messages": [{"role": "system", "content": ...}, {"role": "user", "content": ...},
               {"role": "assistant", "content": ...}, {"role": "user", "content": ...}, ...]}
 
-What is trained has the role "assistant"; TRL learns it and nothing else with `assistant_only_loss=True`, and
-`"weight": 0` marks an assistant's message that is not learned, as in OpenAI's fine-tuning files. What the environment
-writes has the role "user": "tool" would need calls with ids, and here searches are part of the policy's text.
+The policy's texts have the role "assistant"; TRL learns only these with `assistant_only_loss=True`. As in OpenAI's
+fine-tuning files, `"weight": 0` marks an assistant's message that is not learned. The environment's texts have the role
+"user", because "tool" would require calls with ids, whereas searches here are part of the policy's text.
 `lcrag.data.demonstrations` reads these rows.
 """
 
@@ -16,7 +16,7 @@ KEPT = ("question_id", "dataset", "language", "answer", "rewards")
 
 
 def messages_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an episode's row, or a demonstration, as messages; completions outside the dialogue are left out."""
+    """Converts the row of an episode or a demonstration to messages; completions outside the dialogue are omitted."""
     opening, *shown = row.get("opening") or [row["prompt"]]
     messages = [{"role": "system", "content": row["system"]}] if row.get("system") else []
     messages += [{"role": "user", "content": text} for text in (opening, *shown)]

@@ -3,11 +3,12 @@
 Everything is written atomically or appended and flushed, and earlier content is never lost.
 
 Public API: `check_folder`, `open_run` and its `RunFolder`; `provenance`; `is_writer` and `writer_does` for several
-processes; `read_metrics`; `Journal` for resumable pipelines; `differences` and `read_configured` for recorded
-configurations; `write_text`, `write_json` and `write_json_lines` for files. Signals are handled by `stopping`.
+processes; `read_metrics`; `Journal` for resumable pipelines; `differences`, `read_configured`, `read_values` and
+`statements` for recorded configurations; `write_text`, `write_json` and `write_json_lines` for files. Signals are
+handled by `stopping`.
 """
 
-from lcrag.app.runs.configuration import differences, read_configured
+from lcrag.app.runs.configuration import differences, read_configured, read_values, statements
 from lcrag.app.runs.files import Journal, write_json, write_json_lines, write_text
 from lcrag.app.runs.folder import RunFolder, check_folder, open_run
 from lcrag.app.runs.metrics import MetricsLog, read_metrics

@@ -19,30 +19,30 @@ MAY_CHANGE = ("evaluate.metrics", "Evaluation.audit")
 
 
 def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
-    """Returns the file of the answers of one way of decoding in inference run `number`."""
+    """Returns the path of the answers with one decoding (such as "greedy") in inference run `number`."""
     run = f"_run_{number}" if number > 1 else ""
     return folder / "answers" / file_name(f"{label}_{decoding}{run}.jsonl")
 
 
 def episodes_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
-    """Returns the file of the episodes that gave these answers, in the order of the questions."""
+    """Returns the path of the episodes with these answers, in the order of the questions."""
     return folder / "episodes" / answers_path(folder, label, decoding, number).name
 
 
 def inference_runs(folder: pathlib.Path, label: str, decoding: str) -> list[pathlib.Path]:
-    """Returns the existing files of answers of one way of decoding, one for each inference run."""
+    """Returns the existing files of answers with one decoding, one per inference run."""
     paths = (answers_path(folder, label, decoding, number) for number in itertools.count(1))
     return list(itertools.takewhile(pathlib.Path.is_file, paths))
 
 
 def write_answers(path: pathlib.Path, answered: Sequence[Answered]) -> None:
-    """Writes answers, one object a line."""
+    """Writes answers as JSON Lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_lines(path, map(dataclasses.asdict, answered))
 
 
 def read_answers(path: pathlib.Path) -> list[Answered]:
-    """Reads what `write_answers` wrote.
+    """Reads a file of `write_answers`.
 
     Raises:
       UserError: a line is damaged.
@@ -58,7 +58,7 @@ def read_answers(path: pathlib.Path) -> list[Answered]:
 
 
 def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
-    """Adds rows to `evaluation.json`, in place of those of the same method, split and seed."""
+    """Adds rows to `evaluation.json`; they replace rows with the same method, split and seed."""
     path = folder / EVALUATION
     replaced = {(row.method, row.split, row.seed) for row in rows}
     kept = read_rows(path) if path.exists() else []
@@ -66,10 +66,10 @@ def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 def claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
-    """Records the configuration and provenance of a label's answers.
+    """Records the configuration and provenance of the answers with a label.
 
     Raises:
-      UserError: the folder holds answers of this label with another configuration.
+      UserError: the folder holds answers with this label and another configuration.
     """
     path = answers_path(folder, label, "config").with_suffix(".gin")
     if path.exists() and (difference := differences(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):

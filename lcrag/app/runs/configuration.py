@@ -27,16 +27,26 @@ def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = 
 
 
 @functools.lru_cache(maxsize=256)
-def read_configured(path: Path) -> Mapping[str, Any]:
-    """Reads every binding of a `config.gin`: `scope/Name.parameter` -> value.
+def read_values(config: str, place: str = "config.gin") -> Mapping[str, Any]:
+    """Reads every binding of an operative configuration: `scope/Name.parameter` -> value.
 
     A reference to a configurable is returned as its name in words ("native collection").
 
     Raises:
-      UserError: a statement cannot be read.
+      UserError: a statement cannot be read; `place` is for the message.
     """
-    text = path.read_text(encoding="utf-8")
-    return _values(text, str(path), lambda reference: reference.name.rpartition("/")[2].replace("_", " "))
+    return _values(config, place, lambda reference: reference.name.rpartition("/")[2].replace("_", " "))
+
+
+def read_configured(path: Path) -> Mapping[str, Any]:
+    """Reads every binding of a `config.gin` as `read_values` does."""
+    return read_values(path.read_text(encoding="utf-8"), str(path))
+
+
+def statements(config: str) -> dict[str, str]:
+    """Returns every statement of an operative configuration: name -> value, both as gin writes them."""
+    bindings = [each for each in read_bindings([config], "config.gin") if isinstance(each, Binding)]
+    return {binding.key: repr(binding.value) for binding in bindings}
 
 
 def differences(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:

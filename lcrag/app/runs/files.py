@@ -1,4 +1,4 @@
-"""Files of JSON that survive a crash: replaced atomically, or a journal that an interrupted run continues."""
+"""Crash-safe JSON files: files that are replaced atomically, and journals that an interrupted run continues."""
 
 import json
 import math
@@ -17,7 +17,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_json_lines(path: Path, values: Iterable[Any]) -> None:
-    """Replaces a file with one JSON object a line."""
+    """Replaces a file with JSON Lines."""
     write_text(path, "".join(map(json_line, values)))
 
 

@@ -1,4 +1,4 @@
-"""Opens the output folder of a run: a new one, or the same run continued; of several processes one writes."""
+"""The output folder of a new or continued run; with several processes, only the first one writes to it."""
 
 import contextlib
 import fcntl
@@ -21,32 +21,32 @@ ROWS = "rows.jsonl"
 
 
 class RunFolder:
-    """The folder of one run, open for writing; made by `open_run`."""
+    """The folder of one run, opened for writing by `open_run`."""
 
     def __init__(self, path: Path):
         self.path = path
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the checkpoints, which are folders `<step>/`; in object storage if the run's folder is there."""
+        """Folder of the checkpoints `<step>/`; it is in object storage if the run's folder is."""
         return stored(self.path / CHECKPOINTS)
 
     def metrics(self, after_step: int = -1, settings: Sinks = USUAL_SINKS) -> MetricsLog | UnwrittenLog:
-        """Opens the metrics log; records after `after_step` are dropped, as these steps run again."""
+        """Opens the metrics log and drops the records after `after_step`, whose steps will run again."""
         return MetricsLog(self.path, after_step=after_step, settings=settings) if is_writer() else UnwrittenLog()
 
     def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the training rows of fine-tuning for inspection, one object a line."""
+        """Writes the rows of supervised fine-tuning as JSON Lines, for inspection."""
         if is_writer():
             write_json_lines(self.path / ROWS, rows)
 
     def write_episodes(self, step: int, episodes: Iterable[Mapping[str, Any]], *, extremes: bool = False) -> Path:
-        """Writes the episodes of a step, one object a line, and returns their file.
+        """Writes the episodes of a step as JSON Lines and returns the path of the file.
 
         Args:
           step: The step.
-          episodes: Its episodes.
-          extremes: Whether they are only the best and the worst of its groups.
+          episodes: The rows of its episodes.
+          extremes: Whether they are only the episodes with the highest and lowest reward of each group.
         """
         path = self.path / "episodes" / f"{'extremes' if extremes else 'step'}_{step}.jsonl"
         if is_writer():
@@ -55,19 +55,19 @@ class RunFolder:
 
 
 def write_episodes(path: Path, episodes: Iterable[Mapping[str, Any]]) -> None:
-    """Writes episodes, one object a line; see `lcrag.episodes.episode_json`."""
+    """Writes episodes as JSON Lines; see `lcrag.episodes.episode_json`."""
     path.parent.mkdir(exist_ok=True)
     write_json_lines(path, episodes)
 
 
 def check_folder(path: Path, command: str, config: str, may_change: Collection[str] = ()) -> None:
-    """Checks an output folder as far as that is possible before anything is built; changes nothing.
+    """Makes the checks of an output folder that are possible before anything is built; changes nothing.
 
     Args:
-      path: The output folder; it need not exist.
+      path: The output folder, which need not exist.
       command: "train", "sft", ...
-      config: Every binding of the configuration, used or not.
-      may_change: As for `open_run`, which checks the rest.
+      config: All bindings of the configuration, including unused ones.
+      may_change: As for `open_run`, which makes the remaining checks.
 
     Raises:
       UserError: the folder cannot be written, another process writes to it, or it holds other files or another run.
@@ -76,10 +76,10 @@ def check_folder(path: Path, command: str, config: str, may_change: Collection[s
 
 
 def check_place(path: Path) -> None:
-    """Checks before anything is built that an output folder can be written, whatever it holds; changes nothing.
+    """Checks that an output folder can be written, without regard to its content; changes nothing.
 
     Raises:
-      UserError: it cannot.
+      UserError: the folder cannot be written.
     """
     writer_does(lambda: _check_place(path))
 
@@ -118,14 +118,14 @@ def open_run(
 ) -> Iterator[RunFolder]:
     """Opens and locks the output folder for the run that `config` describes.
 
-    Of several processes, the first one checks, locks and writes; if it refuses, all of them raise.
+    With several processes, the first one checks, locks and writes the folder, and all processes raise its error.
 
     Args:
       path: The output folder; created if missing.
-      config: gin's operative configuration after everything is built, always taken at the same point.
-      about: What `provenance` returns. A continued run keeps its own and adds this one under "continued".
-      may_change: Bindings that may differ when a run is continued, e.g. `train.steps`.
-      same_hashes: Names of hashes in `about` that may not differ.
+      config: gin's operative configuration, taken at the same point in every run, after everything is built.
+      about: Result of `provenance`. A continued run keeps the first one and adds this one under "continued".
+      may_change: Bindings that may differ when a run is continued, such as `train.steps`.
+      same_hashes: Names of hashes in `about` that must not differ.
 
     Raises:
       UserError: the folder cannot be written, holds another run or other files, or another process writes to it.
@@ -149,7 +149,7 @@ def _claim(
     except OSError as error:
         raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
     _lock(lock, path)
-    for partial in path.rglob("*.[0-9]*.tmp"):  # of a killed process
+    for partial in path.rglob("*.[0-9]*.tmp"):  # left by a killed process
         partial.unlink(missing_ok=True)
     record = dict(about)
     if _holds_run(path):
@@ -168,7 +168,11 @@ def _lock(file: IO[str], path: Path) -> None:
 
 
 def _holds_run(path: Path) -> bool:
-    """Whether a folder holds a run, otherwise nothing."""
+    """Returns whether a folder holds a run.
+
+    Raises:
+      UserError: the folder holds other files but no run.
+    """
     if (path / CONFIG).exists():
         return True
     others = [item.name for item in path.iterdir() if item.name not in (LOCK, RUN) and item.suffix != ".tmp"]

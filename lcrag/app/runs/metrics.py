@@ -1,4 +1,4 @@
-"""The metrics of a run: one JSON object a step, and the same as TensorBoard events and for other sinks."""
+"""Logs of a run's metrics: one JSON object per step in `metrics.jsonl`, TensorBoard events, and other sinks."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ USUAL_SINKS = Sinks()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Returns the complete records of a run's `metrics.jsonl`, oldest first, without an incomplete last line.
+    """Returns the records of a run's `metrics.jsonl`, oldest first; ignores an incomplete last line.
 
     Raises:
       UserError: a line before the last cannot be read.
@@ -43,12 +43,12 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
-    """Appends one record a step; each is on disk before `write` returns.
+    """Appends one record per step, which is on disk when `write` returns.
 
     Args:
       folder: Folder of the run.
-      after_step: Earlier records up to and including this step are kept.
-      settings: The other sinks.
+      after_step: Existing records are kept up to and including this step, and dropped after it.
+      settings: Other sinks of the metrics.
     """
 
     def __init__(self, folder: Path, *, after_step: int = -1, settings: Sinks = USUAL_SINKS):
@@ -83,7 +83,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
 
 
 class UnwrittenLog(contextlib.AbstractContextManager["UnwrittenLog"]):
-    """The log of a process that does not write."""
+    """The metrics log of a process that does not write to the run's folder."""
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes nothing."""
@@ -95,8 +95,8 @@ class UnwrittenLog(contextlib.AbstractContextManager["UnwrittenLog"]):
 class EventFile:
     """A TensorBoard event file of scalars, written without TensorFlow (which takes seconds to import).
 
-    TensorBoard reads all event files of a folder as one run; a new one withdraws what older files hold of `first_step`
-    and later steps.
+    TensorBoard reads all event files of a folder as one run; a new file replaces the scalars of `first_step` and later
+    steps in older files.
     """
 
     def __init__(self, folder: Path, *, first_step: int = 0):

@@ -1,7 +1,8 @@
-"""Of several processes the first one writes a run's folder, and all fail together."""
+"""Coordination of several processes: the first one writes the run's folder, and its errors are raised in all."""
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,21 +12,21 @@ MESSAGE_BYTES = 2000  # largest error message that is sent to the other processe
 
 
 def is_writer() -> bool:
-    """Returns whether this process writes to the run's folder: the first of JAX's distributed runtime, or the only one.
+    """Returns whether this process writes to the run's folder: it is the only one, or process 0 of JAX's runtime.
 
-    Checkpoints are written by all processes, each the part on its own devices; so is a saved policy, which the first
-    one completes.
+    Checkpoints and saved policies are written by all processes, each the shards on its own devices; process 0 then
+    completes a saved policy.
     """
-    jax = sys.modules.get("jax")  # not imported here, which takes seconds, as does asking for the process index
+    jax = sys.modules.get("jax")  # importing jax takes seconds, as does initialising it for the process index
     return jax is None or not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
 def writer_does(work: Callable[[], None]) -> None:
-    """Runs `work` in the writer while the other processes wait; all processes call this at the same point.
+    """Runs `work` in the writing process while the others wait; all processes call this at the same point.
 
     Raises:
-      UserError: the writer raised one; every process raises it, and none waits for a process that has ended.
-      Exception: the writer failed otherwise, which the other processes raise as a UserError.
+      UserError: the writer raised it; it is raised in every process, so none waits for a process that has ended.
+      Exception: another exception of the writer, which the other processes raise as a UserError.
     """
     failure: Exception | None = None
     if is_writer():
@@ -40,8 +41,18 @@ def writer_does(work: Callable[[], None]) -> None:
         raise UserError(message)
 
 
+def distributed_state() -> Any:
+    """Returns the state of `jax.distributed`: its `client` and the `coordinator_address`.
+
+    JAX has no public name for it; `jax.experimental.multihost_utils` reads the same object.
+    """
+    from jax._src import distributed
+
+    return distributed.global_state
+
+
 def _broadcast(message: str) -> str:
-    """The first process's message, in every process."""
+    """Returns the message of process 0 in every process."""
     jax = sys.modules.get("jax")
     if jax is None or not jax.distributed.is_initialized():
         return message

@@ -1,4 +1,4 @@
-"""What a result depends on in addition to its configuration: code, packages, devices, command."""
+"""Provenance of a result in addition to its configuration: code, packages, devices and command."""
 
 import contextlib
 import datetime
@@ -24,7 +24,7 @@ def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[st
       seed: The run's seed.
       hashes: Content hash of each data set and index by name.
     """
-    import jax  # here, because run folders are also read without JAX
+    import jax  # imported here, because run folders are also read without JAX
 
     affinity = getattr(os, "sched_getaffinity", None)
     return {
@@ -41,7 +41,7 @@ def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[st
 
 
 def _git_commit(folder: Path) -> str | None:
-    """The commit of a folder, with `+changes` if tracked files differ; None outside a repository."""
+    """Returns the commit of a folder, with `+changes` if tracked files differ; None outside a repository."""
     commit = _git(folder, "rev-parse", "HEAD")
     return f"{commit}+changes" if commit and _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
 

@@ -1,8 +1,8 @@
-"""Folders of runs in object storage: a local copy, whose files are uploaded before every checkpoint and at the end.
+"""Run folders in object storage: a local copy whose files are uploaded before every checkpoint and at the end.
 
-Object stores cannot append, so metrics, episodes and answers are written locally, and whole files uploaded. They are
-uploaded before the checkpoint of the same step is saved, so a run that is killed loses nothing of the steps that its
-last checkpoint holds; what came later runs again. Checkpoints go to the store directly, from every process.
+Object stores cannot append to files, so metrics, episodes and answers are written locally, and whole files are uploaded
+before the checkpoint of the same step is saved. A killed run therefore loses no files of the steps up to its last
+checkpoint; later steps run again. Every process writes its part of checkpoints directly to the store.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from lcrag.files import remote_path
 
 PROBE = ".lcrag-write-test"
 ANSWERS, UNSENT = "answers", (".tmp", ".lock")
-LARGEST_BYTES = 2**28  # of a file that a continued run reads
+LARGEST_BYTES = 2**28  # maximum size of a file that a continued run downloads
 ATTEMPTS, THREADS = 3, 16
 _OPEN: dict[Path, "LocalCopy"] = {}
 
 
 class LocalCopy:
-    """A folder in object storage and the local folder that stands for it.
+    """A folder in object storage and its local copy.
 
     Attributes:
       local: The local folder.
@@ -39,10 +39,10 @@ class LocalCopy:
         self._download()
 
     def _probe(self) -> None:
-        """Checks that the folder can be written and read.
+        """Checks that the folder in object storage can be written and read.
 
         Raises:
-          UserError: it cannot.
+          UserError: the folder cannot be written or read.
         """
         try:
             self.remote.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class LocalCopy:
             raise UserError(f"cannot write to {self.remote}: {_reason(error)}") from error
 
     def _download(self) -> None:
-        """Copies what a continued run reads: files of the folder itself, and answers."""
+        """Downloads the files that a continued run reads: those of the folder itself, and answers."""
         folders = [self.remote, *(each for each in (self.remote / ANSWERS,) if each.exists())]
         for folder in folders:
             for path in folder.iterdir():
@@ -66,7 +66,7 @@ class LocalCopy:
                 self._uploaded[target] = _version(target)
 
     def upload(self) -> None:
-        """Uploads the files that are new or changed; of several processes the first one does.
+        """Uploads new and changed files, in process 0 only.
 
         Raises:
           UserError: a file could not be uploaded.
@@ -102,12 +102,12 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def local_copy(place: Path) -> Iterator[Path]:
-    """Yields a local folder that stands for one in object storage, and uploads it at the end, also after an error.
+    """Yields a local copy of a folder in object storage, and uploads it at the end, also after an error.
 
     Errors name the folder in object storage.
 
     Raises:
-      UserError: the folder cannot be read or written; of several processes, all raise it.
+      UserError: the folder cannot be read or written; it is raised in every process.
     """
     with tempfile.TemporaryDirectory(prefix="lcrag-run-") as folder:
         local, remote = Path(folder), remote_path(place)
@@ -126,7 +126,7 @@ def local_copy(place: Path) -> Iterator[Path]:
 
 
 def upload_copies() -> None:
-    """Uploads what has changed in every open local copy, which must happen before a checkpoint is saved.
+    """Uploads new and changed files of every open local copy; called before a checkpoint is saved.
 
     Raises:
       UserError: a file could not be uploaded.
@@ -136,7 +136,7 @@ def upload_copies() -> None:
 
 
 def stored(path: Path) -> Path:
-    """Returns where something of a run's folder is stored: in object storage if the folder is a local copy."""
+    """Returns the address in object storage of a path in a local copy; returns any other path unchanged."""
     for local, copy in _OPEN.items():
         if local == path or local in path.parents:
             return Path(str(copy.remote)) / path.relative_to(local)

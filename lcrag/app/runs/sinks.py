@@ -1,7 +1,7 @@
-"""Trackers that get a run's metrics in addition to `metrics.jsonl` and TensorBoard: Weights & Biases and MLflow.
+"""Experiment trackers that receive a run's metrics: Weights & Biases and MLflow.
 
-A tracker must neither slow nor break a training: it works on a thread of its own, and its first failure ends it with
-one warning. A continued run continues its run of the tracker, whose id is kept in the run's folder.
+A tracker must not delay or interrupt training: it runs on its own thread, and after its first error it is disabled with
+one warning. When a run is continued, so is the tracker's run, whose id is stored in the run's folder.
 """
 
 import dataclasses
@@ -28,24 +28,24 @@ class MetricsSink(Protocol):
     """Receives the metrics of a run."""
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes the metrics of a step; steps increase."""
+        """Receives the metrics of a step; steps increase."""
 
     def close(self) -> None:
-        """Completes what was written."""
+        """Finishes writing and closes the sink."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sinks:
-    """Where metrics go in addition to `metrics.jsonl`.
+    """Sinks of metrics in addition to `metrics.jsonl`.
 
     Attributes:
-      sinks: Names: "tensorboard", "wandb", "mlflow".
-      project: W&B's project, MLflow's experiment.
-      offline: Whether W&B keeps everything in the run's folder, for `wandb sync`; MLflow writes there anyway unless
+      sinks: Names of sinks: "tensorboard", "wandb", "mlflow".
+      project: Project of W&B, experiment of MLflow.
+      offline: Whether W&B writes to the run's folder only, for a later `wandb sync`. MLflow always writes there unless
         MLFLOW_TRACKING_URI names a server.
 
     Raises:
-      UserError: an unknown name, or a package that is not installed.
+      UserError: a name is unknown, or its package is not installed.
     """
 
     sinks: Sequence[str] = (TENSORBOARD,)
@@ -64,12 +64,12 @@ class Sinks:
                 )
 
     def trackers(self, folder: Path) -> list[MetricsSink]:
-        """Opens those that are not TensorBoard."""
+        """Opens the trackers, which are all sinks except TensorBoard."""
         return [Tracker(name, TRACKERS[name], folder, self) for name in self.sinks if name in TRACKERS]
 
 
 class WandbRun:
-    """A run of Weights & Biases, named by the folder."""
+    """A run of Weights & Biases with the name of the run's folder."""
 
     def __init__(self, folder: Path, settings: Sinks, run_id: str | None):
         import wandb
@@ -86,16 +86,16 @@ class WandbRun:
         self.id = str(self._run.id)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Logs the metrics of a step; W&B ignores steps that it has, which a continued run repeats."""
+        """Logs the metrics of a step; W&B ignores steps that it already has, which a continued run repeats."""
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Waits until everything is sent or on disk."""
+        """Waits until all metrics are sent or on disk."""
         self._run.finish()
 
 
 class MlflowRun:
-    """A run of MLflow, named by the folder."""
+    """A run of MLflow with the name of the run's folder."""
 
     def __init__(self, folder: Path, settings: Sinks, run_id: str | None):
         import mlflow
@@ -125,7 +125,7 @@ class MlflowRun:
 
 @runtime_checkable
 class TrackedRun(MetricsSink, Protocol):
-    """A tracker's run; `id` names it for a continuation."""
+    """A tracker's run, which is continued by its `id`."""
 
     id: str
 
@@ -134,13 +134,13 @@ TRACKERS: Mapping[str, Callable[[Path, Sinks, str | None], TrackedRun]] = {"wand
 
 
 class Tracker:
-    """Passes metrics on to a tracker from a thread of its own, which opens, writes and closes it.
+    """Sends metrics to a tracker from a separate thread, which opens, writes and closes the tracker's run.
 
     Args:
-      name: The tracker.
-      open_run: (folder, settings, id of the run to continue or None) -> its run.
+      name: Name of the tracker.
+      open_run: Opens the tracker's run from (folder, settings, id of the run to continue or None).
       folder: The run's folder.
-      settings: Project and mode.
+      settings: Project and mode of the tracker.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class Tracker:
         self._queue.put((step, dict(values)))
 
     def close(self) -> None:
-        """Waits until the tracker has everything; not long if an exception ends the run, which still has to save."""
+        """Waits until the tracker has received all metrics; waits only briefly if an exception ends the run."""
         self._queue.put(None)
         seconds = CLOSE_SECONDS if sys.exception() is None else CLOSE_SECONDS_INTERRUPTED
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self._warn(f"has not taken everything within {seconds:.0f} seconds")
+            self._warn(f"has not received all metrics within {seconds:.0f} seconds")
 
     def _pass_on(self) -> None:
         try:
@@ -172,11 +172,11 @@ class Tracker:
             while (record := self._queue.get()) is not None:
                 run.write(*record)
             run.close()
-        except Exception as error:  # whatever a tracker raises, the training goes on
-            self._warn(f"failed and gets nothing more ({type(error).__name__}: {error})")
+        except Exception as error:  # training continues after any error of a tracker
+            self._warn(f"failed and receives no further metrics ({type(error).__name__}: {error})")
 
     def _warn(self, what: str) -> None:
         print(
-            f"lcrag: {self._name} {' '.join(without_secrets(what).split())}; metrics.jsonl has everything",
+            f"lcrag: {self._name} {' '.join(without_secrets(what).split())}; metrics.jsonl has all metrics",
             file=sys.stderr,
         )

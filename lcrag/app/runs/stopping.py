@@ -1,4 +1,4 @@
-"""Handling of SIGTERM (schedulers, preemption) and Ctrl-C: end a command at once, or at a point it allows."""
+"""Handling of SIGTERM (schedulers, preemption) and Ctrl-C: they end a command at once or at a point that it allows."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ends the command.
+    """Raised when a signal ends the command.
 
     Attributes:
       number: The signal.
@@ -44,7 +44,7 @@ def stopped_by_signals() -> Iterator[None]:
 def end_process(status: int) -> None:
     """Ends the process at once, without waiting for threads that still search or compile.
 
-    For a process that has saved what it has to; what was printed is written out first.
+    It flushes the output first. The caller must have saved its results.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -58,8 +58,8 @@ def end_process(status: int) -> None:
 def answered_in_time(rescue: Callable[[int], None]) -> Iterator[None]:
     """Calls `rescue(number)` on another thread if a signal does not end the block within `PATIENCE_SECONDS`.
 
-    Python handles signals between two of its instructions, and so not while the main thread compiles, which may take
-    minutes. In other threads, which handle no signals, the block runs without.
+    Python handles signals between two of its instructions, and so not during a compilation in the main thread, which
+    may take minutes. In other threads, which handle no signals, the block runs without this protection.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -90,7 +90,7 @@ def answered_in_time(rescue: Callable[[int], None]) -> Iterator[None]:
 def killed_by_sigterm() -> Iterator[None]:
     """Makes SIGTERM end the process at once within the block, without Python's shutdown.
 
-    For blocks with threads that wait for input, which Python's shutdown would wait for.
+    It is for blocks with threads that wait for input, because Python's shutdown would wait for them.
     """
     with _handled(signal.SIG_DFL, (signal.SIGTERM,)):
         yield
@@ -120,7 +120,7 @@ class HeldSignals:
     """Defers signals within its block; a Ctrl-C after another signal ends the command at once.
 
     Attributes:
-      number: The first signal that came here or, by `came`, to another process; 0: none.
+      number: The first signal received by this process or, as reported by `came`, by another one; 0: none.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class HeldSignals:
         self._handled.close()
 
     def came(self, number: int) -> None:
-        """Records a signal that all processes end by, whichever of them received it."""
+        """Records a signal that ends all processes and that any of them may have received."""
         self.number = number
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
@@ -146,7 +146,7 @@ class HeldSignals:
             self.raise_held()
 
     def raise_held(self) -> None:
-        """Raises the deferred signal, if any.
+        """Raises an exception for the deferred signal, if there is one.
 
         Raises:
           Stopped: a signal came.
@@ -157,7 +157,7 @@ class HeldSignals:
 
     @contextlib.contextmanager
     def let_through(self) -> Iterator[None]:
-        """Lets a signal, also one deferred before, end the block at any point.
+        """Lets a signal, including a deferred one, end the block at any point.
 
         Raises:
           Stopped: a signal came.

@@ -1,8 +1,8 @@
-"""Makes shards and the parts of a collection with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
+"""Builds shards and the parts of a collection with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
 
-Elements of the first pipeline are blocks, so workers exchange wikitext; one worker writes a whole shard, and a bundle
-that Beam retries writes the same shard. Elements of the second are parts: one worker joins the shards of a part and
-indexes them. All workers must see the source files, the encoder and the output folder.
+The elements of the first pipeline are blocks of documents, so workers exchange wikitext. One worker writes a whole
+shard, and a bundle that Beam retries writes the same shard. The elements of the second pipeline are parts: one worker
+joins the shards of a part and indexes them. All workers must see the source files, the encoder and the output folder.
 """
 
 import pathlib
@@ -31,7 +31,7 @@ def make_shards(
     skip_bad_rows: bool = False,
     options: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Makes every missing shard and waits until all exist.
+    """Builds every missing shard and waits until all exist.
 
     Args:
       encoder_folder: Encoder of the passages, opened by each worker.

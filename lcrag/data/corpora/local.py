@@ -27,7 +27,7 @@ from lcrag.retrieval.shards import ShardRecord, Shards
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusPlan:
-    """How one language's source becomes passages.
+    """The plan of a corpus: the source of one language, and how it is cut into passages.
 
     Attributes:
       language: Its code, also the name of the collection.
@@ -42,9 +42,7 @@ class CorpusPlan:
     length: int = PASSAGE_LENGTH
 
     def identity(self) -> dict[str, Any]:
-        """Returns everything the passages depend on, files by name and size; plans with equal identities make equal
-        passages.
-        """
+        """Returns everything that the passages depend on, with files by name and size."""
         files = [f"{path.name}: {path.stat().st_size} bytes" for path in self.source.files]
         cut = {"documents_per_block": self.source.documents_per_block, "unit": self.unit, "length": self.length}
         return {"language": self.language, "kind": self.source.kind, "files": files, **cut}
@@ -175,7 +173,7 @@ def make_shards(
     progress: Callable[[Progress], None] = lambda progress: None,
     workers: int | None = None,
 ) -> None:
-    """Makes every missing shard.
+    """Builds every missing shard.
 
     Args:
       progress: Called after each shard.

@@ -46,7 +46,7 @@ _OPENERS: dict[str, Callable[[io.BufferedIOBase], io.BufferedIOBase]] = {
 # Endings of file names without .bz2 or .gz.
 _FORMATS = (".xml", ".json", ".parquet", ".jsonl", ".tsv", ".txt")
 _TEXTS = (".txt", ".md")  # each file is an article
-# Number of JSON lines searched for a valid one that shows what a file holds.
+# Number of JSON lines searched for a valid one, from which the kind of the file is inferred.
 _LINES_LOOKED_AT = 100
 
 

@@ -1,4 +1,4 @@
-"""The value that rows of English question sets become, and the formats in which other publishers distribute any set.
+"""Questions with paragraphs, and the formats in which other publishers distribute the English question sets.
 
 FlashRAG (Jin et al., 2024: https://arxiv.org/abs/2405.13576) has JSON lines `{"id", "question", "golden_answers",
 "metadata"}`; KILT (Petroni et al., 2021: https://arxiv.org/abs/2009.02252) has JSON lines `{"id", "input", "output"}`;

@@ -119,7 +119,7 @@ def _beginning(path: pathlib.Path) -> str:
 
 
 def first_questions(found: list[Asked], limit: int | None, seed: int) -> list[Asked]:
-    """Returns at most `limit` of them in the file's order; the seed's choice does not depend on the other questions."""
+    """Returns at most `limit` questions in the file's order, chosen by a hash of seed and id."""
     if limit is None or limit >= len(found):
         return found
     kept = set(seeded_order((each.question.id for each in found), seed)[:limit])
@@ -134,7 +134,7 @@ def questions_of(found: list[Asked]) -> list[Question]:
 def with_golden_passages(found: list[Asked]) -> list[Asked]:
     """Adds the texts of the paragraphs that answer a question to its `extra`, as "golden_passages".
 
-    Questions whose set names no such paragraphs stay as they are.
+    Questions whose set names no such paragraphs are unchanged.
     """
     return [dataclasses.replace(each, question=_with_golden(each)) for each in found]
 
@@ -155,7 +155,7 @@ def question_set(name: str) -> QuestionSet:
     """Returns the question set with a name.
 
     Raises:
-      UserError: there is none.
+      UserError: no set has this name.
     """
     if name not in QUESTION_SETS:
         raise UserError(f"there is no English question set {name!r}: use one of {', '.join(QUESTION_SETS)}")

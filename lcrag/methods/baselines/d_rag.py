@@ -29,9 +29,9 @@ def d_rag(
 ) -> Program:
     """Dialectic argumentation over multilingual passages (Ranaldi et al., 2025b, section 3).
 
-    Extraction and explanation: for each language that found something, a fresh context argues from its passages; these
+    Extraction and explanation: for each language with passages, a fresh context argues from them; these
     run in parallel. Dialectic and answer: in the episode's own context the policy compares the arguments, resolves
-    their conflicts, and answers. The paper writes all four parts in one prompt, where each argument knows the others.
+    their conflicts, and answers. The paper has all four parts in one prompt, where each argument depends on the others.
     `observation_tokens` limits the passages of each argument, and the arguments together.
     """
     argue, weigh = (choose(step, wording, "wording") for step in (D_RAG_ARGUMENT, D_RAG_ANSWER))
@@ -64,10 +64,10 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？।])|\n")
 class GoldenArguments:
     """Writes the texts of `d_rag` from golden answers, for training rows without another model.
 
-    The paper's training texts are a larger model's, of which those with a right answer are kept (Ranaldi et al., 2025b,
-    section 3.2). Here an argument quotes the first sentence of its passages that holds a golden answer of the question
-    in any language, or says that no passage has one; the answer weighs which arguments have one, and is the golden one.
-    `lcrag curate demonstrations` makes rows by a larger model.
+    The paper keeps those texts of a larger model that end with a right answer (Ranaldi et al., 2025b, section 3.2);
+    `lcrag curate demonstrations` makes such rows. Here an argument quotes the first sentence of its passages with a
+    golden answer of the question in any language, or says that no passage has one. The answer first says which
+    arguments have evidence, and is the golden one.
 
     Args:
       questions: The questions, in all languages whose golden answers are looked for.

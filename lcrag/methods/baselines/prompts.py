@@ -1,8 +1,8 @@
-"""What baselines ask a model: one prompt each step, and how the text it writes is read.
+"""Prompts of the baselines, one for each step, and parsing of the model's text.
 
 Every step has two wordings: "full" for models that follow instructions, "atlas" for the built-in tiny one. The prompts
-are our own words for what the papers' prompts ask, with the tags and the answer format of LcRL's prompt: methods differ
-in what they do and not in how an answer is read.
+paraphrase those of the papers, with the tags and the answer format of LcRL's prompt, so methods do not differ in how
+their answers are parsed.
 """
 
 import dataclasses
@@ -22,10 +22,10 @@ class Step:
     """One request to a model.
 
     Attributes:
-      before: The prompt up to the passages; all of it if there are none. Filled in: {question}, {wanted} (the answer's
-        language in English), {example} (an answer in it), and the step's own values.
+      before: The prompt up to the passages, or the whole prompt without passages. Placeholders: {question}, {wanted}
+        (English name of the answer's language), {example} (an answer in it), and the step's own values.
       after: The prompt after the passages.
-      tag: The tag around the text that the model is asked for.
+      tag: The tag around the requested text.
       stop: Strings that end the model's text.
       opened: Beginning of the model's text that the prompt already contains.
       style: Name of the passage style.

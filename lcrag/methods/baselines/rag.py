@@ -1,4 +1,4 @@
-"""Baselines that read what the question itself finds: direct inference, RAG and Iter-Retgen."""
+"""Baselines without decisions of the policy: direct inference, RAG and Iter-Retgen."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def rag(
     wording: str = "full",
     observation_tokens: Count = 600,
 ) -> Program:
-    """Searches with the question, then answers (Lewis et al., 2020). Fine-tuned on such readings, it is SFT."""
+    """Searches with the question, then answers (Lewis et al., 2020). With a fine-tuned policy this is SFT."""
     step = choose(RAG, wording, "wording")
     found = yield Retrieve((question.text,), route(1, question.language, collections), passages)
     prompt = step.around(information(found, step.style, observation_tokens), question)

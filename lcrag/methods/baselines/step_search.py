@@ -6,10 +6,10 @@ token. A question of training needs `extra["golden_passages"]` (texts), and `ext
 sub-question the wordings of a good query; the paper's are GPT-4o's) or `extra["decomposition"]`, whose sub-questions
 are then the keys.
 
-The published code (github.com/Zillwang/StepSearch) settles or differs: an episode without an answer earns -1 and
-nothing for its searches (code); a query counts for the sub-question that it matches best (code), and of several
-queries the best one counts (the code keeps the latest); the code adds rewards of searches once with factor 1 and, by an
-update in place, once with 0.6: here the factor is `step_weight`.
+Details from the published code (github.com/Zillwang/StepSearch): an episode without an answer has the reward -1 and
+none for its searches, and a query counts for the sub-question that it matches best. There are two differences. Of
+several queries the best one counts here, the latest one in the code. The code adds the rewards of searches once with
+factor 1 and, by an update in place, once with 0.6; here the factor is `step_weight`.
 """
 
 import collections
@@ -50,10 +50,10 @@ def step_search(
     wording: str = "full",
     observation_tokens: Count = 800,
 ) -> Program:
-    """Plans, searches and observes until it answers (StepSearch, section 3.2).
+    """Runs StepSearch's episode: the policy plans, searches and observes until it answers (section 3.2).
 
-    `extra["search_steps"]` has one entry a search: its `turn` among the policy's, from 0, its `query`, and the `gain`
-    and `redundancy` of what it found.
+    `extra["search_steps"]` has one entry per search: its `turn` among the policy's turns, from 0, its `query`, and the
+    `gain` and `redundancy` of its passages.
 
     Args:
       question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
@@ -73,10 +73,10 @@ def step_search(
 
 
 class SearchMemory:
-    """What the searches of an episode have found so far.
+    """The passages that the searches of an episode have found so far.
 
     Args:
-      golden: Texts of the passages that answer the question; without any, nothing is gained.
+      golden: Texts of the passages that answer the question; without any, the gain is 0.
     """
 
     def __init__(self, golden: Sequence[str]):
@@ -85,7 +85,7 @@ class SearchMemory:
         self._seen: set[tuple[str, str]] = set()
 
     def read(self, found: Found | RetrievalFailure) -> dict[str, float]:
-        """Returns `gain` and `redundancy` of a search, in [0, 1], and remembers what it found.
+        """Returns `gain` and `redundancy` of a search, in [0, 1], and stores its passages.
 
         The gain is the mean over golden passages of max(c_i - m_i, 0): c_i is the largest TF-IDF cosine of a passage
         found to golden passage i, m_i that of all searches before. The redundancy is the share of the passages that
@@ -158,10 +158,10 @@ def step_search_reward(
 
 
 def check_annotations(name: str, known: Mapping[str, Any]) -> None:
-    """Checks that a question has what the rewards compare with.
+    """Checks that a question has golden passages and search keys.
 
     Raises:
-      UserError: golden passages or search keys are missing.
+      UserError: one of them is missing.
     """
     if not known.get("golden_passages") or not search_keys(known):
         raise UserError(

@@ -11,8 +11,9 @@ import matplotlib.ticker
 import numpy as np
 
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
-from lcrag.evaluation.plots import COLOURS, STYLE, add_legend, finish, make_panels, save_figure
-from lcrag.evaluation.scoreboard import Part, Scoreboard, System
+from lcrag.evaluation.plots import COLOURS, INK, STYLE, add_legend, finish, make_panels, save_figure
+from lcrag.evaluation.scoreboard import Part, Scoreboard
+from lcrag.evaluation.trials import System
 
 WHOLE: Part = ("", "all")
 _LARGEST_BUBBLE = 900.0  # points²
@@ -35,16 +36,18 @@ def has_costs(boards: Sequence[Scoreboard]) -> bool:
 
 
 def draw_searches(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
-    """Plots the searches of every system on every data set as bars into a PNG (GlobalRAG, figure 6)."""
+    """Plots the searches of every system on every data set, with 95 % intervals, into a PNG (GlobalRAG, figure 6)."""
     systems = _systems(boards)
     width = 0.8 / len(systems)
     with matplotlib.rc_context(STYLE):
         figure = matplotlib.figure.Figure(figsize=(2.2 + 1.6 * len(boards), 3.8), dpi=150, layout="constrained")
         axes = figure.subplots()
         for number, system in enumerate(systems):
-            heights = [mean_of(board, system, "searches") for board in boards]
+            scores = [board.score(system, "searches", WHOLE) if system in board.systems else None for board in boards]
+            heights, halves = ([getattr(each, name, 0.0) for each in scores] for name in ("value", "half"))
             places = np.arange(len(boards)) + (number - (len(systems) - 1) / 2) * width
-            axes.bar(places, np.nan_to_num(heights), width, label=_label(system, systems), color=_colour(number))
+            axes.bar(places, heights, width, label=_label(system, systems), color=_colour(number))
+            axes.errorbar(places, heights, np.nan_to_num(halves), fmt="none", ecolor=INK, capsize=2, linewidth=1)
         finish(axes, "Searches per question", "")
         axes.set_xticks(range(len(boards)), [board.dataset for board in boards])
         add_legend(figure, [axes])

@@ -1,4 +1,4 @@
-"""Pivot coupling: groups whose members are asked in several languages and answered in one."""
+"""Pivot coupling: groups of one question in several languages, all answered in the same language."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence

@@ -27,7 +27,7 @@ _LCRL = (
 
 
 def lcrl_prompt(question: Question) -> str:
-    """Returns the prompt of table 7, with names of languages in English and an example answer in the wanted language.
+    """Returns the prompt of table 7, with English names of languages and an example answer in the answer's language.
 
     Raises:
       UserError: `lcrag.data.languages` does not know a language.
@@ -57,7 +57,7 @@ def hierarchical_search(
     observation_tokens: Count = 600,
     shown: Count | None = None,
 ) -> Program:
-    """Algorithm 1 of LcRL (section 3.1).
+    """Runs algorithm 1 of LcRL (section 3.1): native collection first, then others, until the policy answers.
 
     Args:
       question: The question; its language is the native one.
@@ -68,8 +68,8 @@ def hierarchical_search(
       route: Which collections search number b goes to.
       prompt: Name of the opening prompt.
       style: Name of the passage style.
-      observation_tokens: At most this many tokens for what one search shows.
-      shown: At most this many passages of one search, the best over all its languages; None: all.
+      observation_tokens: Maximum number of tokens of the observation of one search.
+      shown: Maximum number of passages shown of one search, the best over all its languages; None: all.
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):

@@ -7,9 +7,8 @@ from numpy.typing import ArrayLike
 from lcrag.errors import UserError
 from lcrag.limits import NonNegative, Share, limited
 from lcrag.rewards.code_points import normalised_codes
-from lcrag.rewards.matching import SHORT_GOLD, Answers
-from lcrag.rewards.shared_units import gram_units
-from lcrag.rewards.similarity import largest_similarities
+from lcrag.rewards.matching import SHORT_GOLD, Answers, ratio
+from lcrag.rewards.shared_units import Units, gram_units, repeats
 from lcrag.rewards.terms import Episodes, Reward, TermSum, Values, answer_term
 from lcrag.rewards.text import NORMALISATIONS
 
@@ -54,6 +53,33 @@ def anti_consistency(
     return rewards
 
 
+def largest_similarities(units: Units) -> Float[np.ndarray, " texts"]:
+    """Returns the largest similarity of each text to another text of its group, 0 for a group of one.
+
+    The similarity of two texts is the mean of their recalls of each other's units, as sets; 0 if either has none. It is
+    computed from a matrix of zeros and ones with one row for each text, whose columns are the units that occur in
+    several texts of the group. Its products are sums of fewer than 2**24 ones, which are exact in float32.
+    """
+    largest, counts, firsts = np.zeros(len(units.counts)), units.counts.copy(), units.firsts
+    for each in repeats(units):
+        counts -= np.bincount(each.texts[each.equal], minlength=len(counts))
+        column = np.cumsum(each.begins) - 1
+        runs = np.bincount(each.rows[each.begins], minlength=len(each.groups))
+        column -= (np.cumsum(runs) - runs)[each.rows]
+        first, sizes = firsts[each.groups], units.sizes[each.groups]
+        incidence = np.zeros((len(sizes), sizes.max(), runs.max(initial=0)), np.float32)
+        for texts in (each.texts_before, each.texts):
+            incidence[each.rows, texts - first[each.rows], column] = 1
+        common = (incidence @ incidence.swapaxes(1, 2)).astype(np.int64)
+        members = np.minimum(first[:, None] + np.arange(sizes.max()), len(counts) - 1)
+        recalls = ratio(common, np.broadcast_to(counts[members][:, None, :], common.shape))
+        similarity = (recalls + recalls.swapaxes(1, 2)) / 2
+        others = np.arange(sizes.max()) < sizes[:, None]
+        similarity *= others[:, None, :] & ~np.eye(sizes.max(), dtype=bool)
+        largest[members[others]] = similarity.max(axis=2)[others]
+    return largest
+
+
 def language_coupled_reward(
     answer_rewards: ArrayLike, penalties: ArrayLike, weight: float = 0.02, floor: float | None = 0.0
 ) -> Float[np.ndarray, " answers"]:
@@ -79,7 +105,7 @@ def language_coupled(
     short_gold: str = "whole",
     normalisation: str = "lcrl",
 ) -> Reward:
-    """LcRL's reward: an answer reward and the anti-consistency penalty of its coupled group.
+    """Returns LcRL's reward: an answer reward and the anti-consistency penalty of its coupled group.
 
     Ablations of table 2: `weight = 0` is "w/o Lc reward" (the penalty is still logged), `answer = "exact_match"` is
     "w/o c3Recall".

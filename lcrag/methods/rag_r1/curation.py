@@ -22,11 +22,11 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Cuts an episode at every retrieval into rows that `lcrag.data.demonstrations` reads, one for each step.
 
     The target of a row is a search or the answer; everything before it, retrieved text included, is its history and is
-    not learned. Turns that are neither search nor answer belong to histories only. What the policy completed outside
-    the dialogue, in programs such as D-RAG's, is a row each.
+    not a target. Turns that are neither search nor answer are only part of histories. Completions outside the dialogue,
+    in programs such as D-RAG's, are one row each.
 
     Args:
-      episode: As a run writes it (`lcrag.episodes.episode_json`), without invalid actions.
+      episode: A row of `lcrag.episodes.episode_json`, without invalid actions.
 
     Returns:
       Rows with their `kind`, one of `KINDS`.
@@ -43,7 +43,7 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _completion(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the row of a completion has in place of the episode's; without its system message."""
+    """Returns the fields of a completion's row that replace those of the episode; without its system message."""
     turns = [{"by": "policy", "text": completion["text"]}]
     written = completion["opening"] or completion["prompt"]
     return {"kind": COMPLETION, "prompt": completion["prompt"], "opening": [written], "system": None, "turns": turns}
@@ -92,7 +92,7 @@ def select(
       first_right: Whether the demonstration of each (by `Question.key`) was right.
       rollouts_to_right: For questions wrong at first and answered later, how many stochastic rollouts that took.
       easy_share: Share of the questions right at first to keep.
-      seed: Of the draw.
+      seed: Seed of the random share.
 
     Raises:
       UserError: the share is not in [0, 1].

@@ -1,8 +1,8 @@
-"""The atlas's oracle for RAG-R1's program: it searches at once for every fact it can name.
+"""The atlas's oracle for RAG-R1's program: it searches in parallel for every fact that it can name.
 
-It reads the question's kind and subjects, the names of all entities, and what the searches found. With a memory of
-training facts it also searches for what follows from a remembered fact, without waiting until that is confirmed, but it
-never answers from memory.
+It reads the question's kind and subjects, the names of all entities, and the results of the searches. With a memory of
+training facts it also searches for the next fact after a remembered one, before a search confirms it, but it never
+answers from memory.
 """
 
 import collections
@@ -25,11 +25,11 @@ _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class ParallelOracle:
-    """Plays `rag_r1`, as `lcrag.atlas.oracle.Oracle` plays LcRL's program.
+    """Writes the policy's texts in `rag_r1`, as `lcrag.atlas.oracle.Oracle` does in LcRL's program.
 
     Attributes:
       queries: Queries allowed in one search.
-      budget: Searches allowed; then it answers as well as it can.
+      budget: Searches allowed; after them it answers with what it has found.
       memory: Facts that it remembers.
       line: Regular expression with the groups `title` and `text` of one passage.
     """

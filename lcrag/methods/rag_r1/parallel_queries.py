@@ -1,4 +1,4 @@
-"""Several queries in one search (RAG-R1, section 4): how they are read, and how what they found is shown.
+"""Several queries in one search (RAG-R1, section 4): parses them, and formats their passages.
 
 Commas separate queries: the ASCII one and those of Chinese, Japanese and Arabic script. A comma between quotation marks
 belongs to its query, and a query that is quoted as a whole loses its marks. A mark that is never closed is an ordinary
@@ -37,8 +37,8 @@ class ParallelQueries:
 
     Attributes:
       asked: The queries to search for, without duplicates, in the order written.
-      dropped: How many queries exceed the limit.
-      empty: How many queries are empty.
+      dropped: Number of queries over the limit.
+      empty: Number of empty queries.
     """
 
     asked: tuple[str, ...]
@@ -122,9 +122,9 @@ class JsonInformation:
 def json_information(
     queries: Sequence[str], found: Found | RetrievalFailure, style: Style, query_tokens: int
 ) -> JsonInformation:
-    """Returns what queries found, as the environment shows it.
+    """Returns the observation of the passages of several queries.
 
-    A failed search, and a query that found nothing, are reported in the documents' place.
+    A failed search, and a query without results, are reported in place of the documents.
 
     Args:
       queries: The queries.
@@ -145,7 +145,7 @@ def _documents(query: str, languages: Sequence[Sequence[FoundPassage]], style: S
 
 
 def _cut_to(document: Section, tokens: int, tokenizer: TextTokenizer, style: Style) -> str:
-    """Returns what is kept of a document in at most `tokens` tokens inside JSON."""
+    """Cuts a document to at most `tokens` tokens of JSON text."""
     room = tokens
     while room > 0:
         # A cut may leave the first half of a tag: neutralise again.

@@ -1,4 +1,4 @@
-"""RAG-R1's program: the policy thinks, then searches for up to three things at once."""
+"""RAG-R1's program: the policy reasons, then searches with up to three queries in parallel."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def single_query_prompt(question: Question) -> str:
 
 
 def _prompt(question: Question, search: str) -> str:
-    """Fills in a question. If the answer is not wanted in English, the prompt names its language.
+    """Fills in a question; the prompt names the language of the answer unless it is English.
 
     Raises:
       UserError: a language that `lcrag.data.languages` does not know.
@@ -91,10 +91,10 @@ def rag_r1(
     Reasoning is not checked: RAG-R1 rewards no format.
 
     Args:
-      question: What is asked.
+      question: The question.
       collections: Languages of the collection set.
-      queries: Queries allowed in one search. With 1, commas do not separate and passages are shown as they are; with
-        more, queries and passages are shown in a JSON object.
+      queries: Queries allowed in one search. With 1, commas do not separate queries and passages are shown as plain
+        text; with more, queries and passages are shown in a JSON object.
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
       passages: Passages of each query in each searched language.
       invalid_limit: Invalid actions allowed; they do not count as searches.

@@ -56,7 +56,7 @@ def cost_adjusted_rewards(
 
 
 def gate_firing_probability(p: float, size: int = 8, minimum: int = 6) -> float:
-    """Returns how often the gate opens for samples without calls that are each correct with probability `p`.
+    """Returns the probability that the gate opens if no sample calls and each is correct with probability `p`.
 
     P(Binomial(size, p) >= minimum): Translate-R1, appendix G, equation 4. With 8 samples and a minimum of 6 it is 0.80
     at p = 0.8 and 0.004 at p = 0.25.

@@ -1,4 +1,4 @@
-"""The rule-based oracles of the atlas: `ComprehensionOracle` plays `translate_r1`, `TranslatingOracle` searches too."""
+"""Rule-based oracles of the atlas: `ComprehensionOracle` for `translate_r1`, `TranslatingOracle` with searches."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 
 @dataclasses.dataclass(frozen=True)
 class ComprehensionOracle:
-    """Plays an episode of `translate_r1` in its atlas wording, one text at a time.
+    """Writes the policy's texts in an episode of `translate_r1` in its atlas wording.
 
     It does not know when a translation pays: whether it asks for one is independent of the question, so it also does so
     in languages that it knows. Without a translation it answers what it understands and guesses the rest: everything
@@ -40,7 +40,7 @@ class ComprehensionOracle:
 
     Attributes:
       tasks: The questions and their solutions.
-      calls: Share of the questions that it has translated, equal in every language.
+      calls: Share of the questions for which it calls the translator, equal in every language.
       seed: Selects these questions, and seeds its guesses.
     """
 
@@ -112,13 +112,13 @@ def _guess(question: Question, shown: str, generator: np.random.Generator) -> st
 
 @dataclasses.dataclass(frozen=True)
 class TranslatingOracle:
-    """Plays an episode of `translate_and_search` in its atlas wording, one text at a time.
+    """Writes the policy's texts in an episode of `translate_and_search` in its atlas wording.
 
-    It has questions that it cannot read translated, then plays as `Oracle` plays LcRL's program.
+    It translates questions that it cannot read, then acts as `Oracle` does in LcRL's program.
 
     Attributes:
-      budget: Maximum searches; then it answers with what it has.
-      calls: 0 if it may not have questions translated.
+      budget: Maximum searches; after them it answers with what it has found.
+      calls: 0 if it may not call the translator.
     """
 
     budget: Amount = 3

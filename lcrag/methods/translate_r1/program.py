@@ -1,4 +1,4 @@
-"""Translate-R1's rollout: reasoning that may call a translator, then the answer."""
+"""Translate-R1's rollout: the policy reasons, may call a translator, and answers."""
 
 import itertools
 import re
@@ -34,7 +34,7 @@ def translate_r1(
     number of `tool_calls`.
 
     Args:
-      question: What is asked; its domain determines the form of the answer.
+      question: The question; its domain determines the form of the answer.
       collections: Unused.
       calls: Calls that are carried out (the paper: 2); 0: there is no tool.
       wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
+from lcrag.evaluation.paper_tables import INTERVAL
+from lcrag.evaluation.scoreboard import Scoreboard, SystemScore
 from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.trials import System
 from lcrag.methods.translate_r1.tool_use import (
     REWARD,
     TOOL_RATE,
@@ -31,7 +33,7 @@ _SELECTED: Mapping[str, Callable[[float], bool]] = {
 
 
 def tool_tables(board: Scoreboard, where: str) -> list[Table]:
-    """Returns every table of tool use that a board has numbers for; `where` is for their titles."""
+    """Returns every table of tool use for which a scoreboard has data; `where` is appended to the titles."""
     if not has_tool_use(board):
         return []
     tables = [reward_and_rate_table(board, f"Reward and tool rate by domain and tier, {where}")]
@@ -42,7 +44,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
 
 
 def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
-    """Tabulates reward and tool rate in percent: by domain and tier, by tier, and over all questions."""
+    """Returns a table of rewards and tool rates in percent: by domain and tier, by tier, and over all questions."""
     tiers = tiers_of(board)
     groups: list[Parts] = [
         {_read(f"{domain}, {tier}"): f"{domain}/{tier}" for tier in tiers if f"{domain}/{tier}" in board.subsets}
@@ -58,14 +60,14 @@ def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
         header=("", *(f"{name} {unit}" for name in names for unit in ("R %", "C %"))),
         sections=tuple(section for section in sections if section),
         note=(
-            "R: mean reward; C: the share of answers with a call of the tool; ± is the standard error between runs (of"
-            " a single one, between its inferences). Means are over questions, those of all over languages."
+            f"R: mean reward; C: the share of answers with a call of the tool. {INTERVAL} Of one run: over questions"
+            " only. Means are over questions, those of all over languages."
         ),
     )
 
 
 def pareto_table(board: Scoreboard, title: str) -> Table:
-    """Tabulates the share of cost sensitivities for which each system is best, by tier and over all questions."""
+    """Returns a table of the share of cost sensitivities at which each system is best, by tier and overall."""
     shares = {name: pareto_shares(points_of(board, subset)) for name, subset in _tier_parts(board).items()}
     systems = [system_name(board, system) for system in board.systems]
     lines = ((Cell(system), *(_share(own, system) for own in shares.values())) for system in systems)
@@ -78,7 +80,7 @@ def pareto_table(board: Scoreboard, title: str) -> Table:
 
 
 def selectivity_table(board: Scoreboard, title: str) -> Table:
-    """Tabulates the share of questions for which each system calls the tool never, sometimes or always."""
+    """Returns a table of the share of questions for which each system calls the tool never, sometimes or always."""
     return Table(
         title=title,
         header=("", *_SELECTED),
@@ -100,8 +102,8 @@ def _reward_and_rate(board: Scoreboard, subset: str) -> list[Cell]:
 def _percent(standing: SystemScore | None) -> Cell:
     if standing is None:
         return Cell("–")
-    error = "" if math.isnan(standing.standard_error) else f" ± {100 * standing.standard_error:.1f}"
-    return Cell(f"{100 * standing.value:.1f}{error}")
+    half = "" if math.isnan(standing.half) else f" ±{100 * standing.half:.1f}"
+    return Cell(f"{100 * standing.value:.1f}{half}")
 
 
 def _share(shares: Mapping[str, float], system: str) -> Cell:

@@ -1,4 +1,4 @@
-"""How a policy uses the tool: rates in training, rewards and rates by domain and tier, Pareto shares (section 6)."""
+"""Statistics of tool use: rates in training, rewards and rates by domain and tier, Pareto shares (section 6)."""
 
 import collections
 import itertools
@@ -10,7 +10,8 @@ from jaxtyping import Float
 from lcrag.data.questions import DOMAINS
 from lcrag.data.tiers import ALL_TIERS
 from lcrag.episodes import EpisodeRecord
-from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
+from lcrag.evaluation.scoreboard import Scoreboard, SystemScore
+from lcrag.evaluation.trials import System
 
 Point = tuple[float, float]
 """(reward, cost), both in [0, 1]."""
@@ -24,8 +25,8 @@ def tool_rates(
 ) -> dict[str, float]:
     """Returns `tools/<tier>/rate` and `tools/<tier>/reward` for every tier of a step, and `tools/<domain>/<tier>/...`.
 
-    A rate is the share of episodes with a tool call; a reward is `rewards["task"]`, that before the cost of calls, if
-    there is one. Empty if no program has a tool, or no question a tier.
+    A rate is the share of episodes with a tool call. A reward is `rewards["task"]`, the reward before the cost of
+    calls, if it exists. The result is empty if no program has a tool or no question has a tier.
     """
     earned = rewards.get("task", rewards["total"])
     places: dict[str, list[int]] = collections.defaultdict(list)
@@ -45,8 +46,8 @@ def tool_rates(
 def pareto_shares(points: Mapping[str, Point]) -> dict[str, float]:
     """Returns the share of cost sensitivities alpha in [0, 1] at which each policy's utility R - alpha C is highest.
 
-    Translate-R1, section 6.3 and figure 1. Exact: every utility is a line in alpha, and the upper envelope changes only
-    where two lines cross. Equally good policies divide their share; the shares sum to 1.
+    Translate-R1, section 6.3 and figure 1. The result is exact: every utility is a line in alpha, and the upper
+    envelope changes only where two lines cross. Policies with equal utility divide their share; the shares sum to 1.
     """
     cuts = sorted({0.0, 1.0, *_crossings(points)})
     shares = dict.fromkeys(points, 0.0)
@@ -74,18 +75,18 @@ def _crossings(points: Mapping[str, Point]) -> set[float]:
 
 
 def has_tool_use(board: Scoreboard) -> bool:
-    """Whether some system has both rewards and tool calls."""
+    """Returns whether any system has both rewards and tool calls."""
     return bool(points_of(board, WHOLE))
 
 
 def domains_of(board: Scoreboard) -> list[str]:
     """Returns the domains of a board's questions: the paper's in its order, then others."""
-    return _in_order((each.domain for each in board.trials[0].answered), DOMAINS)
+    return _in_order(board.questions.domains, DOMAINS)
 
 
 def tiers_of(board: Scoreboard) -> list[str]:
     """Returns the tiers of a board's questions: the paper's from high to low, then others."""
-    return _in_order((each.tier for each in board.trials[0].answered), ALL_TIERS)
+    return _in_order(board.questions.tiers, ALL_TIERS)
 
 
 def system_name(board: Scoreboard, system: System) -> str:
@@ -109,7 +110,7 @@ def points_of(board: Scoreboard, subset: str) -> dict[str, Point]:
 
 
 def asked_repeatedly(board: Scoreboard) -> bool:
-    """Whether some run sampled its questions several times."""
+    """Returns whether any run sampled its questions several times."""
     runs = collections.Counter((trial.system, trial.run) for trial in board.trials)
     return max(runs.values()) > 1
 
@@ -117,14 +118,16 @@ def asked_repeatedly(board: Scoreboard) -> bool:
 def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[tuple[float, float]]:
     """Returns (tool rate, weight) of each question of each of a system's runs, in one domain or all (figure 7).
 
-    A question's rate is the share of its samples, the inference runs of one run, with a tool call. The weights sum to
-    1, and to the same for each tier.
+    A question's rate is the share of its samples (the inference runs of one run) with a tool call. The weights sum to 1
+    in total, and to the same value for each tier.
     """
-    called: dict[tuple[str, ...], list[bool]] = collections.defaultdict(list)
+    asked, called = board.questions, collections.defaultdict(list)
     for trial in board.trials:
-        for each in trial.answered if trial.system == system else ():
-            if each.tool_calls is not None and domain in ("", each.domain):
-                called[each.tier, trial.run, each.cluster, each.language].append(each.tool_calls > 0)
+        if trial.system == system and TOOL_RATE in trial.scores:
+            rows = zip(asked.domains, asked.tiers, asked.clusters, asked.languages, strict=True)
+            for (own, *question), rate in zip(rows, trial.scores[TOOL_RATE], strict=True):
+                if domain in ("", own) and not np.isnan(rate):
+                    called[*question, trial.run].append(float(rate))
     questions = collections.Counter(tier for tier, *_ in called)
     return [(sum(own) / len(own), 1 / (len(questions) * questions[tier])) for (tier, *_), own in called.items()]
 

@@ -171,7 +171,7 @@ class ToolUse:
         return call_in(text, targets=self.targets, text_characters=self.text_characters)
 
     def respond(self, call: TranslateCall | ToolError) -> Generator[Translate, Translated, Information]:
-        """Carries out a call; returns what the environment shows."""
+        """Carries out a call; returns the observation."""
         self.made += 1
         error = OVER_LIMIT if self.over else call
         if isinstance(error, TranslateCall):

@@ -28,7 +28,7 @@ class Backend(Protocol):
     connections: int
 
     def content_hashes(self) -> dict[str, str]:
-        """Returns what is known of the searched content, by name."""
+        """Returns hashes, or other identification, of the searched content, by name."""
 
     def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """Splits distinct pairs into requests."""
@@ -43,7 +43,7 @@ class Backend(Protocol):
 
 
 class RemoteCollections:
-    """The collections of several languages behind a service; thread-safe.
+    """The collections of several languages at a service; thread-safe.
 
     Answers to distinct (query, language) pairs are cached.
 

@@ -1,7 +1,8 @@
 """Collections in Qdrant, a distributed vector engine, filled from collections that `lcrag index` has built.
 
-For collections larger than the hosts of `lcrag serve`: Qdrant shards and replicates each collection, keeps full vectors
-and passages on disk and int8 vectors in memory. Queries are encoded here. Source: https://qdrant.tech/documentation.
+For collections too large for the hosts of `lcrag serve`: Qdrant shards and replicates each collection, keeps full
+vectors and passages on disk and int8 vectors in memory. Queries are encoded by lcrag. Source:
+https://qdrant.tech/documentation.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ class Qdrant:
     """A connection to Qdrant; thread-safe.
 
     Args:
-      url: `http://HOST:6333`; or a folder, or ":memory:", in which the client searches by itself: for small trials.
+      url: `http://HOST:6333`; or a folder or ":memory:", which the client searches by itself, for small trials.
       prefix: A collection's name is the prefix and its language.
       key_variable: Environment variable that holds the API key; None: no key.
       shards: Shards of a new collection; None: Qdrant's default, one for each of its hosts.
@@ -69,7 +70,7 @@ class Qdrant:
                 self._client = client(path=url, force_disable_check_same_thread=True)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Returns what `store` has noted of each language's collection."""
+        """Returns language -> the metadata that `store` has written."""
         names = [each.name for each in self._call("get_collections").collections]
         ours = {name.removeprefix(self.prefix): name for name in names if name.startswith(self.prefix)}
         noted = {code: self._call("get_collection", name).config.metadata or {} for code, name in sorted(ours.items())}

@@ -1,8 +1,8 @@
 """Several `lcrag serve` hosts as one set of collections: languages and parts of languages, each on one or more hosts.
 
 A host serves whole collections or some parts of them (`load_collections.languages`, `load_collections.parts`). Hosts
-with the same parts of a language are replicas: searches take turns, and go to another when one does not answer. What
-the parts of a language find is merged by score. `lcrag serve --router` serves the result at one address.
+with the same parts of a language are replicas: searches alternate between them, and go to another one if one does not
+answer. The results of the parts are merged by score. `lcrag serve --router` serves them at one address.
 """
 
 import collections
@@ -23,13 +23,13 @@ from lcrag.retrieval.wire import combined_fingerprint, parts_of
 
 _LOGGER = logging.getLogger(__name__)
 _ENCODER = "encoder"
-# A part that no replica searches is reported after a quarter of a minute, for clients to come back later.
+# If no replica of a part answers, clients get an error after a quarter of a minute, and retry later.
 ROUTER_PATIENCE = Patience(attempts=6)
 
 
 @dataclasses.dataclass(eq=False)
 class _Host:
-    """A host, and until when it is asked only if no replica answers."""
+    """A host, and the time until which it is asked only if no replica answers."""
 
     url: str
     service: LcragService
@@ -45,10 +45,10 @@ class RoutedCollections:
 
     Args:
       hosts: Their addresses, `http://HOST:PORT`.
-      languages: Languages that must be there; with these given, a host that does not answer at the start is left out.
-        None: those of all hosts, which must answer.
+      languages: Required languages; a host that does not answer at the start is then left out. None: those of all
+        hosts, which must answer.
       patience: Timeouts and retries; a request is tried once at each replica in every attempt.
-      rest_seconds: How long a host that failed is asked only if no replica answers.
+      rest_seconds: Time after a failure in which a host is asked only if no replica answers.
       connections: Concurrent requests to all hosts together.
       clock: Seconds.
 
@@ -189,10 +189,10 @@ class RoutedCollections:
 def _routes_of(
     hosts: Sequence[_Host], wanted: Sequence[str] | None
 ) -> tuple[dict[str, str], dict[str, list[Replicas]]]:
-    """Returns the hashes of the whole, and for each language the replicas of each of its shares.
+    """Returns the hashes of the combined collections, and for each language the replicas of each of its shares.
 
     Raises:
-      UserError: The hosts do not fit together.
+      UserError: The collections of the hosts are inconsistent or incomplete.
     """
     encoders = {host.service.hashes.get(_ENCODER, ""): host for host in hosts}
     if len(encoders) > 1:

@@ -113,7 +113,7 @@ def read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k:
 
 
 class SearchR1Servers:
-    """One server with Search-R1's protocol for each language; nothing is known of its content.
+    """One server with Search-R1's protocol for each language; its content is unknown.
 
     Args:
       urls: Language -> address, with or without the path `/retrieve`.

@@ -1,7 +1,7 @@
 """HTTP requests that are retried while a service is unavailable.
 
-An unreachable or misconfigured service ends the run with one sentence (`UserError`; the same command continues it
-later). A request that the service refuses (`ServiceRefusal`) fails alone.
+An unreachable or misconfigured service ends the run (`UserError`); the same command continues it later. If the service
+rejects a request (`ServiceRefusal`), only this request fails.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class _TemporaryFailure(Exception):
 
 
 def shown(text: str) -> str:
-    """Returns a text with *** in place of users, passwords and keys in its addresses, even in malformed ones."""
+    """Replaces users, passwords and keys in the addresses of a text by ***, even in malformed addresses."""
     return without_secrets(re.sub(r"\S+@", "***@", text))
 
 

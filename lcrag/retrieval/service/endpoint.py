@@ -1,6 +1,6 @@
-"""JSON endpoints of the service's application: limits, whole requests, and refusals.
+"""JSON endpoints of the service's application: limits, complete requests, and errors.
 
-A refusal is a 4xx or 5xx status with `{"detail": one sentence}`, never an empty answer.
+A rejected request gets a 4xx or 5xx status with `{"detail": one sentence}`, never an empty answer.
 """
 
 import asyncio
@@ -131,10 +131,10 @@ class JsonEndpoint(Generic[RequestModel]):
 
 
 class WholeRequests:
-    """ASGI middleware that reads whole requests, and drops the work on them when their clients disconnect.
+    """ASGI middleware that reads complete requests, and cancels them when their clients disconnect.
 
-    A longer body than `body_bytes` is discarded to its end before it is refused with 413, since most clients read an
-    answer only once they have sent their request.
+    A body longer than `body_bytes` is read to its end and discarded before the answer 413, because most clients read an
+    answer only after they have sent their request.
     """
 
     def __init__(self, app: ASGIApp, body_bytes: int):
@@ -187,10 +187,10 @@ def _too_long(most_bytes: int) -> str:
 
 @contextlib.asynccontextmanager
 async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
-    """Turns errors of the block into refusals: 504 after `seconds`, 503 if too many wait or no host answers, else 500.
+    """Converts errors to HTTP errors: 504 after `seconds`, 503 if too many wait or no host answers, otherwise 500.
 
     Args:
-      failure: Begins the sentence of a failure, "the search failed" for example.
+      failure: Beginning of the message of a failure, "the search failed" for example.
       seconds: Time limit, waiting included.
     """
     try:

@@ -21,9 +21,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from lcrag.errors import UserError
 
 _KEEP_ALIVE_SECONDS = 75
-# For an answer to be read, once it has been sent.
+# Time for a client to read an answer, once it has been sent.
 _READING_SECONDS = 60.0
-# Further ones are refused with 503; bodies in memory are at most as many.
+# Further connections get 503; this also bounds the bodies in memory.
 _CONNECTIONS = 512
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -115,9 +115,9 @@ def make_server(application: FastAPI, graceful_seconds: float, arrival_seconds: 
     """Returns a server that, when stopped, finishes the requests in flight within `graceful_seconds`.
 
     Args:
-      application: What it serves.
-      graceful_seconds: Longest time that it takes to stop.
-      arrival_seconds: Time for a request to arrive.
+      application: The application.
+      graceful_seconds: Maximum time to stop.
+      arrival_seconds: Time limit to receive a request.
     """
     protocol = functools.partial(TimedProtocol, arrival_seconds=arrival_seconds)
     return uvicorn.Server(
@@ -140,13 +140,13 @@ def make_server(application: FastAPI, graceful_seconds: float, arrival_seconds: 
 def serve_on_thread(
     application: FastAPI, listener: socket.socket, graceful_seconds: float = 20.0, arrival_seconds: float = 10.0
 ) -> tuple[uvicorn.Server, threading.Thread]:
-    """Serves on a daemon thread, and returns once requests are taken; `should_exit` of the server ends it.
+    """Serves on a daemon thread, and returns once requests are accepted; set the server's `should_exit` to stop it.
 
     Args:
-      application: What it serves.
-      listener: Where.
-      graceful_seconds: Longest time that it takes to stop, which is also the longest to start.
-      arrival_seconds: Time for a request to arrive.
+      application: The application.
+      listener: The socket to serve on.
+      graceful_seconds: Maximum time to stop, and to start.
+      arrival_seconds: Time limit to receive a request.
     """
     server = make_server(application, graceful_seconds, arrival_seconds)
     thread = threading.Thread(target=server.run, args=([listener],), name="service", daemon=True)

@@ -17,8 +17,7 @@ text without white space.
 The letter of an option is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup and
 surrounding punctuation, either the text is the letter alone (`B`, `(b)`, `**B**`), or it begins with the letter and
 `.`, `:` or `)` (`B. Paris`) and no other option follows in that form; otherwise exactly one letter must be in
-parentheses or follow the English words "answer", "option" or "choice". An answer that names two options chooses
-neither.
+parentheses or follow the English words "answer", "option" or "choice". An answer that names two options counts as none.
 """
 
 import re

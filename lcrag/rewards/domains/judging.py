@@ -1,6 +1,6 @@
-"""Judges of written texts: how one is asked, what is asked of it, and how its answer is read.
+"""Judges of written texts: their prompts, requests with retries, and parsing of their scores.
 
-The judges are those of Translate-R1's appendix B; the wording of the prompts is ours.
+The judges follow Translate-R1's appendix B; the wording of the prompts is ours.
 """
 
 import re

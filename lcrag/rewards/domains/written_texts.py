@@ -118,7 +118,7 @@ def _judged(
 
 
 def _prompt(prompt: str, written: Written) -> str:
-    """Returns the judge's prompt; its fields are escaped: none can close a tag or give a score."""
+    """Returns the judge's prompt, with escaped fields that can neither close a tag nor contain a score."""
     fields = {"question": written.question, "answer": written.text, "reference": next(iter(written.golds), "")}
     return prompt.format(language=written.language, **{name: html.escape(text, False) for name, text in fields.items()})
 

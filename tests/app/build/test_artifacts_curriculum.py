@@ -34,6 +34,12 @@ from lcrag.retrieval import Hit
 from lcrag.testing import tiny_config
 
 
+@pytest.fixture(autouse=True)
+def few_together(monkeypatch):
+    """Demonstrators play few episodes at once: 24 are read."""
+    monkeypatch.setattr("lcrag.curation.oracle_demonstrations.TOGETHER", 24)
+
+
 @pytest.fixture(scope="module")
 def world():
     return build_world(0)
@@ -180,7 +186,7 @@ def test_echoes_show_every_tag_in_every_language_and_close_it(world, tokenizer):
 
 
 def test_demonstrations_are_clean_and_tell_policy_from_environment(world, tokenizer):
-    questions = world.questions("train", languages=LCRL_TRAINING)
+    questions = world.questions("train", languages=LCRL_TRAINING[:3], hops=(1,))
     demonstrator = Demonstrator(world, questions, program, perfect_search(world), tokenizer, Oracle(budget=2))
     searches = []
     for row in itertools.islice(demonstrator.stream(0), 24):

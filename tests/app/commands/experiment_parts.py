@@ -38,13 +38,22 @@ SIZES = (
     "Sampler.append_tokens=(48,)",
     "Layout.row_lengths=(160,)",
     "Layout.rows=4",
+    "Layout.policy_shares=(1.0,)",
+    "sft/Layout.row_lengths=(480,)",
+    "sft/Layout.rows=2",
+    "sft/Layout.least_micro_batches=16",
+    "sft/Layout.least_episodes=32",
+    "sft/adamw.steps=8",
+    "sft/adamw.learning_rate=1e-2",
     "Runner.max_tokens=10",
     "hierarchical_search.observation_tokens=48",
     "train/atlas_questions.limit=6",
     "train/atlas_questions.copyable=False",
     "held_out/atlas_questions.limit=1",
     "train.couplings=1",
-    "adamw.steps=6",  # one compiled update serves runs of any number of steps
+    "critic/adamw.learning_rate=1e-2",
+    "adamw.learning_rate=4e-4",
+    "adamw.steps=6",  # one compiled update serves runs of any number of steps, as one shape does any episodes
     "Evaluation.references={}",
 )
 

@@ -48,8 +48,9 @@ def test_runs_of_a_method_are_averaged_and_tested(runs, tmp_path, capsys):
     by_language = "c3 recall (BERGEN) by language, toy, greedy"
     for part in ("| LcRL | 2 / 4 |", "| RAG | 1 / 1 |", "**Overall, greedy**", by_language):
         assert part in text
-    for part in ("by part", "Zero-shot: de.", "seed 1"):
+    for part in ("by part", "Zero-shot: de.", "seed 1", "c3 recall (BERGEN): difference from mSearch-R1, toy, greedy"):
         assert part in text
+    assert (tmp_path / "report" / "differences_toy_greedy.png").read_bytes().startswith(b"\x89PNG")
     assert "Overall, greedy" in capsys.readouterr().out
     tables = (tmp_path / "report" / "tables.tex").read_text()
     assert tables.count(r"\begin{table}") == text.count("\n**")

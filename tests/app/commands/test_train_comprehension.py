@@ -21,8 +21,6 @@ from lcrag.retrieval import NoCollections
 from lcrag.rewards.domains import domain_reward
 from lcrag.testing import tiny_tokenizer
 
-SIZES = ("policy.mesh=@one_device()", "STEPS=1", "Runner.max_tokens=10", "Sampler.context=160")
-
 
 @pytest.fixture(scope="module")
 def row_context():
@@ -107,16 +105,16 @@ def test_the_cold_start_shows_each_tier_what_it_shall_know():
 
 def test_a_step_of_the_cold_start(tiny, tmp_path):
     few = [f"{tier}/comprehension_questions.limit=4" for tier in ("known", "half_known", "constructed", "validation")]
-    layout = ("sft/Layout.row_lengths=(256,)", "sft/Layout.rows=4", "SFT_STEPS=1", "sft.rows_per_step=8")
+    steps = ("SFT_STEPS=1", "sft.rows_per_step=8")
     files = ("translate_r1/atlas_sft.gin",)
-    assert run("sft", tiny, *SIZES, *few, *layout, gin_files=files, output=tmp_path / "sft") == 0
+    assert run("sft", tiny, *few, *steps, gin_files=files, output=tmp_path / "sft") == 0
     [measured] = json_lines(tmp_path / "sft" / "metrics.jsonl")
     assert measured["loss/supervised"] > 0
     assert (tmp_path / "sft" / "policy" / "model.safetensors").is_file()
 
 
 def test_a_step_with_the_gate(tiny, tmp_path):
-    bindings = (*SIZES, "train.couplings=4", "held_out/comprehension_questions.limit=1")
+    bindings = ("STEPS=1", "train.couplings=4", "held_out/comprehension_questions.limit=1")
     assert run("train", tiny, *bindings, gin_files=("translate_r1/atlas.gin",), output=tmp_path / "run") == 0
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/domain", "reward/cost", "reward/cost_fired", "episode/tool_calls"} <= set(measured)

@@ -125,12 +125,3 @@ def test_several_evaluations_share_a_folder(finished, tiny, tmp_path, capsys):
 def test_results_need_a_folder(command, tiny, capsys):
     assert run(command, tiny) == 2
     assert "--output_dir=FOLDER" in capsys.readouterr().err
-
-
-def test_many_devices(tiny, tmp_path):
-    """Slots, training rows and episodes spread over every (pretended) device."""
-    sizes = ("policy.mesh=@mesh()", "Sampler.slots=8", "Sampler.append_rows=(8,)", "Layout.rows=8")
-    assert run("train", tiny, *sizes, "train.evaluation=None", "STEPS=1", output=tmp_path / "run") == 0
-    assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["sampling_training_gap"] <= 1e-4
-    about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert len(about["devices"]) == 8

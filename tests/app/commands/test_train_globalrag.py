@@ -23,13 +23,9 @@ SIZES = (
     "STEPS=1",
     "train.couplings=2",
     "Method.samples=4",
-    "Runner.max_tokens=10",
     "Runner.answer_room=16",
     "globalrag.observation_tokens=48",
     "train/one_fact/atlas_questions.copyable=None",
-    "Sampler.context=160",
-    "Sampler.windows=()",
-    "Layout.row_lengths=(160,)",
 )
 REWARDS = ("total", "squad_exact_match", "format", "semantic", "structural", "sub_goal", "annealing", "matches_cut")
 
@@ -125,8 +121,6 @@ def taught(tiny, tmp_path, *bindings):
         "train/oracle_demonstrations.count=12",
         "validation/oracle_demonstrations.questions=@train/several_questions()",
         "validation/oracle_demonstrations.count=4",
-        "sft/Layout.row_lengths=(320,)",
-        "sft/Layout.rows=2",
     )
     return run("sft", tiny, *sizes, *bindings, gin_files=("globalrag/atlas_sft.gin",), output=tmp_path / "run")
 

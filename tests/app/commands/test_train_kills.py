@@ -4,8 +4,12 @@ At staleness 0 and 1; above, what a run learns from depends on time.
 """
 
 import collections
+import contextlib
+import importlib
+import itertools
 import json
 import random
+import shutil
 import signal
 
 import pytest
@@ -58,22 +62,49 @@ def lives(tmp_path_factory):
         yield lives
 
 
-def test_a_kill_while_answers_are_written(lives, tiny, finished, tmp_path):
-    """While those of the first evaluation take their place."""
-    bindings, output = ("STEPS=2", "train.checkpoint_every=1"), tmp_path / "run"
-    assert lives.run(tiny, output, bindings, Kill(phase="replace", call=5)) == (-signal.SIGKILL, "replace")
-    assert list(output.rglob("*tmp*"))
-    assert run("train", tiny, *bindings, output=output) == 0
-    assert_same(output, finished)
+def remains(function, call, killed, monkeypatch, tiny, bindings):
+    """Runs to the end, and copies the folder before a call of a function: exactly what SIGKILL leaves at that moment.
 
+    Returns the folder of the whole run.
+    """
+    owner, _, name = function.rpartition(".")
+    original, calls = getattr(importlib.import_module(owner), name), itertools.count(1)
+    output = killed.with_name("whole")
 
-def test_a_kill_while_a_checkpoint_is_completed_and_sampling_runs_ahead(lives, tiny, tmp_path):
-    bindings = ("STEPS=3", "train.checkpoint_every=1", "train.evaluation=None", *AHEAD)
-    status, _ = lives.run(tiny, tmp_path / "run", bindings, Kill(phase="manifest", call=2))
-    assert status == -signal.SIGKILL
-    for output in (tmp_path / "run", tmp_path / "unbroken"):
+    def copying(*arguments, **options):
+        if next(calls) == call:
+            shutil.copytree(output, killed, copy_function=copy_if_there)
+        return original(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(function, copying)
         assert run("train", tiny, *bindings, output=output) == 0
-    assert_same_steps(tmp_path / "run", tmp_path / "unbroken", 3)
+    return output
+
+
+def copy_if_there(source, target):
+    """A file that another thread has renamed meanwhile is one that was not renamed yet."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
+def test_a_kill_while_answers_are_written(tiny, tmp_path, monkeypatch):
+    """While those of the first evaluation take their place."""
+    bindings, killed = ("STEPS=2", "train.checkpoint_every=1"), tmp_path / "killed"
+    whole = remains("os.replace", 5, killed, monkeypatch, tiny, bindings)
+    assert list(killed.rglob("*tmp*"))
+    assert not (killed / "metrics.jsonl").exists()
+    assert run("train", tiny, *bindings, output=killed) == 0
+    assert_same(killed, whole)
+
+
+def test_a_kill_while_a_checkpoint_is_completed_and_sampling_runs_ahead(tiny, tmp_path, monkeypatch):
+    bindings = ("STEPS=3", "train.checkpoint_every=1", "train.evaluation=None", *AHEAD)
+    killed = tmp_path / "killed"
+    whole = remains("lcrag.learning.checkpoints.write_manifest", 2, killed, monkeypatch, tiny, bindings)
+    assert not (killed / "policy").exists()
+    assert run("train", tiny, *bindings, output=killed) == 0
+    assert_same_steps(killed, whole, 3)
 
 
 CALLS = {"folder": 1, "restore": 1, "policy": 1, "retrieval": 8, "rollout": 24, "replace": 24, "fsync": 24}

@@ -3,7 +3,6 @@
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,14 +10,9 @@ from pathlib import Path
 
 import pytest
 from experiment_parts import json_lines, words_of
+from joined_processes import free_port
 
 SSH = '#!/bin/sh\nfor word; do line=$word; done\nexec sh -c "$line"\n'
-
-
-def free_port():
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        return opened.getsockname()[1]
 
 
 @pytest.mark.slow

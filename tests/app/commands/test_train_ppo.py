@@ -26,7 +26,6 @@ BINDINGS = (
     "train.updates_per_rollout=2",
     "train.passes_per_rollout=2",
     "PolicyGradient.importance_cap=2.0",
-    "critic/adamw.learning_rate=1e-2",
     "adamw.steps=12",
 )
 

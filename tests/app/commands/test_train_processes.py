@@ -2,13 +2,13 @@
 together, stop at one step, and continue."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from experiment_parts import json_lines, measured, written_episodes
+from joined_processes import free_port
 from test_sft import demonstrations, write
 
 JOINED = """
@@ -16,15 +16,16 @@ import signal
 import sys
 from pathlib import Path
 
-import jax
-
 process, processes, port, tests, folder, output, *words = sys.argv[1:]
-jax.distributed.initialize(f"localhost:{port}", num_processes=int(processes), process_id=int(process))
-sys.path.insert(0, tests)
+sys.path[:0] = [tests, str(Path(tests).parent)]
+from joined_processes import join
+
+join(process, processes, port)
 folder, output, mesh = Path(folder), Path(output), ("policy.mesh=@mesh()", "mesh.data=2")
 """
 FINE_TUNING = """
 from lcrag.learning.learners import SupervisedLearner
+from joined_processes import free_port
 from test_sft import sft
 
 rows, stop = words
@@ -63,12 +64,6 @@ def broken(self, queries, languages, k):
 Collections.search = broken
 sys.exit(run("train", folder, *mesh, "STEPS=1", "train.evaluation=None", output=output))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        return opened.getsockname()[1]
 
 
 def together(folder, program, *words, processes=2, devices=2):

@@ -27,7 +27,6 @@ SIZES = (
     "TRAINING_LANGUAGES=('fi', 'ja')",
     "train.couplings=2",
     "Method.samples=4",
-    "Runner.max_tokens=10",
     "Runner.answer_room=16",
     "r_search.observation_tokens=48",
     "local_model.mesh=@one_device()",
@@ -155,8 +154,6 @@ def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_
         "validation/oracle_demonstrations.count=4",
         "train/atlas_questions.copyable=None",
         "train/atlas_questions.limit=40",
-        "sft/Layout.row_lengths=(240,)",
-        "sft/Layout.rows=2",
     )
     if not evidence:
         bindings += (*changed(VARIANTS["without_evidence"]), "EvidenceOracle.evidence=False")

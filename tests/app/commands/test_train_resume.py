@@ -1,5 +1,9 @@
 """Stopping and continuing a run changes nothing, bit for bit."""
 
+import contextlib
+import dataclasses
+import io
+import itertools
 import random
 import shutil
 import signal
@@ -36,21 +40,6 @@ def straight(tiny, tmp_path_factory):
     return output
 
 
-def results_of(folder):
-    """The whole train state, every number that is no timing, and every episode."""
-    episodes = [written_episodes(folder, f"step_{step}") for step in range(6)]
-    return saved_state(folder, 6), measured(folder), episodes
-
-
-def assert_same(folder, other):
-    (leaves, metrics, episodes), (other_leaves, other_metrics, other_episodes) = results_of(folder), results_of(other)
-    assert len(leaves) > 20
-    assert_same_bits(leaves, other_leaves)
-    assert metrics == other_metrics
-    assert len(metrics) == 6
-    assert episodes == other_episodes
-
-
 def test_the_run_learns_something(straight, tiny):
     metrics = json_lines(straight / "metrics.jsonl")
     assert max(record["gradient_norm"] for record in metrics) > 0
@@ -61,61 +50,94 @@ def test_the_run_learns_something(straight, tiny):
     ).read_bytes()
 
 
-def test_an_interrupted_step_is_done_again(tiny, straight, tmp_path, monkeypatch, capsys):
-    """Interrupted in step 3: step 2 came after the last checkpoint and runs again, its record is not doubled."""
-    rewards = Method.rewards
+def interrupted(method, call):
+    """A method that is left by Ctrl-C in one of its calls."""
+    calls = itertools.count(1)
 
-    def interrupted(self, records, step):
-        if step == 3:
+    def interrupting(*arguments, **options):
+        if next(calls) == call:
             raise KeyboardInterrupt
-        return rewards(self, records, step)
+        return method(*arguments, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "rewards", interrupted)
-        assert train(tiny, tmp_path / "run") == 130
-    assert "the same command continues" in capsys.readouterr().err
-    assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
-    assert train(tiny, tmp_path / "run") == 0
-    assert_same(tmp_path / "run", straight)
+    return interrupting
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_the_last_finished_step(tiny, straight, tmp_path, monkeypatch, capsys, number):
-    """SIGTERM in the rollout of step 3, which is abandoned; Ctrl-C in the update of step 2, which is finished."""
-    rewards, learn, updated = Method.rewards, Learner.learn, []
+def signalled(method, call, number):
+    """A method during one of whose calls a signal comes."""
+    calls = itertools.count(1)
 
-    def signalled_rewards(self, records, step):
-        if step == 3 and number == signal.SIGTERM:
+    def signalling(*arguments, **options):
+        if next(calls) == call:
             signal.raise_signal(number)
-        return rewards(self, records, step)
+        return method(*arguments, **options)
 
-    def signalled_learn(self, trajectories):
-        updated.append(None)
-        if len(updated) == 3 and number == signal.SIGINT:
-            signal.raise_signal(number)
-        return learn(self, trajectories)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "rewards", signalled_rewards)
-        patch.setattr(Learner, "learn", signalled_learn)
-        assert train(tiny, tmp_path / "run") == 128 + number
-    assert "the same command continues" in capsys.readouterr().err
-    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"2", "3"}
-    assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
-    assert train(tiny, tmp_path / "run") == 0
-    assert_same(tmp_path / "run", straight)
+    return signalling
 
 
-def test_slow_searches_change_nothing(tiny, straight, tmp_path, monkeypatch):
-    search, delays = Collections.search, random.Random(0)
+@dataclasses.dataclass
+class Stop:
+    """How a run ended, and what it left."""
+
+    status: int
+    said: str
+    checkpoints: set[str]
+    steps: list[int]
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny, tmp_path_factory):
+    """A run that is stopped three times and finished then, with slow searches; and each of its stops."""
+    output, stops, search = tmp_path_factory.mktemp("stopped") / "run", [], Collections.search
+    delays = random.Random(0)
 
     def delayed(self, *arguments):
         time.sleep(delays.random() * 0.02)
         return search(self, *arguments)
 
-    monkeypatch.setattr(Collections, "search", delayed)
-    assert train(tiny, tmp_path / "run") == 0
-    assert_same(tmp_path / "run", straight)
+    for owner, name, changed in (
+        (Method, "rewards", interrupted(Method.rewards, 4)),  # in step 3, after the checkpoint of step 2
+        (Method, "rewards", signalled(Method.rewards, 2, signal.SIGTERM)),  # in the rollout of step 3
+        (Learner, "learn", signalled(Learner.learn, 2, signal.SIGINT)),  # in the update of step 4
+        (Collections, "search", delayed),
+    ):
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
+            patch.setattr(Collections, "search", delayed)
+            patch.setattr(owner, name, changed)
+            status = train(tiny, output)
+        saved = {path.name for path in (output / "checkpoints").iterdir()}
+        steps = [record["step"] for record in json_lines(output / "metrics.jsonl")]
+        stops.append(Stop(status, errors.getvalue(), saved, steps))
+    return output, stops
+
+
+def test_an_interrupted_step_is_not_kept(stopped):
+    stop = stopped[1][0]
+    assert (stop.status, stop.steps, stop.checkpoints) == (130, [0, 1, 2], {"2"})
+    assert "the same command continues" in stop.said
+
+
+def test_a_signal_abandons_a_rollout_and_saves_the_last_finished_step(stopped):
+    stop = stopped[1][1]
+    assert (stop.status, stop.steps, stop.checkpoints) == (143, [0, 1, 2], {"2", "3"})
+    assert "the same command continues" in stop.said
+
+
+def test_a_signal_during_an_update_waits_for_its_end(stopped):
+    stop = stopped[1][2]
+    assert (stop.status, stop.steps, "5" in stop.checkpoints) == (130, [0, 1, 2, 3, 4], True)
+
+
+def test_stops_and_slow_searches_change_nothing(stopped, straight):
+    """Neither the train state, nor any number that is no timing, nor an episode; no record is doubled."""
+    folder, stops = stopped
+    assert stops[-1].status == 0
+    leaves = saved_state(folder, 6)
+    assert len(leaves) > 20
+    assert_same_bits(leaves, saved_state(straight, 6))
+    assert measured(folder) == measured(straight)
+    assert len(measured(folder)) == 6
+    for step in range(6):
+        assert written_episodes(folder, f"step_{step}") == written_episodes(straight, f"step_{step}")
 
 
 def test_a_finished_run_has_nothing_to_do(tiny, straight):
@@ -142,4 +164,6 @@ def test_a_run_continues_on_another_mesh(tiny, straight, tmp_path):
     state, straight_state = saved_state(output, 6), saved_state(straight, 6)
     for name, array in state.items():
         np.testing.assert_allclose(array, straight_state[name], rtol=1e-3, atol=1e-5, err_msg=name)
-    assert [record["step"] for record in measured(output)] == list(range(6))
+    metrics = measured(output)
+    assert [record["step"] for record in metrics] == list(range(6))
+    assert max(record["sampling_training_gap"] for record in metrics) <= 1e-4

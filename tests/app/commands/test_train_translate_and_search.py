@@ -68,8 +68,6 @@ def test_the_cold_start(tiny, tmp_path, ablation):
         "validation/oracle_demonstrations.count=4",
         "train/atlas_questions.copyable=True",
         "translate_and_search.observation_tokens=200",
-        "sft/Layout.row_lengths=(480,)",
-        "sft/Layout.rows=2",
     )
     assert run("sft", tiny, *bindings, *ablation, gin_files=(SFT,), output=tmp_path / "run") == 0
     rows = json_lines(tmp_path / "run" / "rows.jsonl")

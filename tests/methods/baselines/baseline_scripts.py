@@ -1,7 +1,9 @@
 """Scripted policies and searches that drive one baseline by hand."""
 
+import program_scripts
+
 from lcrag.data.questions import Question
-from lcrag.episodes import Complete, Completion, Generate, Observe, Retrieve
+from lcrag.episodes import Complete, Observe, Retrieve
 from lcrag.retrieval.passages import Hit
 
 QUESTION = Question(id="7", dataset="d", language="fr", text="Quelle est la capitale du Pérou ?", answers=("Lima",))
@@ -42,33 +44,17 @@ def drive(program, says, retrieve=found):
 
     Returns its outcome and what it asked for.
     """
-    texts, log, sent = iter(says), [], None
+    outcome, requests = program_scripts.drive(program, says, retrieve)
+    return outcome, [logged(request) for request in requests]
 
-    def answer(request):
-        match request:
-            case tuple():
-                return tuple(map(answer, request))
-            case Observe(text):
-                log.append(("observe", shown(text)))
-            case Generate():
-                log.append(("generate", request))
-                return next(texts)
-            case Complete(prompt=prompt):
-                log.append(("complete", shown(prompt)))
-                said = next(texts)
-                return said if isinstance(said, Completion) else Completion(text=said, finish_reason="stop", tokens=1)
-            case Retrieve():
-                log.append(("retrieve", request))
-                return retrieve(request)
-        return None
 
-    while True:
-        try:
-            request = program.send(sent)
-        except StopIteration as stop:
-            assert next(texts, None) is None, "the program ended early"
-            return stop.value, log
-        sent = answer(request)
+def logged(request) -> tuple:
+    match request:
+        case Observe(text):
+            return "observe", shown(text)
+        case Complete(prompt=prompt):
+            return "complete", shown(prompt)
+    return type(request).__name__.lower(), request
 
 
 def kinds(log) -> list[str]:

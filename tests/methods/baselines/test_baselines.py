@@ -13,7 +13,6 @@ from lcrag.episodes import (
     RetrievalFailure,
     Retrieve,
     all_at_once,
-    english_only,
     local_first,
 )
 from lcrag.episodes.observation import Framed, information
@@ -283,13 +282,6 @@ def test_a_full_context_is_left_to_the_runner_or_ends_without_an_answer(program)
     with pytest.raises((ContextFull, StopIteration)) as end:
         started.throw(ContextFull())
     assert getattr(end.value, "value", Outcome(answer=None)).answer is None
-
-
-def test_the_pivot_language_is_the_one_wanted():
-    pivot = dataclasses.replace(QUESTION, extra={"answer_language": "zh"})
-    prompt = drive(rag(pivot, COLLECTIONS, route=english_only), [ANSWER])[1][1][1]
-    assert "must be in Chinese" in prompt
-    assert "北京" in prompt
 
 
 def test_only_passages_are_cut():

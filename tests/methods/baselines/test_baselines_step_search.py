@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, drive, found
+from finished_episodes import finished
 
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.scoring import at_last_tokens
@@ -21,7 +22,6 @@ from lcrag.methods.baselines.step_search import (
     tf_idf_cosines,
 )
 from lcrag.retrieval import Hit
-from lcrag.rewards import Episodes
 from lcrag.testing import tiny_tokenizer
 
 LIMA, RIMAC = "Lima is the capital of Peru.", "The Rimac flows through Lima."
@@ -71,10 +71,8 @@ def test_the_program_reports_its_searches_and_the_turns_that_made_them():
 def scored(answers, steps, known=KNOWN, **settings):
     count = len(answers)
     reward = step_search_reward(**settings)
-    episodes = Episodes(
-        answers=answers, golds=[("Rimac",)] * count, group_ids=np.arange(count), languages=["en"] * count,
-        extra=[{STEPS: own} for own in steps], known=[known] * count,
-    )  # fmt: skip
+    notes = [{STEPS: own} for own in steps]
+    episodes = finished(answers, [("Rimac",)] * count, group_ids=np.arange(count), extra=notes, known=[known] * count)
     return reward(episodes), reward.turn_rewards(episodes)
 
 

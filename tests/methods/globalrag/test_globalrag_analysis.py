@@ -35,12 +35,17 @@ def test_systems_by_their_costs():
     system, other, whole = ("m", "GlobalRAG"), ("m", "Search-R1"), ("", "all")
     assert BOARD.score(system, EFFICIENCY, whole).value == pytest.approx(0.75 / np.log(400))
     assert BOARD.score(system, "seconds_per_question", whole) is None
-    for metric in (EFFICIENCY, "seconds_per_question"):
-        assert math.isnan(BOARD.p_value(system, other, metric, whole))
+    assert BOARD.difference(system, other, "seconds_per_question", whole) is None
+    exact = BOARD.difference(system, other, "squad_exact_match", whole)
+    per_token = BOARD.difference(system, system, EFFICIENCY, whole)
+    assert (exact.value, per_token.value) == (0.5, 0)
+    # With the same tokens for every question the score is a multiple of the exact match, and so is its interval.
+    single = BOARD.score(system, "squad_exact_match", whole).half / np.log(400)
+    assert BOARD.score(system, EFFICIENCY, whole).half == pytest.approx(single)
     metrics = (EFFICIENCY, "total_tokens", "failures_without_passage", "seconds_per_question")
     (section,) = overall_table([BOARD], "", metrics, Marking(against="Search-R1")).sections
     assert [(cell.text, cell.rank) for cell in section[0][1:]] == [
-        ("12.5", "best"), ("400.00", ""), ("100.0", ""), ("–", ""),
+        ("12.5 ±13.3", "best"), ("400.00", ""), ("100.0", ""), ("–", ""),
     ]  # fmt: skip
 
 

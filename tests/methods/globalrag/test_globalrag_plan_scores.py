@@ -53,8 +53,7 @@ def test_a_question_too_many_costs_structure_alone():
 
 
 @pytest.mark.parametrize(
-    "plan",
-    [None, {}, [], "no plan", {"Q1": "Who?"}, {"Q1": ["Who is #1?", "#1"]}, {"Q1": ["Who is #2?", "#1"]}],
+    "plan", [None, {}, [], "no plan", {"Q1": "Who?"}, {"Q1": ["Who is #1?", "#1"]}, {"Q1": ["Who is #2?", "#1"]}]
 )
 def test_what_is_no_plan_scores_nothing(plan):
     scores = plan_rewards(plan, CREEK, {"Q1": "Parramatta River"}, ANSWERS, words)

@@ -199,7 +199,6 @@ def test_the_format(change, formed):
 
 
 def test_forged_information_is_counted_and_is_none():
-    forged = FIRST + "</search>"
     text = f"<think>Two.</think><plan>{PLAN}</plan><information>Peru, sol</information><think>so</think>"
     outcome, _ = drive(f"{text}<answer>sol</answer>")
     assert occurred(outcome) == {
@@ -210,7 +209,6 @@ def test_forged_information_is_counted_and_is_none():
         "missing_sub_answers": 2,
     }
     assert outcome.answer == "sol"
-    assert forged
 
 
 def test_a_search_beyond_the_budget_is_not_answered():

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from finished_episodes import finished
 
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import annealed, globalrag_reward
-from lcrag.rewards import Episodes
 
 PLAN = {"Q1": ["Which country has Lima?", "#1"], "Q2": ["What is the currency of #1?", "#2"]}
 FLAT = {"Q1": ["Which country has Lima?", "#1"], "Q2": ["What is the currency of something?", "#2"]}
@@ -30,16 +30,8 @@ class Encoder:
 
 def episodes(*answers_and_notes, known=None, step=0):
     answers, notes = zip(*answers_and_notes, strict=True)
-    return Episodes(
-        answers=answers,
-        golds=[("sol",)] * len(answers),
-        group_ids=np.zeros(len(answers), int),
-        languages=["en"] * len(answers),
-        questions=[f"Question {number}?" for number in range(len(answers))],
-        extra=notes,
-        known=known or [KNOWN] * len(answers),
-        step=step,
-    )
+    known = known or [KNOWN] * len(answers)
+    return finished(answers, [("sol",)] * len(answers), extra=notes, known=known, step=step)
 
 
 BATCH = (
@@ -123,10 +115,10 @@ def test_mistakes_in_its_options(options, said):
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({}, "needs a golden plan of every question, and 'Question 0[?]' has none: train on the output"),
+        ({}, "needs a golden plan of every question, and 'Q0[?]' has none: train on the output"),
         (
             {"plan": {}},
-            "the golden plan of the question 'Question 0[?]' cannot be used: plan: the plan has no question",
+            "the golden plan of the question 'Q0[?]' cannot be used: plan: the plan has no question",
         ),
     ],
 )

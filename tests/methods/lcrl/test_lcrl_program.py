@@ -7,18 +7,7 @@ from program_scripts import drive, searched, stops
 
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.episodes import (
-    Generate,
-    Information,
-    Observe,
-    Outcome,
-    RetrievalFailure,
-    Retrieve,
-    all_at_once,
-    english_only,
-    local_first,
-    native_only,
-)
+from lcrag.episodes import Outcome, all_at_once, english_only, local_first, native_only
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.lcrl.coupling import pivot
@@ -44,23 +33,6 @@ def test_the_hierarchy_of_searches(route, languages):
     assert outcome == Outcome(answer="Lima")
     assert searched(requests) == languages
     assert stops(requests) == [("</search>", "</answer>")] * 4 + [("</answer>",)]
-
-
-def test_an_invalid_action_costs_no_search():
-    outcome, requests = drive(PROGRAM(), ["well", SEARCH, "<search> </search>", SEARCH, ANSWER])
-    assert outcome == Outcome(answer="Lima", invalid_actions=2)
-    assert searched(requests) == [("fr",), ("ar", "en", "ja")]
-
-
-def test_a_failed_search_is_shown_and_counts():
-    program = PROGRAM(budget=1)
-    assert isinstance(next(program), Observe)
-    assert program.send(None) == Generate(stop=("</search>", "</answer>"))
-    assert program.send(SEARCH) == Retrieve(("Pérou",), ("fr",), 3)
-    shown = program.send(RetrievalFailure("down")).text
-    assert isinstance(shown, Information)
-    assert "failed" in shown.sections[0].text
-    assert program.send(None) == Generate(stop=("</answer>",))
 
 
 def test_the_hierarchy_where_collections_are_missing():

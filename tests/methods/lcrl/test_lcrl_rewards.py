@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import anti_consistency, language_coupled, language_coupled_reward
-from lcrag.rewards import Episodes
 from lcrag.testing import plain_rewards as oracle
 
 ANSWERS = (
@@ -74,12 +74,7 @@ def test_the_floor_erases_the_penalty_of_wholly_wrong_answers():
     assert language_coupled_reward(answer_rewards, penalties, weight=0.0).tolist() == answer_rewards
 
 
-BATCH = Episodes(
-    answers=["euro", "franc", "franc", None],
-    golds=[("Euro",), ("euro",), ("euros", "dollar"), ("euro",)],
-    group_ids=np.zeros(4, int),
-    languages=["en", "fr", "de", "it"],
-)
+BATCH = finished(["euro", "franc", "franc", None], [("Euro",), ("euro",), ("euros", "dollar"), ("euro",)])
 
 
 def test_the_reward_names_its_terms():

@@ -9,7 +9,6 @@ from program_scripts import drive, searched
 
 from lcrag.data.questions import Question
 from lcrag.episodes import (
-    Chat,
     ContextFull,
     Observe,
     Outcome,
@@ -21,7 +20,6 @@ from lcrag.episodes import (
 )
 from lcrag.errors import UserError
 from lcrag.methods.r_search.program import r_search
-from lcrag.policy import ChatTemplate
 from lcrag.retrieval.passages import Hit
 from lcrag.testing import tiny_tokenizer
 from lcrag.testing.scripted_sampler import ScriptedSampler
@@ -159,32 +157,17 @@ def test_a_route_a_failed_search_and_a_full_context():
     assert stop.value.value.counts["valid_searches"] == 1
 
 
-CHATTING = dataclasses.replace(
-    tiny_tokenizer(),
-    chat_template=ChatTemplate("{% for m in messages %}<eos>[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"),
-)
-
-
 def searches_then_answers(context, generation):
     return f"{EVIDENCE}{ANSWER}" if "(Title:" in context else SEARCH
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "begins"),
-    [
-        (CHATTING, Chat(), "<eos>[system]You are a helpful"),
-        (CHATTING, Chat(system="Be brief."), "<eos>[system]Be brief.\n\nYou are a helpful"),
-        (tiny_tokenizer(), Chat(), "You are a helpful"),
-    ],
-)
-def test_in_the_runner(tokenizer, chat, begins):
+def test_in_the_runner():
     """The evidence is the policy's and learned from, observations are not; what the program counts is recorded."""
+    tokenizer = tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, searches_then_answers, context=3000)
-    runner = Runner(
-        sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=200, chat=chat
-    )
+    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=200)
     [record] = runner.run([(QUESTION, r_search(QUESTION, ("en",)), 0)])
-    assert record.prompt.startswith(begins)
+    assert record.prompt.startswith("You are a helpful")
     assert "Capital of Peru?\n" in record.prompt
     learned, given = (tokenizer.decode(record.tokens[record.by_policy == who].tolist()) for who in (True, False))
     assert EVIDENCE in learned

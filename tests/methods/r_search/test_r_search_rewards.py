@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from finished_episodes import finished
 
 from lcrag.errors import UserError
 from lcrag.methods.r_search import format_rewards, r_search_reward
-from lcrag.rewards import Episodes
 
 FORMED = {"evidence": "Lima is the capital.", "valid_searches": 1, "well_formed_answer": True}
 
@@ -39,14 +39,7 @@ class Parrot:
 
 def episodes(*answers_and_notes, golds=("Lima",)):
     answers, notes = zip(*answers_and_notes, strict=True)
-    return Episodes(
-        answers=answers,
-        golds=[golds] * len(answers),
-        group_ids=np.zeros(len(answers), int),
-        languages=["en"] * len(answers),
-        questions=[f"Q{number}?" for number in range(len(answers))],
-        extra=notes,
-    )
+    return finished(answers, [golds] * len(answers), extra=notes)
 
 
 def test_the_terms_and_their_sum():
@@ -74,14 +67,6 @@ def test_without_evidence_neither_it_nor_its_form_is_rewarded():
     assert list(rewards) == ["total", "token_f1", "format"]
     assert rewards["format"].tolist() == [0.3] * 3
     assert rewards["total"].tolist() == pytest.approx([1.3, 1.3, 0.3])
-
-
-def test_a_reader_that_is_down_is_an_error_and_no_zero():
-    def down(questions, evidences):
-        raise UserError("the endpoint does not answer")
-
-    with pytest.raises(UserError, match="does not answer"):
-        r_search_reward(down)(episodes(("Lima", FORMED)))
 
 
 def test_mistakes_are_one_sentence():

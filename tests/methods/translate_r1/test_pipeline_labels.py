@@ -67,7 +67,6 @@ def _name(text):
         ({"article": "<output>Sade.</output>"}, TEXT, "heuristics", "too short", 3),
         ({"article_back": "<output>What?</output>"}, TEXT, "back-translation", "low chrF", 4),
         ({"verdict": "DIFFERENT"}, "", "judge", "DIFFERENT", 5),
-        ({"verdict": "Hm."}, "", "judge", "neither SAME nor DIFFERENT", 8),
         ({}, "", "", "", 5),
     ],
 )

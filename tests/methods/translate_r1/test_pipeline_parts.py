@@ -41,12 +41,7 @@ def test_what_is_translated_and_what_becomes_of_it():
     [version] = versions_of(choice, domain_of(choice), shouted, "am")
     assert version.text.startswith("WHICH OF THESE IS A FRUIT OF A TREE?\nA. AN APPLE\n")
     assert version.answers == ("A",)
-    assert version.extra == {
-        "domain": "multiple_choice",
-        "tier": "low",
-        "translated_from": "en",
-        "original": CHOICE,
-    }
+    assert version.extra == {"domain": "multiple_choice", "tier": "low", "translated_from": "en", "original": CHOICE}
     asked = question("Where is Chad", "in Africa", "1960", domain="")
     parts = parts_of(asked, QUESTION)
     assert parts == {"question": "Where is Chad", "answer 1": "in Africa"}

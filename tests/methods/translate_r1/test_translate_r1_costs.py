@@ -1,15 +1,16 @@
 """What calls of a tool cost: the kernels against plain Python, and what they add to a reward."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
+from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.call_costs import METHODS, cost, cost_adjusted_rewards, gate_firing_probability
-from lcrag.rewards import Episodes
 from lcrag.rewards.terms import answer_only
 from lcrag.testing import plain_rewards as oracle
 
@@ -86,13 +87,8 @@ def test_the_gates_firing_probability_counts_all_outcomes():
 
 
 def episodes(group_ids, calls, answers):
-    return Episodes(
-        answers=answers,
-        golds=[("4",)] * len(answers),
-        group_ids=np.array(group_ids, int),
-        languages=["en"] * len(answers),
-        extra=[{"tool_calls": count} for count in calls],
-    )
+    notes = [{"tool_calls": count} for count in calls]
+    return finished(answers, [("4",)] * len(answers), group_ids=np.array(group_ids, int), extra=notes)
 
 
 def test_a_reward_with_costs_in_any_order_and_groups_of_any_size():
@@ -126,6 +122,4 @@ def test_mistakes_that_show_in_the_first_step():
     silent = episodes([0, 0], [0, 1], ["4", "4"])
     for extra in ((), [{}, {}]):
         with pytest.raises(UserError, match="tool_calls"):
-            cost(answer_only(), "flat")(Episodes(**{**vars(silent), "extra": extra}))
-    with pytest.raises(UserError, match="no cost of calls"):
-        cost_adjusted_rewards(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool), "steep")
+            cost(answer_only(), "flat")(dataclasses.replace(silent, extra=extra))

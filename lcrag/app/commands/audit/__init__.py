@@ -1,4 +1,4 @@
-"""`lcrag audit`: whether the collections hold the answers, whether searches find them and observations show them.
+"""`lcrag audit`: whether the collections contain the answers, searches find them, and observations show them.
 
-`auditing` has the command, `searching` what the index finds of each question, `tables` the counts by language.
+`auditing` is the command, `searching` searches for the answers of each question, `tables` counts them by language.
 """

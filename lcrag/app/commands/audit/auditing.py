@@ -1,4 +1,4 @@
-"""`lcrag audit`: whether collections hold the answers of an experiment's questions, and whether searches find them."""
+"""`lcrag audit`: whether collections contain the answers to an experiment's questions, and searches find them."""
 
 import dataclasses
 import functools
@@ -31,12 +31,12 @@ from lcrag.limits import Amount, Passages
 from lcrag.policy import Tokenizer, load_tokenizer
 from lcrag.retrieval import Collections
 
-HELD = "held"  # folder of what each collection holds, by which an interrupted audit continues
+HELD = "held"  # folder with the golds in each collection, from which an interrupted audit continues
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerOnly:
-    """What an audit needs of a policy; `tokenizer` is None if its folder is not here."""
+    """The part of a policy that an audit needs; `tokenizer` is None if its folder is missing."""
 
     tokenizer: Tokenizer | None
 
@@ -61,9 +61,9 @@ def audit(
       output_dir: Folder for `audit.jsonl`, `audit.json` and `audit.md`.
       words: Not used.
       cuts: Depths of the recall; the experiment's own number of passages is added.
-      searches: Of each split and language so many questions at most are searched for, evenly chosen; 0: none.
-      within: A question counts as answerable in a collection if a gold is among so many first passages of a search with
-        the question, which every question then gets; None: if any passage holds one.
+      searches: Maximum number of questions of each split and language to search for, evenly chosen; 0: none.
+      within: A question counts as answerable in a collection if this many first passages of a search with the question
+        hold a gold, and all questions are searched for; None: if any passage holds one.
 
     Raises:
       UserError: no collections on this machine, or no question with a gold answer.
@@ -109,7 +109,7 @@ def _collections(composition: Composition) -> Collections:
 
 
 def _questions(training: Sequence[Question], evaluation: Evaluation) -> dict[str, list[Question]]:
-    """The questions of each split, each once."""
+    """Returns the distinct questions of each split."""
     splits = {"train": training, evaluation.split: evaluation.questions}
     asked = {
         split: list({question.key: question for question in questions}.values())
@@ -122,7 +122,7 @@ def _questions(training: Sequence[Question], evaluation: Evaluation) -> dict[str
 
 
 def scan(collections: Collections, golds: Golds, folder: pathlib.Path, console: Console) -> dict[str, dict[str, bool]]:
-    """Returns the golds that each collection holds; a collection that was read before is not read again."""
+    """Returns the golds in each collection; collections that were scanned earlier are not scanned again."""
     folder.mkdir(exist_ok=True)
     held: dict[str, dict[str, bool]] = {}
     total, before = sum(len(collections.collection(code).corpus) for code in collections.languages), 0
@@ -147,7 +147,7 @@ def scan(collections: Collections, golds: Golds, folder: pathlib.Path, console: 
 
 
 def _kept(path: pathlib.Path) -> dict[str, Any]:
-    """What an earlier audit found in a collection; nothing if the file is not there or damaged."""
+    """Returns the golds that an earlier audit found in a collection; empty if the file is missing or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -168,7 +168,7 @@ def _row(split: str, question: Question, golds: Golds, held: Mapping[str, Mappin
 
 
 def _shown(composition: Composition, split: str, cut_passages: str) -> Observations | None:
-    """How the searches of a split are shown; an evaluation may have other settings than the training."""
+    """Returns how the observations of a split are made; an evaluation may have other settings than the training."""
     method, evaluation = composition.arguments["method"], composition.arguments["evaluation"]
     if split == evaluation.split:
         method = method.with_settings(evaluation.program_settings)
@@ -176,7 +176,7 @@ def _shown(composition: Composition, split: str, cut_passages: str) -> Observati
 
 
 def _evenly(rows: Sequence[tuple[Question, Audited]], most: int) -> list[tuple[Question, Audited]]:
-    """At most so many rows of each language, evenly chosen."""
+    """Returns at most `most` rows of each language, evenly chosen."""
     chosen = []
     for code in dict.fromkeys(question.language for question, _ in rows):
         own = [each for each in rows if each[0].language == code]

@@ -1,4 +1,4 @@
-"""What the index finds of a question's gold answers, and what an observation's budget keeps of them."""
+"""Searches for the gold answers of questions, and checks which of them the observations show."""
 
 import dataclasses
 import itertools
@@ -19,17 +19,17 @@ from lcrag.retrieval import Hit, SearchableCollections
 from lcrag.retrieval.passages import passage_text
 
 QUESTIONS_AT_ONCE = 128
-SEARCHES = (1, 2)  # those of an episode whose observations are made
+SEARCHES = (1, 2)  # numbers of the searches of an episode whose observations are made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Observations:
-    """How a method's searches are shown.
+    """Settings of a method's observations.
 
     Attributes:
       method: The method.
-      tokenizer: The policy's, with the runner's way of cutting passages.
-      passages: Of each searched language.
+      tokenizer: The policy's tokenizer, with the runner's way of cutting passages.
+      passages: Passages of each searched language.
       tokens: Budget of an observation.
     """
 
@@ -49,7 +49,7 @@ class Observations:
     def of(
         self, question: Question, found: Mapping[str, Sequence[Hit]], golds: Golds, ranks: Mapping[str, int]
     ) -> dict[str, tuple[bool, bool]]:
-        """Returns number of a search -> whether it found a gold, and whether its observation shows one."""
+        """Returns number of a search -> (whether it found a gold, whether its observation shows one)."""
         settings = getattr(self.method.program, "keywords", {})
         route, style = settings.get("route", native_only), settings.get("style", "search_r1")
         collections, shown, searched = self.method.collections(question, tuple(found)), {}, set()
@@ -68,7 +68,7 @@ class Observations:
 
 
 def observations(method: Method, tokenizer: Tokenizer | None, cut_passages: str) -> Observations | None:
-    """Returns how a method's searches are shown; None if it never searches, or there is no tokenizer."""
+    """Returns the settings of a method's observations; None if it never searches, or there is no tokenizer."""
     budget = budgets(method, generation_tokens=0, context_tokens=0, prompt=None)
     own = getattr(method.program, "keywords", {})
     tokens = own.get("query_tokens") or budget["observation_tokens"]
@@ -85,14 +85,14 @@ def search(
     depth: int,
     shown: Observations | None,
 ) -> Iterator[Audited]:
-    """Yields the rows of questions with the ranks of golds in every collection, and with what observations show.
+    """Yields the rows of questions with the ranks of golds in every collection, and whether observations show them.
 
     Args:
       asked: Questions with their rows.
-      collections: What is searched.
-      golds: What to look for.
+      collections: The collections to search.
+      golds: The golds to look for.
       depth: Passages of each search.
-      shown: How searches are shown; None: that is left out.
+      shown: Settings of the observations; None: observations are left out.
     """
     codes = collections.languages
     stream = iter(asked)

@@ -108,7 +108,7 @@ def _share(count: int, of: int) -> Count:
 
 
 def tables(audit: Mapping[str, Any]) -> list[Table]:
-    """Returns the tables of what `audit.json` holds."""
+    """Returns the tables of the content of `audit.json`."""
     shown = []
     titles = {
         "held": ("Golds that passages hold", HELD),

@@ -1,4 +1,4 @@
-"""`lcrag benchmark`: how fast sampling and learning are on the devices present, and how near to their floor.
+"""`lcrag benchmark`: speed of sampling and learning on the available devices, compared with a lower bound.
 
 `machine` measures the rates of the devices, `workloads` runs the phases of a training step, `benchmarking` compares.
 """

@@ -11,9 +11,8 @@ from rich.console import Console
 
 from lcrag.app.commands.benchmark.machine import Machine, machine_name, measured_machine
 from lcrag.app.commands.benchmark.workloads import Timing, timings
-from lcrag.app.commands.compile.lowering import CompilePlan
+from lcrag.app.commands.compile.lowering import CompilePlan, configured_plan
 from lcrag.app.composition.checking import check_shares
-from lcrag.app.composition.components import configured_sampler
 from lcrag.app.composition.stand_ins import composed
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console
@@ -39,18 +38,18 @@ def benchmark(
 ) -> None:
     """Times appending, decoding at every window, and learning, with random parameters of the policy's shape.
 
-    Each time is compared with its floor: the operations and bytes that the work needs by formula, over the rates that
-    the same devices reached in the same run when they copied an array and multiplied matrices.
+    Each time is compared with its floor: the operations and bytes that the work needs by formula, divided by the rates
+    that the same devices reach in the same run when they copy an array and multiply matrices.
 
     Args:
       output_dir: Folder for `benchmark.json` and `benchmark.md`; None: nothing is written.
       words: Not used.
-      repeats: Timed calls of each phase; the median counts.
+      repeats: Timed calls of each phase, of which the median is reported.
       check: A `benchmark.json` to compare with; empty: none.
-      tolerance: By so much, relatively, a share of the floor may be lower than in `check`.
-      growth: Whether to measure instead how times grow with slots, context, turns, vocabulary and collection, into
-        `growth-MACHINE.json` and a figure. Run again, it measures only what is missing.
-      most_seconds: For one point of a growth curve; a curve ends before the first that would take longer.
+      tolerance: Largest relative decrease of a share of the floor compared with `check`.
+      growth: Whether to measure instead how times grow with slots, context, turns, vocabulary and collection, and write
+        `growth-MACHINE.json` and a figure. A later call measures only the missing points.
+      most_seconds: Time limit of one point of a growth curve; a curve ends before the first point that would exceed it.
 
     Raises:
       UserError: The devices do not fit the mesh, `check` is another configuration's, or a phase has become slower.
@@ -93,15 +92,7 @@ def _plan() -> CompilePlan:
     arguments = dict(composed("compile", {}).arguments)
     if topology := arguments["topology"]:
         raise UserError(f"lcrag benchmark runs on the devices present, not on {topology}: leave compile.topology out")
-    plan = CompilePlan(
-        config=arguments["computation"].of(arguments["decoder"]),
-        mesh=arguments["mesh"](),
-        objective=arguments["objective"],
-        optimizer=arguments["optimizer"],
-        layout=arguments["layout"],
-        sampler=configured_sampler(),
-        critic=arguments["critic"],
-    )
+    plan = configured_plan(arguments["computation"].of(arguments["decoder"]), arguments["mesh"](), arguments)
     check_shares(plan.layout, plan.mesh)
     return plan
 
@@ -177,7 +168,7 @@ def read_result(path: str) -> dict[str, Any]:
 
 
 def check_as_fast(now: Mapping[str, Any], before: Mapping[str, Any], tolerance: float, path: str) -> None:
-    """Compares shares of the floor, which differ less between machines than times.
+    """Compares shares of the floor, which vary less between machines than times.
 
     Raises:
       UserError: The configurations differ, or a share is lower than before by more than the tolerance.

@@ -45,7 +45,7 @@ Points = dict[str, dict[str, dict[str, float]]]
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """The power law seconds = factor * size ** exponent that fits points best, by least squares of the logarithms."""
+    """A power law seconds = factor * size ** exponent, fitted by least squares of the logarithms."""
 
     exponent: float
     factor: float
@@ -79,7 +79,7 @@ def growth(
     takes more than `most_seconds`.
 
     Returns:
-      What was written: {"machine", "model", "points", "exponents"}.
+      The content of the JSON file: {"machine", "model", "points", "exponents"}.
 
     Raises:
       UserError: The folder holds points of another model or machine.
@@ -199,7 +199,7 @@ def draw_growth(points: Points, path: pathlib.Path, title: str) -> None:
 
 
 def exponents_text(result: Mapping[str, Any]) -> Sequence[str]:
-    """Returns a line a series: how many points, and the exponent."""
+    """Returns one line per series, with its number of points and its exponent."""
     exponents = {name: "unknown" if each is None else each for name, each in result["exponents"].items()}
     return [
         f"{series}: {len(result['points'][series])} of {len(SIZES[series])} sizes, exponent {exponent}"

@@ -1,4 +1,4 @@
-"""The rates that the devices reach in practice: of copying memory and of multiplying matrices."""
+"""Measured rates of the devices, for copying memory and multiplying matrices."""
 
 import dataclasses
 import statistics
@@ -28,11 +28,11 @@ class Machine:
     flops_per_second: float
 
     def floor_seconds(self, flops: float, moved_bytes: float) -> float:
-        """Returns the least time for some work: the longer of computing it and moving its bytes (the roofline)."""
+        """Returns the roofline bound of some work: the larger of the times to compute it and to move its bytes."""
         return max(flops / self.flops_per_second, moved_bytes / self.bytes_per_second)
 
     def bound_by(self, flops: float, moved_bytes: float) -> str:
-        """Returns which of the two that is: "operations" or "memory"."""
+        """Returns which of the two is larger: "operations" or "memory"."""
         return "operations" if self.floor_seconds(flops, 0) >= self.floor_seconds(0, moved_bytes) else "memory"
 
 
@@ -52,12 +52,12 @@ def seconds_of(work: Callable[[], object], repeats: int) -> list[float]:
 
 
 def measured_machine(mesh: Mesh, dtype: jnp.dtype, repeats: int) -> Machine:
-    """Measures the first device of a mesh; the others are taken to be equal.
+    """Measures the first device of a mesh; the others are assumed to be equal.
 
     Args:
       mesh: The devices.
-      dtype: Of the multiplied matrices.
-      repeats: Timed calls; the median counts.
+      dtype: Dtype of the multiplied matrices.
+      repeats: Timed calls, of which the median is used.
     """
     device = mesh.devices.flat[0]
     with jax.default_device(device):

@@ -20,9 +20,9 @@ from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_f
 from lcrag.sampling import Sampler, SamplingParameters
 
 Progress = Callable[[str], None]
-POLICY_SHARE = 0.5  # of the tokens of an episode that is learned from
-PIECE = 16  # tokens that one side writes in a row, in such an episode
-SHORTEST = 0.25  # of the longest training row: the shortest episode
+POLICY_SHARE = 0.5  # share of policy tokens in a training episode
+PIECE = 16  # tokens of each turn in such an episode
+SHORTEST = 0.25  # length of the shortest episode, as a share of the longest training row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Timing:
 
     Attributes:
       work: The phase and its shape.
-      tokens: Tokens that it handles.
-      seconds: Of each repeat.
+      tokens: Tokens that it processes.
+      seconds: Seconds of each repeat.
       flops: Operations that it needs, by formula; padding and recomputation are not counted.
       moved_bytes: Bytes that it must at least read and write; 0 where operations dominate.
     """
@@ -49,12 +49,12 @@ class Timing:
         return statistics.median(self.seconds)
 
     def share_of_floor(self, machine: Machine) -> float:
-        """Returns the least time by the machine's rates over the median time; 1 is the floor."""
+        """Returns the roofline bound by the machine's rates divided by the median time; at most about 1."""
         return machine.floor_seconds(self.flops, self.moved_bytes) / self.median
 
 
 def endless_tokenizer(vocabulary_size: int) -> HuggingFaceTokenizer:
-    """Returns a tokenizer whose end of sequence is never sampled, so that all lengths are as asked."""
+    """Returns a tokenizer whose end-of-sequence token is never sampled, so all generations have full length."""
     words = models.WordLevel({str(number): number for number in range(vocabulary_size)}, unk_token="0")
     return HuggingFaceTokenizer(backend=tokenizers.Tokenizer(words), eos_ids=(vocabulary_size,), pad_id=0)
 
@@ -122,7 +122,7 @@ def decoding(plan: CompilePlan, sampler: Sampler, window: int, repeats: int) -> 
 
 
 def _read_bytes(plan: CompilePlan, slots: int, positions: float) -> float:
-    """Bytes that all devices together move in a decode step: each share of them reads its own parameters."""
+    """Returns the bytes that all devices together move in a decode step; each share reads its own parameters."""
     cached = cache_bytes(plan.config, slots, positions + 1)
     copies = plan.mesh.size / plan.mesh.shape["tensor"]
     return (decode_bytes(plan.config, slots, positions) - cached) * copies + cached
@@ -154,7 +154,7 @@ def _learning_flops(plan: CompilePlan, episode: Trajectory) -> float:
 
 
 def drawn_episodes(count: int, longest: int, vocabulary_size: int) -> list[Trajectory]:
-    """Draws multi-turn episodes: lengths uniform from a quarter of the longest row to all of it, sides taking turns."""
+    """Draws multi-turn episodes with lengths uniform from `SHORTEST` of the longest row to the whole row."""
     random = np.random.default_rng(0)
     episodes = []
     for length in random.integers(max(2, int(SHORTEST * longest)), longest + 1, count):

@@ -1,4 +1,4 @@
-"""Compiles one program and reads its memory, collectives and work, or that it does not fit."""
+"""Compiles one program and reads its memory, collectives and work from the result."""
 
 import collections
 import dataclasses
@@ -61,7 +61,7 @@ class Compilation:
 
 
 def compiled(program: str, lowered: Lowered) -> Compilation:
-    """Compiles a program; running out of the device's memory is a result, not an error."""
+    """Compiles a program; insufficient device memory is part of the result, not an error."""
     started = time.monotonic()
     try:
         executable = lowered.compile()

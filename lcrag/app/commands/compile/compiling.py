@@ -10,10 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from lcrag.app.commands.compile.compilation import Compilation, compiled
-from lcrag.app.commands.compile.lowering import LOWER, CompilePlan, Cost, cost_of, other_bytes, residents
+from lcrag.app.commands.compile.lowering import (
+    LOWER,
+    CompilePlan,
+    Cost,
+    configured_plan,
+    cost_of,
+    other_bytes,
+    residents,
+)
 from lcrag.app.commands.compile.topologies import Target, target_of
 from lcrag.app.composition.checking import check_shares
-from lcrag.app.composition.components import Computation, configured_sampler, resolved_folder
+from lcrag.app.composition.components import Computation, resolved_folder
 from lcrag.app.composition.lane_plan import configured_lanes
 from lcrag.app.composition.used_bindings import check_used
 from lcrag.app.display import make_console, size_text
@@ -55,13 +63,13 @@ class Finding:
 
     @property
     def kernel_flops(self) -> float:
-        """Operations of the kernels, which the compiled program does not give: what the formulas count more."""
+        """Operations of the kernels, which the compiled program does not contain: the rest of the formulas' count."""
         work, cost = self.compilation.work, self.cost
         return max(0.0, cost.flops + cost.recomputed_flops - work.flops) if work.kernels else 0.0
 
     @property
     def counted_seconds(self) -> float | None:
-        """The roofline bound of what the compiled program executes, and of what the links bring."""
+        """The roofline bound of the compiled program's operations, bytes and received data."""
         work = self.compilation.work
         flops = work.flops + self.kernel_flops
         if self.accelerator is None:
@@ -70,7 +78,7 @@ class Finding:
 
     @property
     def modelled_seconds(self) -> float | None:
-        """Time of the cycles that the compiler estimates, of kernels at the peak rate, and of what the links bring.
+        """Time of the compiler's estimated cycles, of kernels at the peak rate, and of the data received over links.
 
         None without estimates.
         """
@@ -82,7 +90,7 @@ class Finding:
 
     @property
     def share(self) -> float | None:
-        """Share of the least time in the modelled time, or in the counted one where nothing is modelled."""
+        """The least time divided by the modelled time, or by the counted time if there is no model."""
         longer = self.modelled_seconds or self.counted_seconds
         return self.least_seconds / longer if longer and self.least_seconds else None
 
@@ -106,7 +114,7 @@ def compile_programs(
     topology: str = "",
     memory_gib: Positive | None = None,
 ) -> None:
-    """Compiles a configuration's updates, append and decode for devices that are present or not.
+    """Compiles a configuration's updates, append and decode for devices of this machine or others.
 
     Args:
       output_dir: Folder for `compile.json`; None: it is not written.
@@ -116,7 +124,7 @@ def compile_programs(
       mesh: Creates a mesh of given devices.
       objective, optimizer, layout, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4" or "h100:8"; empty: the devices present.
-      memory_gib: Memory of one device; None: as the compiler, the driver or the data sheet gives it.
+      memory_gib: Memory of one device; None: by the compiler, the driver or the data sheet.
 
     Raises:
       UserError: an unknown program or topology, a mesh of another size, rows that its devices cannot share, or a
@@ -125,16 +133,8 @@ def compile_programs(
     if unknown := sorted(set(words) - set(LOWER)):
         raise UserError(f"lcrag compile knows no program {unknown[0]}: choose among {', '.join(LOWER)}")
     target = target_of(topology)
-    plan = CompilePlan(
-        config=computation.of(decoder),
-        mesh=mesh(devices=target.devices),
-        objective=objective,
-        optimizer=optimizer,
-        layout=layout,
-        sampler=configured_sampler(),
-        critic=critic,
-        lanes=configured_lanes(),
-    )
+    training = {"objective": objective, "optimizer": optimizer, "layout": layout, "critic": critic}
+    plan = configured_plan(computation.of(decoder), mesh(devices=target.devices), training, configured_lanes())
     check_shares(layout, plan.mesh)
     check_used()
     console = make_console()

@@ -1,6 +1,6 @@
-"""GPUs that are not present: what XLA's compiler must know of them, from NVIDIA's data sheets.
+"""Descriptions of absent GPUs for XLA's compiler, from NVIDIA's data sheets.
 
-The compiler gets a `stream_executor.GpuTargetConfigProto` in text form in place of a driver's answers. Fields that only
+The compiler gets a `stream_executor.GpuTargetConfigProto` in text form instead of a driver's answers. Fields that only
 its cost model reads are left out.
 """
 
@@ -77,7 +77,7 @@ def absent_gpus(name: str, count: int) -> Sequence[Any]:
 
 @contextlib.contextmanager
 def pretended(name: str) -> Iterator[None]:
-    """Answers in place of an absent GPU and cuDNN what JAX asks while it traces attention."""
+    """Emulates the answers of an absent GPU and cuDNN to JAX's queries while it traces attention."""
     capability = GPUS[name].capability
     with mock.patch.multiple(
         fused_attention_stablehlo,

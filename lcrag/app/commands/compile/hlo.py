@@ -1,7 +1,7 @@
-"""Reads the text of a compiled program: its computations, what calls them, how often, and the sizes of arrays.
+"""Parses the text of a compiled program: its computations, their callers and execution counts, and array sizes.
 
-A loop's body counts as often as the loop runs, where the HLO text gives its length (scans over layers or chunks). A
-loop of unknown length, such as that over micro-batches or over sampled tokens, counts once; its body is the program's
+A loop's body counts once per iteration if the HLO text gives the loop's length (scans over layers or chunks). A
+loop of unknown length, such as the loop over micro-batches or sampled tokens, counts once; its body is the program's
 unit of work.
 """
 
@@ -40,7 +40,7 @@ class Shape:
 
     @property
     def bytes(self) -> float:
-        """Its size wherever it lies."""
+        """Its size in bytes, in any memory."""
         return item_bytes(self.dtype) * math.prod(self.sizes)
 
 
@@ -61,7 +61,7 @@ class Instruction:
 
     @property
     def attributes(self) -> str:
-        """What follows the operands."""
+        """The attributes after the operands."""
         return self._split[1]
 
     @functools.cached_property
@@ -75,7 +75,7 @@ class Instruction:
 
     @functools.cached_property
     def shapes(self) -> list[Shape]:
-        """Arrays of the result: one, or those of a tuple."""
+        """The arrays of the result: one, or the elements of a tuple."""
         return shapes_of(self.type)
 
     @property
@@ -124,7 +124,7 @@ class Program:
 
     @functools.cached_property
     def executions(self) -> Mapping[str, int]:
-        """How often each computation runs, from the entry down; 0 if nothing calls it."""
+        """Number of executions of each computation; 0 if nothing calls it."""
 
         @functools.cache
         def times(name: str) -> int:
@@ -145,9 +145,9 @@ class Program:
         return frozenset(name for name in self.computations if inside(name))
 
     def trips(self, instruction: Instruction) -> int | None:
-        """Returns the iterations of a loop: as XLA notes it, or the constant that its counter is compared with.
+        """Returns the iterations of a loop: XLA's annotation, or the constant that its counter is compared with.
 
-        None where the text gives neither; 1 for whatever is not a loop.
+        None if the text gives neither; 1 for instructions that are not loops.
         """
         if instruction.operation != "while":
             return 1
@@ -163,9 +163,9 @@ class Program:
         return None
 
     def executed(self) -> Iterator[tuple[str, int]]:
-        """Yields the computations that run as sequences, not inside a kernel, and how often.
+        """Yields the computations outside of kernels, with their numbers of executions.
 
-        Of a conditional only the first branch runs, that of a false predicate.
+        Of a conditional only the first branch counts, that of a false predicate.
         """
         waiting = [(self.entry, 1)]
         while waiting:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.stages import Lowered
 
+from lcrag.app.composition.components import configured_sampler
 from lcrag.app.composition.lane_plan import LaneSettings, lane_sampler
 from lcrag.errors import UserError
 from lcrag.learning import (
@@ -26,6 +28,7 @@ from lcrag.learning import (
 )
 from lcrag.learning.critic import value_update
 from lcrag.learning.learners import needs_reference, policy_update
+from lcrag.learning.optimizers import adamw
 from lcrag.learning.update import batch_shares
 from lcrag.policy import (
     AnyMesh,
@@ -62,7 +65,7 @@ class CompilePlan:
     layout: Layout  # shapes of training rows
     sampler: SamplerConfig  # shapes of sampling
     critic: Critic | None = None  # critic of PPO; None: no critic
-    lanes: LaneSettings = LaneSettings()  # how the sampling is shared out
+    lanes: LaneSettings = LaneSettings()  # how sampling is divided among lanes
 
     @property
     def programs(self) -> list[str]:
@@ -112,7 +115,7 @@ class CompilePlan:
 
     @functools.cached_property
     def batch(self) -> Batch:
-        """The largest batch, as it is when the updates begin."""
+        """The largest batch, with the fields that it has when the updates begin."""
         batch = largest_batch(self.layout, batch_shares(self.mesh))
         scores = batch.sampling_log_probabilities
         if needs_reference(self.objective, self.critic):
@@ -123,7 +126,7 @@ class CompilePlan:
 
     @functools.cached_property
     def reference(self) -> Any:
-        """Learned parameters of the policy that the run starts from, if learning needs its log-probabilities."""
+        """Trained parameters of the reference policy, if learning needs its log-probabilities; otherwise None."""
         if not needs_reference(self.objective, self.critic):
             return None
         trained, _ = self.parameters
@@ -132,7 +135,7 @@ class CompilePlan:
 
     @property
     def in_lanes(self) -> bool:
-        """Whether lanes sample with parameters of their own."""
+        """Whether lanes sample with their own parameters."""
         return self.lanes.count > 1
 
     @functools.cached_property
@@ -147,7 +150,7 @@ class CompilePlan:
 
     @functools.cached_property
     def sampler_form(self) -> SamplerForm:
-        """What the sampler of a lane keeps, and how."""
+        """Form of the parameters and cache of a lane's sampler."""
         config = lane_config(self.config) if self.in_lanes else self.config
         return self.lane.form(config, one_lane(self.mesh, self.lanes.count, self.lanes.tensor))
 
@@ -167,14 +170,34 @@ class CompilePlan:
         return _placed(jax.eval_shape(create), slot_shardings(self.sampler_form))
 
 
+def configured_plan(
+    config: DecoderConfig, mesh: AnyMesh, arguments: Mapping[str, Any], lanes: LaneSettings | None = None
+) -> CompilePlan:
+    """Returns the plan of a command from its composed arguments and the configured sampler.
+
+    What the command does not have (an evaluation has no optimizer) has a placeholder.
+    """
+    objective = arguments.get("objective")
+    return CompilePlan(
+        config=config,
+        mesh=mesh,
+        objective=objective if isinstance(objective, PolicyGradient) else PolicyGradient(),  # that of sft is another
+        optimizer=arguments.get("optimizer") or adamw(learning_rate=1.0, steps=1),
+        layout=arguments.get("layout") or Layout(rows=1, row_lengths=(2,)),
+        sampler=configured_sampler(),
+        critic=arguments.get("critic"),
+        lanes=lanes or LaneSettings(),
+    )
+
+
 def lower_update(plan: CompilePlan) -> Lowered:
-    """One update of micro-batches of the largest layout."""
+    """Lowers one update, with micro-batches of the largest layout."""
     update = policy_update(plan.config, plan.device_mesh, plan.objective, plan.optimizer, temperature=1.0)
     return update.lower(plan.train_state, plan.batch, plan.parameters[1])
 
 
 def lower_critic(plan: CompilePlan) -> Lowered:
-    """One update of the critic, with micro-batches of the policy's size."""
+    """Lowers one update of the critic, with micro-batches of the policy's size."""
     if plan.critic is None or plan.critic_state is None:
         raise UserError("there is no critic to compile: name one with --gin_file=objective/ppo.gin")
     update = value_update(plan.config, plan.device_mesh, plan.critic)
@@ -182,7 +205,7 @@ def lower_critic(plan: CompilePlan) -> Lowered:
 
 
 def lower_append(plan: CompilePlan) -> Lowered:
-    """Appends the longest chunk of environment text to as many slots as possible, at the end of their contexts."""
+    """Lowers `append` of the longest chunk to the largest number of slots, at the end of their contexts."""
     rows, tokens = plan.lane.largest_append
     mesh = plan.sampler_form.mesh
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
@@ -194,7 +217,7 @@ def lower_append(plan: CompilePlan) -> Lowered:
 
 
 def lower_decode(plan: CompilePlan) -> Lowered:
-    """Samples a block of tokens in every slot, reading the whole context."""
+    """Lowers `decode` of a block of tokens in every slot, reading the whole context."""
     everywhere = replicated(plan.sampler_form.mesh)
     table = jax.ShapeDtypeStruct((STOP_STATES, plan.config.vocabulary_size), jnp.uint8, sharding=everywhere)
     eos_ids = jax.ShapeDtypeStruct((EOS_IDS,), jnp.int32, sharding=everywhere)
@@ -205,7 +228,7 @@ def lower_decode(plan: CompilePlan) -> Lowered:
 
 
 def lower_hand_over(plan: CompilePlan) -> Lowered:
-    """Copies the trained parameters to the sampler: cast, adapters merged, gathered as far as each lane needs them."""
+    """Lowers the copy of the trained parameters to the sampler: cast, adapters merged, gathered for each lane."""
     params, form = join(*plan.parameters), plan.sampler_form
     if plan.in_lanes:
         assert isinstance(form.mesh, Mesh)
@@ -282,12 +305,12 @@ class Cost:
     received_bytes: float = 0.0  # of them from other devices; counted for "hand_over" only
 
     def least_seconds(self, accelerator: Accelerator) -> float:
-        """Returns the roofline bound: the longest of computing, moving and receiving the bytes at their peak rates."""
+        """Returns the roofline bound: the largest of the times to compute, move and receive at the peak rates."""
         here = roofline_seconds(self.flops + self.recomputed_flops, self.bytes, accelerator)
         return max(here, self.link_seconds(accelerator))
 
     def link_seconds(self, accelerator: Accelerator) -> float:
-        """Returns the time in which the links bring `received_bytes`; 0 where their bandwidth is unknown."""
+        """Returns the time to receive `received_bytes` over the links; 0 if their bandwidth is unknown."""
         rate = accelerator.link_bytes_per_second
         return self.received_bytes / rate if rate else 0.0
 
@@ -314,7 +337,7 @@ def cost_of(plan: CompilePlan, program: str) -> Cost:
 
 
 def _hand_over_cost(plan: CompilePlan) -> Cost:
-    """Reading the training's parameters, and writing the sampler's, of which each device has a part already."""
+    """Returns the cost of reading the trainer's parameters and writing the sampler's, partly on other devices."""
     given, own = join(*plan.parameters), device_bytes(plan.sampling_parameters)
     here = jax.tree.map(lambda leaf: leaf.update(dtype=plan.config.dtype), given)
     return Cost(

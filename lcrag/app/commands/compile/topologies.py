@@ -1,8 +1,8 @@
-"""The devices to compile for: those present, an absent TPU slice, absent GPUs, or CPU stand-ins for GPUs.
+"""The devices to compile for: those present, an absent TPU slice, absent GPUs, or virtual CPU devices in their place.
 
 A topology is written FAMILY:SHAPE: `v5e:4x4` for TPUs (compiled by libtpu, which needs no TPU), `h100:8` for GPUs
-(compiled by JAX's plugin for CUDA, which needs no GPU). Where the plugin is not installed, the program is compiled for
-as many CPU devices: shardings and sizes are real, temporaries an estimate.
+(compiled by JAX's plugin for CUDA, which needs no GPU). If the plugin is not installed, the program is compiled for
+as many virtual CPU devices: shardings and sizes are real, temporaries an estimate.
 """
 
 import contextlib
@@ -43,12 +43,12 @@ class Target:
     absent_gpu: str = ""  # name in `gpu_targets.GPUS` of absent devices
 
     def pretended(self) -> contextlib.AbstractContextManager:
-        """What must hold while programs are traced for the devices."""
+        """Context in which programs are traced for the devices."""
         return pretended(self.absent_gpu) if self.absent_gpu else contextlib.nullcontext()
 
 
 def target_of(topology: str) -> Target:
-    """Returns the devices of a topology; of an empty one, the devices present.
+    """Returns the devices of a topology; the devices of this machine if it is empty.
 
     Raises:
       UserError: no such topology, or libtpu is not installed.

@@ -1,8 +1,8 @@
 """Counts the bytes and operations of a compiled program, since compilers count the body of a loop once.
 
-Every instruction of the optimised program reads its operands and writes its results, a fusion as a whole. Of an array
-that is only sliced, gathered from or updated in place, the pieces count. Arrays outside the device's main memory (a
-TPU's vector memory) count nothing, so a TPU's prefetches count once. A multiplication and an addition are two
+Every instruction of the optimised program, or fusion as a whole, reads its operands and writes its results. Of an array
+that is only sliced, gathered from or updated in place, only the pieces count. Arrays outside the device's main memory
+(in a TPU's vector memory) do not count, so a TPU's prefetches count once. A multiplication and an addition are two
 operations; only products of matrices are counted. Of a conditional, the branch of a false predicate counts, which is
 plain sampling in `lcrag.sampling.choice`.
 """
@@ -22,7 +22,7 @@ FREE = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
     "opt-barrier", "add-dependency", "domain", "while", "conditional", "call",
 })  # fmt: skip
-# Operations that compute nothing: an instruction, or a kernel of nothing else, that copies or rearranges arrays.
+# Operations that only copy or rearrange arrays, as single instructions or as kernels of such operations.
 MOVES = frozenset({
     "broadcast", "concatenate", "copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "gather", "pad",
     "reshape", "reverse", "scatter", "slice", "slice-start", "transpose",
@@ -44,7 +44,7 @@ LISTED = 12  # largest instructions in a report
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What one instruction moves in all its executions."""
+    """The bytes that one instruction moves in all its executions."""
 
     name: str  # JAX's name of it, or XLA's
     operation: str
@@ -55,16 +55,16 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one device executes in a unit of work.
+    """The work of one device in a unit of a program.
 
     Attributes:
       flops: Operations of products of matrices.
-      bytes: Read from and written to the device's main memory.
-      moved_bytes: Those of `bytes` whose instruction computes nothing.
-      cycles: As a TPU's compiler estimates them; 0 where it does not.
-      kernels: Executions of kernels (Pallas, cuDNN) whose operations the text does not give, and which are in neither
-        `flops` nor `cycles`.
-      largest: The instructions that move most bytes.
+      bytes: Bytes read from and written to the device's main memory.
+      moved_bytes: The part of `bytes` by instructions that only copy or rearrange.
+      cycles: Estimate of a TPU's compiler; 0 without one.
+      kernels: Executions of kernels (Pallas, cuDNN) whose operations the text does not give; they are not included in
+        `flops` and `cycles`.
+      largest: The instructions that move the most bytes.
     """
 
     flops: float = 0.0
@@ -76,7 +76,7 @@ class Work:
 
 
 def work_of(program: Program) -> tuple[Work, Work]:
-    """Counts (one unit of work, all else): one pass through the loops of unknown length, and what is outside of them.
+    """Returns (work of one unit, work outside of it): one pass through the loops of unknown length, and the rest.
 
     Without such a loop the whole program is one unit.
     """
@@ -257,7 +257,7 @@ def _dot_flops(computation: Computation, instruction: Instruction, contracted: s
 
 
 def _convolution_flops(computation: Computation, instruction: Instruction) -> float:
-    """A TPU's products are convolutions, whose axes of a batch are spatial: only places inside the operands count."""
+    """Counts the operations of a TPU's product, a convolution with batch axes as spatial ones; ignores padding."""
     labels = LABELS.search(instruction.attributes)
     left, kernel = (computation.get(name) for name in instruction.operands[:2])
     if labels is None or left is None or kernel is None:

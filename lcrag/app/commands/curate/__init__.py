@@ -1,8 +1,8 @@
 """`lcrag curate`: makes training data of one kind.
 
 `demonstrations` (a teacher's episodes as rows for SFT), `selection` (questions for reinforcement learning),
-`golden_plans` (GlobalRAG's reference plans) and `translations` (Translate-R1's questions), a module each; `teaching`
-is what the first three share.
+`golden_plans` (GlobalRAG's reference plans) and `translations` (Translate-R1's questions) are one module each;
+`teaching` contains the code that the first three share.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""`lcrag curate demonstrations`: a teacher plays a program; its correct episodes become rows for `lcrag sft`."""
+"""`lcrag curate demonstrations`: a teacher runs a program as the policy; its correct episodes become rows for SFT."""
 
 import collections as counting
 import pathlib
@@ -45,10 +45,10 @@ def demonstrations(
       questions: Questions to demonstrate.
       program: Builds the episode program.
       collections: Collections that the program searches.
-      teacher: Plays the program.
+      teacher: Writes the policy's turns.
       answer: Name of the answer reward that decides whether an answer is correct.
       temperature: Sampling temperature of the teacher; 0 is greedy.
-      batch: Questions played concurrently and written together.
+      batch: Questions that are run concurrently and written together.
 
     Raises:
       UserError: the folder holds another run, or the teacher cannot play.

@@ -54,12 +54,12 @@ def golden_plans(
       questions: Questions to plan.
       program: Builds the teacher's program, `golden_trajectory`.
       collections: Collections that the program searches.
-      teacher: Plays the program.
+      teacher: Writes the policy's turns.
       held_out: Questions of evaluations; questions with the same words are not planned.
       answer: Name of the answer reward that decides whether an answer is correct.
       trajectories: Trajectories per question; the distinct plans of the kept ones are all golden.
       temperature: Sampling temperature of the teacher; 0 is greedy.
-      batch: Questions played concurrently and written together.
+      batch: Questions that are run concurrently and written together.
 
     Raises:
       UserError: the folder holds another run, or the teacher cannot play.

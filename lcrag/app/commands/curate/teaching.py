@@ -1,4 +1,4 @@
-"""What the curations with a teacher share: checks before the output folder is claimed, and batches of episodes."""
+"""Common code of the curations with a teacher: checks before the output folder is opened, and batches of episodes."""
 
 import collections
 import contextlib
@@ -42,14 +42,14 @@ def check_distinct(questions: Sequence[Question]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Teaching:
-    """A teacher that plays a program on questions, many at a time.
+    """Runs a program with a teacher as the policy, on many questions at a time.
 
     Attributes:
       program: Builds a question's program.
-      collections: What it searches.
-      teacher: Plays it.
-      temperature: Of the teacher's sampling; 0 is greedy.
-      batch: Questions played concurrently.
+      collections: The collections that it searches.
+      teacher: Writes the policy's turns.
+      temperature: Sampling temperature of the teacher; 0 is greedy.
+      batch: Questions that are run concurrently.
     """
 
     program: BuildProgram
@@ -69,7 +69,7 @@ class Teaching:
         may_change: Collection[str],
         same_hashes: Collection[str],
     ) -> Iterator[RunFolder]:
-        """Opens the output folder for some questions; `hashes` are of what the run depends on in addition.
+        """Opens the output folder for some questions; `hashes` are those of further data that the run depends on.
 
         Raises:
           UserError: there are no questions or one twice, the program rejects its settings, or as `open_run`.
@@ -83,7 +83,7 @@ class Teaching:
             yield run
 
     def play(self, numbered: Sequence[tuple[int, Question]], attempt: int) -> Iterator[list[EpisodeRecord]]:
-        """Plays questions with the numbers of their random streams; yields the episodes of each batch.
+        """Runs questions with the numbers of their random streams; yields the episodes of each batch.
 
         Shows the progress, with the average rate of tokens.
         """

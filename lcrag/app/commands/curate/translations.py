@@ -158,7 +158,7 @@ async def _tried(
 
 
 class Counted:
-    """Shows how many places are filled, and how many sources were tried for them."""
+    """Counts and displays the filled places and the sources tried for them."""
 
     def __init__(self, display: ProgressDisplay):
         self._display, self._filled, self._tried = display, 0, 0

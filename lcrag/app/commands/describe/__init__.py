@@ -1,6 +1,6 @@
 """`lcrag describe`: what a command would run, without weights.
 
-`named_parts` stands for what is large or not here, `run_plan` reads programs, prompts and episodes from the composed
-arguments, `memory` computes bytes by formula, `paper_differences` compares with a paper's settings, and `tables` shows
-all of it.
+`named_parts` replaces large or missing parts by placeholders, `run_plan` reads programs, prompts and episodes from the
+composed arguments, `learning_plan` the objective, `memory` computes bytes by formula, `describing` combines them and
+compares with a paper's settings, and `tables` formats the result.
 """

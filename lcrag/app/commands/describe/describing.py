@@ -35,7 +35,7 @@ from lcrag.methods.rag_r1.paper import RAG_R1
 from lcrag.methods.translate_r1.paper import TRANSLATE_R1
 from lcrag.retrieval import NoCollections
 
-MADE_LATER = ("Chat", "Retries", "BadRows", "MetricsLog", "load_encoder")  # by the command, while it runs
+MADE_LATER = ("Chat", "Retries", "BadRows", "MetricsLog", "load_encoder")  # built while the command runs
 PAPERS: dict[str, Sequence[PaperSetting]] = {  # the settings of the papers, by the name of the method
     "LcRL": LCRL,
     "R-Search": R_SEARCH,
@@ -55,7 +55,7 @@ def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json
       json: Print one JSON object instead of tables.
 
     Raises:
-      UserError: no such command, or a mistake for which the command itself would end.
+      UserError: no such command, or a mistake that the command itself would reject.
     """
     if len(words) != 1 or words[0] not in DESCRIBED:
         given = f", not {' '.join(words)}" if words else ""
@@ -71,14 +71,14 @@ def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json
 
 
 def description(composition: Composition, parts: NamedParts) -> dict[str, Any]:
-    """Returns everything that is known of a composed command, as JSON holds it.
+    """Returns the description of a composed command as a JSON object.
 
     Args:
       composition: Composed with the stand-ins of `parts`.
-      parts: Has collected what they stand for.
+      parts: The stand-ins, with the names of the parts that they replace.
 
     Raises:
-      UserError: the command would end with it.
+      UserError: a mistake that the command itself would reject.
     """
     arguments, bound = composition.arguments, BoundValues()
     runner = _runner(parts)
@@ -106,7 +106,7 @@ def description(composition: Composition, parts: NamedParts) -> dict[str, Any]:
 
 
 def _slots(command: str) -> dict[str, int]:
-    """The slots, and the lanes that share them, which only some commands have."""
+    """Returns the number of slots, and of the lanes that share them if the command has lanes."""
     sampler = configured_sampler()
     lanes = configured_lanes().count if command in ("train", "evaluate") else 1
     lane_sampler(sampler, lanes)  # rejects slots that they cannot share
@@ -120,7 +120,7 @@ def _runner(parts: NamedParts) -> dict[str, Any]:
 
 
 def _check_used(composition: Composition) -> None:
-    """Checks that the command would use what its command line binds; rows of SFT are made while it runs."""
+    """Checks that the command would use the bindings of its command line; SFT builds its rows only while it runs."""
     for name in MADE_LATER:
         mark_used(name)
     if composition.command != "sft":
@@ -140,7 +140,7 @@ def _check(composition: Composition, temperature: float) -> None:
 
 
 def _programs(composition: Composition, runner: Mapping[str, Any], parts: NamedParts) -> dict[str, Any]:
-    """The program and that of the evaluation, how they open, and their budgets."""
+    """Describes the program and that of the evaluation, with their opening prompts and budgets."""
     arguments = composition.arguments
     method, evaluation = arguments.get("method"), arguments.get("evaluation")
     if method is None:
@@ -168,7 +168,7 @@ def _programs(composition: Composition, runner: Mapping[str, Any], parts: NamedP
 def _opened(
     arguments: Mapping[str, Any], method: Method, questions: Sequence[Question], generation_tokens: int
 ) -> tuple[Observe | None, dict[str, Any]]:
-    """How the program of a method opens, and its budgets."""
+    """Returns the opening prompt of a method's program, and its budgets."""
     collections = arguments.get("collections")
     opened = run_plan.opening(method, questions, collections.languages if collections else ())
     prompt = run_plan.prompt_tokens(opened, arguments["policy"])
@@ -231,7 +231,7 @@ def _evaluation(evaluation: Any, generation_tokens: int) -> dict[str, Any]:
 
 
 def _differences(method: Method | None, bound: BoundValues, parts: NamedParts) -> list[dict[str, Any]] | None:
-    """What differs from the settings of the method's paper; None for a method without a table of them."""
+    """Returns the differences from the method's paper; None for a method without a table of settings."""
     table = PAPERS.get(method.name) if method else None
     if table is None:
         return None

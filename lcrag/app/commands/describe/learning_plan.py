@@ -1,4 +1,4 @@
-"""What a command would learn from: rewards, objective with its normaliser, and the schedule of the learning rate."""
+"""Describes the learning of a command: rewards, objective with its normaliser, and the learning rate schedule."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from lcrag.app.composition.gin_files import Reference
 from lcrag.app.composition.method import Method
 from lcrag.app.composition.stand_ins import Composition
 
-# What a loss is divided by, for every aggregation; see `lcrag.learning.losses`.
+# The normaliser of each aggregation of a loss; see `lcrag.learning.losses`.
 NORMALISERS = {
     "sequence_mean": "each episode's sum / its policy tokens, then / the episodes of the mini-batch",
     "token_mean": "sum over all policy tokens of the mini-batch / their number",
@@ -18,7 +18,7 @@ NORMALISERS = {
 
 
 def rewards(command: str, bound: BoundValues) -> dict[str, Any]:
-    """Returns the reward of a command's method with its settings, those of what it refers to included."""
+    """Returns the reward of a command's method with its settings, including those of objects that it refers to."""
     method = bound.value(f"{command}.method")
     return _expanded(bound, bound.value(f"{method.name}.reward"), method.name, depth=3)
 
@@ -36,7 +36,7 @@ def _expanded(bound: BoundValues, value: Any, called_in: str, depth: int) -> Any
 
 
 def learning(composition: Composition, bound: BoundValues, episodes: int | None) -> dict[str, Any]:
-    """Returns steps, updates, objective and learning rates of a training; None for commands that only ask."""
+    """Returns steps, updates, objective and learning rates of a training; None for commands that do not learn."""
     arguments = composition.arguments
     if composition.command == "sft":
         return {

@@ -5,12 +5,9 @@ from typing import Any
 
 import jax
 
-from lcrag.app.commands.compile.lowering import CompilePlan, device_bytes, residents
+from lcrag.app.commands.compile.lowering import CompilePlan, configured_plan, device_bytes, residents
 from lcrag.app.commands.describe.named_parts import PolicyShape
-from lcrag.app.composition.components import configured_sampler
 from lcrag.app.composition.lane_plan import LaneSettings, configured_lanes
-from lcrag.learning import Layout, PolicyGradient
-from lcrag.learning.optimizers import adamw
 from lcrag.policy import AnyMesh, DecoderConfig, join, parameter_count
 
 
@@ -23,33 +20,23 @@ def mesh_of(policy: PolicyShape) -> dict[str, Any]:
 
 
 def abstract_plan(command: str, config: DecoderConfig, mesh: AnyMesh, arguments: Mapping[str, Any]) -> CompilePlan:
-    """Returns a command's run without weights.
+    """Returns the plan of a command's run; allocates no arrays.
 
     Args:
-      command: What the command does not have (an evaluation has no optimizer) is there in any size.
+      command: The command, "train", "sft", "evaluate" or "sample".
       config: Its policy.
       mesh: Its devices.
       arguments: Its composed arguments.
     """
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
-    learns = command == "train"
-    return CompilePlan(
-        config=config,
-        mesh=mesh,
-        objective=arguments["objective"] if learns else PolicyGradient(),
-        # An evaluation makes no update; a plan has an optimizer all the same.
-        optimizer=arguments["optimizer"] if command in ("train", "sft") else adamw(learning_rate=1.0, steps=1),
-        layout=arguments.get("layout") or Layout(rows=1, row_lengths=(2,)),
-        sampler=configured_sampler(),
-        critic=arguments["critic"] if learns else None,
-        lanes=configured_lanes() if command in ("train", "evaluate") else LaneSettings(),
-    )
+    lanes = configured_lanes() if command in ("train", "evaluate") else LaneSettings()
+    return configured_plan(config, mesh, arguments, lanes)
 
 
 def memory(command: str, policy: PolicyShape, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the bytes of what a run keeps on each device all the time, by name; None for an unknown shape.
+    """Returns the bytes of the arrays that a run keeps on each device, by name; None for an unknown shape.
 
-    Temporaries of the programs come on top: `lcrag compile` counts them.
+    Temporaries of the programs are not included: `lcrag compile` counts them.
     """
     if policy.config is None:
         return None

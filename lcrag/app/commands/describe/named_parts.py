@@ -1,4 +1,4 @@
-"""What `lcrag describe` puts in the place of large, remote or absent parts: their names, and shapes without weights."""
+"""Stand-ins of `lcrag describe` for large, remote or missing parts: their names, and shapes without weights."""
 
 import dataclasses
 import functools
@@ -27,11 +27,11 @@ class PolicyShape:
     """A policy without weights.
 
     Attributes:
-      name: Its folder, or what is known of it.
+      name: Its folder, or a description if it has none.
       config: Its decoder with the platform's settings; None: unknown.
-      mesh: Sizes of its mesh; `data` is 1 where it depends on the devices present.
+      mesh: Sizes of its mesh; `data` is 1 if it depends on the devices present.
       all_devices: Whether the mesh takes all devices that are present.
-      here: Whether its folder holds a configuration.
+      here: Whether its folder contains a configuration.
     """
 
     name: str
@@ -42,7 +42,7 @@ class PolicyShape:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """Its tokenizer; None if it is not here."""
+        """Its tokenizer; None if it is missing."""
         path = resolved_folder(self.name)
         return load_tokenizer(path) if self.here and (path / "tokenizer.json").is_file() else None
 
@@ -65,11 +65,11 @@ class NamedCollections:
     """Collections that are not opened; `SearchableCollections` in which nothing is found.
 
     Attributes:
-      name: What opens them, as configurations name it.
+      name: Name of the function that opens them, in configurations.
       where: Their folder or address; None: the user's cache.
-      encoder: Folder of the encoder, or who encodes.
-      languages: Their languages; empty: not known before they are opened.
-      passages: Passages by language, of collections that are here.
+      encoder: Folder of the encoder, or a description of it.
+      languages: Their languages; empty: unknown before they are opened.
+      passages: Number of passages by language, of collections on this machine.
     """
 
     name: str
@@ -89,7 +89,7 @@ class NamedCollections:
 
 @dataclasses.dataclass(frozen=True)
 class NamedModel:
-    """Another model, which cannot be asked."""
+    """Another model, by name only: calling it is an error."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -103,10 +103,10 @@ class Source:
     """Questions that a configuration names.
 
     Attributes:
-      name: What reads them with its scope, as in "train/mkqa_questions".
-      arguments: With which arguments.
-      questions: The questions; empty if they are not here.
-      absent: Why they are not here; empty: they are.
+      name: Name of the function that reads them, with its scope: "train/mkqa_questions".
+      arguments: Its arguments.
+      questions: The questions; empty if their files are missing.
+      absent: Why the files are missing; empty if they are present.
     """
 
     name: str
@@ -121,12 +121,12 @@ class Source:
 
 
 class NamedParts:
-    """The stand-ins of one description; collects what they stand for.
+    """The stand-ins of one description; collects the parts that they replace.
 
     Attributes:
-      sources: Every set of questions.
-      models: Every other model.
-      lacking: Sentences on what the command would refuse to start without.
+      sources: All sets of questions.
+      models: All other models.
+      lacking: Sentences about missing parts without which the command would not start.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class NamedParts:
 
     @property
     def stand_ins(self) -> dict[Kind, StandIn]:
-        """The stand-ins, by what they make."""
+        """The stand-ins, by kind."""
         return {
             "policy": self._policy,
             "mesh": self._mesh,

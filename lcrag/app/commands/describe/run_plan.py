@@ -1,4 +1,4 @@
-"""What a command would ask, how often and with which budgets, read from its composed arguments."""
+"""Reads the programs, prompts, episodes and budgets of a command from its composed arguments."""
 
 import dataclasses
 import functools
@@ -88,7 +88,7 @@ def _training_step(arguments: Mapping[str, Any], parts: NamedParts) -> dict[str,
 
 
 def _size_of_absent(method: Method, absent: Sequence[Source]) -> float | None:
-    """Prompts of a coupling of questions that are not here; None if it may have any number."""
+    """Returns the prompts per coupling of questions whose files are missing; None if it varies."""
     if method.coupling == "independent":
         return 1
     if method.coupling == "parallel" and len(absent) == 1 and absent[0].is_parallel:
@@ -139,12 +139,12 @@ def _each(request: Request | tuple[Request, ...]) -> tuple[Request, ...]:
 
 
 def _whole(text: str | FittedText) -> str:
-    """Returns a text that adapts to its room in full."""
+    """Returns the full text of a prompt or of a `FittedText`."""
     return text if isinstance(text, str) else text.fit(BytesOfText(), NO_LIMIT) or ""
 
 
 def _nothing(request: Request | tuple[Request, ...]) -> Any:
-    """An answer without content."""
+    """Returns an empty answer to a request."""
     if isinstance(request, tuple):
         return [_nothing(each) for each in request]
     if isinstance(request, Retrieve):
@@ -155,7 +155,7 @@ def _nothing(request: Request | tuple[Request, ...]) -> Any:
 
 
 def opening_text(opened: Observe | None) -> str:
-    """Returns an opening as the program writes it, its instructions first."""
+    """Returns the text of an opening, instructions first."""
     return "" if opened is None else "\n\n".join(str(text) for text in (opened.system, opened.text) if text)
 
 
@@ -171,10 +171,10 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
     """Returns the budgets of an episode, in tokens where names say so, and the longest episode that they allow.
 
     Args:
-      method: Names the program.
+      method: The method with the program.
       generation_tokens: Limit of a generation.
-      context_tokens: Of a slot.
-      prompt: Tokens of the opening; None: unknown, and the room that is left for it says whether all fits.
+      context_tokens: Size of a slot.
+      prompt: Tokens of the opening; None: unknown, and left out of the comparison with the context.
     """
     settings = _longest(getattr(method.program, "keywords", {}))
     searches, observed = _searches(settings), _observation(settings)
@@ -198,13 +198,13 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
 
 
 def _longest(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the settings of the program that searches most, of one that chooses among several."""
+    """Returns the settings; of a program that chooses among several, those of the one that searches most."""
     others = [each.keywords for each in settings.get("programs", {}).values() if isinstance(each, functools.partial)]
     return max(others, key=_searches) if others else settings
 
 
 def _searches(settings: Mapping[str, Any]) -> int:
-    """Searches that an episode may make; a program without a budget that asks for passages makes one."""
+    """Returns the largest number of searches of an episode; one for a program with passages but without a budget."""
     for name in ("budget", "attempts", "sentences"):
         if name in settings:
             return settings[name]
@@ -212,7 +212,7 @@ def _searches(settings: Mapping[str, Any]) -> int:
 
 
 def _observation(settings: Mapping[str, Any]) -> int:
-    """Tokens that one search may show."""
+    """Returns the largest number of tokens of one search's observation."""
     if "query_tokens" in settings:
         return settings["query_tokens"] * settings.get("queries", 1)
     return settings.get("observation_tokens", 0)

@@ -40,7 +40,7 @@ from lcrag.retrieval.remote import Qdrant
 from lcrag.retrieval.shards import Shards, open_shards, remove_shards
 
 EVALUATION = "evaluation.json"
-# From so many on, the exact search of additions is slower than the index.
+# Above this number of additions, their exact search is slower than the index.
 MOST_ADDED = 100_000
 
 
@@ -78,8 +78,8 @@ def index(
       settings: How passages are indexed.
       parts: Parts of a collection, with an index each, which hosts can build and search separately; None: one, or with
         `rebuild` as many as there are.
-      add: Add the passages of the sources to collections that exist; they are searched exactly.
-      rebuild: Index existing collections again, with what was added to them, instead of building any.
+      add: Add the passages of the sources to existing collections; they are searched exactly.
+      rebuild: Rebuild the indexes of existing collections, additions included, instead of building collections.
       beam: Options of an Apache Beam pipeline; None: build on this machine.
       engine: A vector engine that stores the collections too; see `lcrag.retrieval.remote.qdrant`.
       judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
@@ -140,7 +140,7 @@ def _present(words: Sequence[str], root: pathlib.Path) -> list[str]:
 
 
 def _assembly(beam: Sequence[str] | None) -> Assemble:
-    """Returns what writes the parts of a collection: this process, or a Beam pipeline."""
+    """Returns the function that writes the parts of a collection: in this process, or in a Beam pipeline."""
     return write_parts if beam is None else lambda plans: _beam().write_parts(plans, options=beam)
 
 
@@ -271,4 +271,4 @@ def _print_collection(console: Console, folder: pathlib.Path) -> None:
         f"{meta.language}: {meta.count:,} passages; {index}; {memory}{later}", highlight=False, soft_wrap=True
     )
     if added > MOST_ADDED:
-        console.print(f"{meta.language}: searches are slow with so many added: fold them in with --rebuild")
+        console.print(f"{meta.language}: searches are slow with so many additions: rebuild the index with --rebuild")

@@ -1,1 +1,1 @@
-"""`lcrag launch`: starts a command on the hosts of a cluster, and again after a preemption."""
+"""`lcrag launch`: starts a command on the hosts of a cluster, and restarts it after a preemption."""

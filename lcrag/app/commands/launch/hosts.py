@@ -1,4 +1,4 @@
-"""Runs one command line on several hosts: a log for each, SIGTERM passed on, and all again if one is lost."""
+"""Runs one command line on several hosts, with a log for each; forwards SIGTERM, and restarts all if one is lost."""
 
 import dataclasses
 import shlex
@@ -13,7 +13,7 @@ from lcrag.app.runs.stopping import exit_status
 from lcrag.errors import UserError
 
 POLL_SECONDS = 0.1
-MISTAKE = 2  # exit status that a restart does not mend
+MISTAKE = 2  # exit status after which a restart does not help
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Host:
     """One process of the job.
 
     Attributes:
-      name: Of its log, `<logs>/<name>.log`.
+      name: Name of its log, `<logs>/<name>.log`.
       words: The local command that runs a command line there: ssh and its arguments.
     """
 
@@ -31,13 +31,13 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a job is run.
+    """Settings of a job.
 
     Attributes:
       logs: Folder of the logs, which are appended to.
-      restarts: How often a job that lost a process is started again.
-      pause_seconds: Between an end and the next start.
-      grace_seconds: Between SIGTERM and SIGKILL; a run saves in this time.
+      restarts: Largest number of restarts of a job that has lost a process.
+      pause_seconds: Pause before a restart.
+      grace_seconds: Time between SIGTERM and SIGKILL, in which a run saves.
     """
 
     logs: Path
@@ -47,9 +47,9 @@ class Settings:
 
 
 def remote_line(folder: str, setup: str, words: Sequence[str], grace_seconds: float) -> str:
-    """Returns a line for a host's shell: the words, ended by SIGTERM when standard input ends, then by SIGKILL.
+    """Returns a shell line that runs the words, and ends them by SIGTERM, then SIGKILL, when standard input ends.
 
-    ssh passes no signals on, but the end of its standard input, also where the connection or the launcher breaks.
+    ssh does not forward signals, but it forwards the end of standard input, also if the connection or launcher breaks.
     """
     before = f"cd {_quoted(folder)} && " + (f"{{ {setup}; }} && " if setup else "")
     stop = f"read -r _ <&3; kill -TERM $p; sleep {grace_seconds:g}; kill -KILL $p"
@@ -67,13 +67,13 @@ def run_on(
     """Runs each line on its host until all end well.
 
     Args:
-      hosts: The hosts; the output of the first one is shown too.
-      lines: What runs on each.
-      settings: How.
+      hosts: The hosts; the output of the first one is also shown.
+      lines: The shell line of each host.
+      settings: Logs, restarts and waits.
       prepare: Called before each start with its number.
 
     Raises:
-      UserError: a process ended with an error that a restart does not mend, or there were too many.
+      UserError: a process ended with an error after which a restart does not help, or there were too many restarts.
       SystemExit: a signal ended the job, with the status of that signal.
     """
     for start in range(settings.restarts + 1):
@@ -149,13 +149,13 @@ class Attempt:
         return failed
 
     def _failed(self) -> tuple[Host, int] | None:
-        """The failed process, first those whose error no restart mends."""
+        """Returns the failed process, preferably one whose error prevents a restart."""
         codes = [process.poll() for process in self._running]
         found = [(host, _shell_status(code)) for host, code in zip(self._hosts, codes, strict=True) if code]
         return min(found, key=lambda each: each[1] != MISTAKE, default=None)
 
     def stop(self) -> None:
-        """Ends standard input everywhere, by which SIGTERM is sent there, and waits; SIGINT again does not wait."""
+        """Closes standard input on all hosts, which sends SIGTERM there, and waits; a second SIGINT ends the wait."""
         for process in self._running:
             if process.stdin is not None and not process.stdin.closed:
                 process.stdin.close()
@@ -183,7 +183,7 @@ def _show(process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def run_settings(settings: Mapping[str, str]) -> Settings:
-    """How a job on hosts is run."""
+    """Returns the settings of a job from the command line."""
     return Settings(
         logs=Path(settings["--logs"]),
         restarts=int(settings["--restarts"]),

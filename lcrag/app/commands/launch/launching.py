@@ -45,7 +45,7 @@ TAKEN = {
 
 
 def launch(arguments: Arguments) -> None:
-    """Starts a command on the hosts of a cluster; the docstrings of the kinds below say how.
+    """Starts a command on the hosts of a cluster; see the functions of the kinds below.
 
     Raises:
       UserError: wrong options, or the job failed for a reason that a restart does not mend.

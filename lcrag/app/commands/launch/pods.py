@@ -1,4 +1,4 @@
-"""TPU pods: by queued resources, whose hosts are reached by ssh, and by GKE with XPK."""
+"""TPU pods: queued resources, whose hosts are reached by ssh, and GKE with XPK."""
 
 import shlex
 import time
@@ -39,7 +39,7 @@ class Pod:
         return [*self._queued, "describe", self.name, *self._place, "--format=value(state.state)"]
 
     def delete(self) -> list[str]:
-        """Returns the command that gives the TPU back."""
+        """Returns the command that deletes the TPU."""
         return [*self._queued, "delete", self.name, *self._place, "--force", "--quiet"]
 
     def addresses(self) -> list[str]:
@@ -61,7 +61,7 @@ class Pod:
         return [*self._tpu, "ssh", self.name, *self._place, "--worker=all", "--quiet", f"--command={line}"]
 
     def host(self, number: int) -> Host:
-        """Returns one host; its line follows as the value of the last word."""
+        """Returns one host; its shell line is appended to the last word."""
         words = (*self._tpu, "ssh", self.name, *self._place, f"--worker={number}", "--quiet", "--command")
         return Host(name=f"{self.name}-{number}", words=words)
 
@@ -92,7 +92,7 @@ class Pod:
 
 
 def launch_pod(settings: Mapping[str, str], words: list[str], dry_run: bool) -> None:
-    """Requests a TPU slice, installs the committed working tree on its hosts, runs the command, again if preempted."""
+    """Requests a TPU slice, installs the committed working tree on its hosts, and runs the command to its end."""
     pod, grace = Pod(settings), int(settings["--grace_seconds"])
     line = remote_line(settings["--folder"] or f"~/{FOLDER}", settings["--setup"], [settings["--lcrag"], *words], grace)
     if dry_run:

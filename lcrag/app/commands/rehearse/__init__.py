@@ -1,5 +1,5 @@
-"""`lcrag rehearse`: what a run's episodes look like on its own data, and what the run would cost at least.
+"""`lcrag rehearse`: measures the episodes of a run on its own data, and computes a lower bound of its cost.
 
-`scripted_policy` plays the program in the policy's place, `episodes` measures what it meets, `answerable` looks for
-gold answers in the collections, `costs` computes a step's time and a run's device-hours, `tables` shows all of it.
+`scripted_policy` takes the policy's place, `episodes` runs and measures episodes, `answerable` looks for gold answers
+in the collections, `costs` computes a step's time and a run's device-hours, `tables` formats the results.
 """

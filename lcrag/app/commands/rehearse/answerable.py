@@ -1,4 +1,4 @@
-"""Counts the questions whose gold answer stands in a passage of the collections."""
+"""Counts the questions whose gold answer occurs in a passage of the collections."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,12 +25,12 @@ def rows_of(passages: Sequence[Passage], most_passages: int) -> range:
 def answerable(
     questions: Sequence[Question], passages: Mapping[str, Sequence[Passage]], most_passages: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns for each language how many questions there are, and the share of which passages hold a gold answer.
+    """Returns the number of questions in each language, and the share with a gold answer in some passage.
 
     Args:
       questions: The questions.
-      passages: Of each language.
-      most_passages: Of a larger collection so many are looked at: shares are then lower bounds.
+      passages: The passages of each language.
+      most_passages: Maximum number of passages to scan; for larger collections the shares are lower bounds.
 
     Returns:
       Language -> "questions", and the shares "native" (in the collection of the question's language), "anywhere", and

@@ -1,9 +1,9 @@
 """The least time of a training step, by formula from the lengths of its episodes, and the memory of each device.
 
-Work is counted by `lcrag.policy.flops` and divided evenly over the devices; a phase takes as long as its operations or
-its bytes take at the data sheet's peak rates, whichever is longer (the roofline). No run is faster; how much slower a
-run is depends on kernels, communication and padding of the sampler, and is given as an efficiency. Where XLA for the
-devices is installed, memory and the efficiency of each phase are also those of the compiled programs.
+Work is counted by `lcrag.policy.flops` and divided evenly over the devices. The time of a phase is the larger of the
+times for its operations and for its bytes at the data sheet's peak rates (the roofline). No run is faster. How much
+slower a run is depends on kernels, communication and padding of the sampler, and is given as an efficiency. If XLA for
+the devices is installed, memory and the efficiency of each phase are also computed from the compiled programs.
 """
 
 import dataclasses
@@ -34,14 +34,14 @@ COMPILED = {"decode": "decode", "append": "append", "scores": "update", "update"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The episodes of one step; arrays have one element an episode.
+    """The episodes of one step; arrays have one element per episode.
 
     Attributes:
       tokens: Length of each context.
-      policy_tokens: Tokens of it that the policy wrote.
-      sampled_tokens: All that the policy wrote in the step, completions outside the dialogue included.
+      policy_tokens: Number of policy tokens in each context.
+      sampled_tokens: All policy tokens of the step, completions outside the dialogue included.
       appended_tokens: Environment tokens that are prefilled; a prompt counts once for all its samples.
-      attended_tokens: Mean length of a context when a token is written.
+      attended_tokens: Mean length of the context of a sampled token.
     """
 
     tokens: Int[np.ndarray, " episodes"]
@@ -71,7 +71,7 @@ class Workload:
 
     @property
     def observed_tokens(self) -> int:
-        """Tokens of the contexts that the environment wrote."""
+        """Number of environment tokens in each context."""
         return int((self.tokens - self.policy_tokens).sum())
 
 
@@ -81,8 +81,8 @@ class Phase:
 
     Attributes:
       name: "decode", "append", "scores" or "update".
-      units: How often the unit of work is done in a step.
-      cost: Of one unit.
+      units: Units of work in a step.
+      cost: Cost of one unit.
     """
 
     name: str
@@ -102,8 +102,8 @@ def phases_of(
     Args:
       plan: The run's policy, devices, layout, sampler and objective.
       work: The episodes.
-      parts: Mini-batches that a rollout is cut into.
-      passes: How often a rollout is learned from.
+      parts: Mini-batches of a rollout.
+      passes: Passes over a rollout.
       learns: False for an evaluation, which only samples.
     """
     config, devices, slots = plan.config, plan.mesh.size, plan.sampler.slots
@@ -125,7 +125,7 @@ def phases_of(
 
 
 def _learning(plan: CompilePlan, work: Workload, parts: int, passes: int) -> list[Phase]:
-    """The passes that score a rollout before its updates, and the updates, of the policy and of the critic."""
+    """Returns the phases that score a rollout before its updates, and the updates of the policy and the critic."""
     tokens, unembedded = packed(plan, work, parts)
     attended = float((work.tokens * (work.tokens + 1) / 2).sum() / work.tokens.sum())
     old = plan.objective.rescores_old_policy and parts * passes > 1
@@ -144,9 +144,9 @@ def _learning(plan: CompilePlan, work: Workload, parts: int, passes: int) -> lis
 
 
 def packed(plan: CompilePlan, work: Workload, parts: int) -> tuple[float, float]:
-    """Returns the positions of the rows that hold a step's episodes, padding included, and those that are unembedded.
+    """Returns (positions of a step's rows, padding included; unembedded positions), as packed by `lcrag.learning.pack`.
 
-    As `lcrag.learning.pack` lays them out, for each of the rollout's parts.
+    Each of the rollout's parts is packed separately.
     """
     layout, shares, positions, unembedded = plan.layout, batch_shares(plan.mesh), 0, 0
     for part in range(min(parts, len(work.tokens))):
@@ -170,13 +170,13 @@ def run_costs(
     """Returns the time of a step and of a run, in seconds, hours and device-hours.
 
     Args:
-      phases: Of a step.
+      phases: Phases of a step.
       work: The episodes of a step.
       accelerator: One of the devices.
-      devices: Their number.
-      steps: Of the run.
-      retrieval_seconds: That a step waits for searches, as measured here.
-      efficiency: Share of the peak rates that the run reaches, or that each phase reaches; 1 gives the least time.
+      devices: Number of devices.
+      steps: Steps of the run.
+      retrieval_seconds: Time that a step waits for searches, as measured on this machine.
+      efficiency: Share of the peak rates that the run reaches, or that each phase reaches; 1 gives the lower bound.
     """
     shares = efficiency if isinstance(efficiency, Mapping) else {phase.name: efficiency for phase in phases}
     seconds = {phase.name: phase.least_seconds(accelerator) / shares[phase.name] for phase in phases}
@@ -197,12 +197,12 @@ def run_costs(
 
 
 def compiled_shares(memory: Mapping[str, Any]) -> dict[str, float] | None:
-    """Returns the share of the peak rates that each phase reaches by the compiler's count.
+    """Returns the share of the peak rates that each phase reaches by the compiler's count; None without compilation.
 
-    None if nothing was compiled. The passes that score a rollout are taken to reach what an update reaches.
+    The passes that score a rollout are assumed to reach the same share as an update.
 
     Args:
-      memory: What `memory_of` returned.
+      memory: The result of `memory_of`.
     """
     found = {each["program"]: each["share_of_floor"] for each in memory.get("programs", ())}
     shares = {phase: found.get(program) for phase, program in COMPILED.items()}
@@ -210,13 +210,13 @@ def compiled_shares(memory: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def memory_of(command: str, plan: CompilePlan, arguments: Mapping[str, Any], topology: str) -> dict[str, Any]:
-    """Returns the arrays that a run keeps on each device, and what each compiled program of training needs.
+    """Returns the bytes of the arrays that a run keeps on each device, and the needs of each compiled program.
 
     Args:
       command: "train" or "evaluate".
       plan: The run, on an abstract mesh.
-      arguments: The command's.
-      topology: Its devices.
+      arguments: The arguments of the command.
+      topology: The devices.
 
     Raises:
       UserError: libtpu knows no such topology.

@@ -1,4 +1,4 @@
-"""Plays a program's episodes with a script in the policy's place, and measures their lengths and their searches."""
+"""Runs a program's episodes with a script in the policy's place, and measures their lengths and searches."""
 
 import dataclasses
 import time
@@ -30,12 +30,12 @@ from lcrag.rewards.text import segmented
 
 NO_LIMIT = 2**40
 PERCENTILES = (50, 90, 99, 100)
-WORDS_FROM = 500  # texts of each language in which tokens per word are counted
+WORDS_FROM = 500  # number of texts of each language in which tokens per word are counted
 
 
 @dataclasses.dataclass(eq=False)
 class WatchedText:
-    """A fitted text that remembers what was shown of it; a `FittedText`."""
+    """A `FittedText` that records the part of it that was shown."""
 
     text: FittedText
     shown: str | None = None
@@ -90,8 +90,8 @@ class TimedSearch:
 
     Attributes:
       search: Answers (query, language) pairs.
-      seconds: Of each call that was answered.
-      pairs: (query, language) pairs of each of these calls.
+      seconds: Duration of each successful call.
+      pairs: Number of (query, language) pairs of each of these calls.
       errors: Type of the error and its first line -> number of calls that failed with it.
     """
 
@@ -119,8 +119,8 @@ class Played:
 
     Attributes:
       record: The episode.
-      searches: Its searches with what they found.
-      texts: The fitted texts that it was shown.
+      searches: Its searches with their results.
+      texts: The fitted texts that were shown.
     """
 
     record: EpisodeRecord
@@ -144,7 +144,7 @@ class Played:
 
     @property
     def truncated(self) -> list[bool]:
-        """Whether each fitted text was cut, or not shown at all."""
+        """For each fitted text, whether it was cut or not shown at all."""
         return [text.shown != text.whole for text in self.texts]
 
     @property
@@ -155,7 +155,7 @@ class Played:
 
     @property
     def answer_shown(self) -> bool:
-        """Whether a gold answer was found, and stands in what the policy was shown."""
+        """Whether a gold answer was found, and is in the text that the policy was shown."""
         shown = (text.shown or "" for text in self.texts)
         return self.answer_found and holds_answer(shown, self.record.question.answers)
 
@@ -165,9 +165,9 @@ class ScriptedEpisodes:
     """The episodes of a script.
 
     Attributes:
-      played: One for each prompt.
-      search: Measured calls of the search.
-      clients: Most episodes that asked at once.
+      played: One episode for each prompt.
+      search: The search with its measurements.
+      clients: Largest number of episodes that searched at once.
       appended_tokens: Environment tokens that were prefilled, those of completions outside the dialogue included.
     """
 
@@ -189,13 +189,13 @@ def play_script(
     calls: int = 0,
     progress: Progress | None = None,
 ) -> ScriptedEpisodes:
-    """Plays one episode of each prompt, `slots` of them at once.
+    """Runs one episode of each prompt, `slots` of them at once.
 
     Args:
       prompts: The questions.
       program: Builds a question's program.
-      runner: Runs them over the slots of a script in place of its sampler's.
-      tokenizer: The policy's.
+      runner: Runs them with a script instead of its sampler.
+      tokenizer: The policy's tokenizer.
       slots: Contexts held at once.
       generated_tokens, queries, calls: See `Script`.
       progress: Called with (finished, total).
@@ -229,7 +229,7 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 
 
 def lengths(played: Sequence[Played]) -> dict[str, Any]:
-    """Returns the lengths in tokens of some episodes, and what happened in them, as measured."""
+    """Returns the lengths of some episodes in tokens, and their counts of searches and cut observations."""
     truncated = [cut for each in played for cut in each.truncated]
     counts = [each.record.counts for each in played]
     return {
@@ -262,7 +262,7 @@ def tokens_per_word(texts_of: Mapping[str, Sequence[str]], tokenizer: Tokenizer)
 
 
 def texts_by_language(played: Sequence[Played]) -> dict[str, list[str]]:
-    """Returns the questions and the passages that were found, by language."""
+    """Returns the questions and the found passages, by language."""
     texts: dict[str, list[str]] = defaultdict(list)
     for each in played:
         texts[each.language].append(each.record.question.text)

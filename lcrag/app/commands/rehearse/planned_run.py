@@ -1,4 +1,4 @@
-"""What a command would ask, how often, and what it would learn from it, read from its composed arguments."""
+"""Reads the questions, prompts and training groups of a command from its composed arguments."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ class PlannedRun:
       arguments: Its arguments.
       method: Its method.
       program: Builds the program of a question.
-      questions: Every question that the run may ask.
-      prompts: Those to play, in the order of the run.
+      questions: All questions of the run.
+      prompts: The prompts to rehearse, in the order of the run.
       groups: Groups of the first training step; empty if nothing is learned.
-      missing: Groups that a training step needs and the questions do not make; training would refuse them.
+      missing: Number of groups that are missing for a training step; with any, training would reject the questions.
       prompts_per_step: Prompts of one step, or of one round of an evaluation.
       samples: Episodes of each prompt in a step.
       steps: Training steps, or 1.
-      max_tokens: Limit of a generation that names none itself; None: the runner's.
+      max_tokens: Default limit of a generation; None: the runner's.
     """
 
     command: str
@@ -54,12 +54,12 @@ class PlannedRun:
 
     @property
     def collections(self) -> SearchableCollections:
-        """What is searched."""
+        """The collections to search."""
         return self.arguments["collections"]
 
     @property
     def seed(self) -> int:
-        """Of the order of the questions."""
+        """Seed of the order of the questions."""
         return self.arguments["seed"]
 
     @property
@@ -69,10 +69,10 @@ class PlannedRun:
 
 
 def planned_run(composition: Composition, prompts: int) -> PlannedRun:
-    """Returns the run of "train" or "evaluate", of which at most about `prompts` prompts are to be played.
+    """Returns the run of "train" or "evaluate", with about `prompts` prompts to rehearse.
 
     Raises:
-      UserError: the questions make no training step.
+      UserError: the questions form no group for training.
     """
     return {"train": _training, "evaluate": _evaluation}[composition.command](composition.arguments, prompts)
 

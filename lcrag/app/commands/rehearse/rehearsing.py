@@ -1,4 +1,4 @@
-"""`lcrag rehearse`: plays a command's episodes on its own data, and computes what its run needs and costs."""
+"""`lcrag rehearse`: runs a command's episodes on its own data, and computes the memory, time and cost of its run."""
 
 import collections
 import dataclasses
@@ -77,10 +77,10 @@ def rehearse(
     Args:
       output_dir: Folder for `rehearsal.json` and `rehearsal.md`; None: nothing is written.
       words: The command: "train" or "evaluate".
-      prompts: Prompts that the script plays: those of the first steps, or a part of the questions of an evaluation.
+      prompts: Number of prompts to run: those of the first steps, or a part of the questions of an evaluation.
       generated_tokens: Assumed length of each generation; None: half of `Runner.max_tokens`.
       sampled_tokens: Longest generation of the tiny policy.
-      scanned_passages: Of each collection so many passages at most are searched for gold answers.
+      scanned_passages: Maximum number of passages of each collection to scan for gold answers.
       efficiency: Share of the devices' peak rates that the run is assumed to reach; the full rates are reported too.
       topology: Devices, as in "v5e:4x4" or "h100:8"; empty: memory and times are not computed.
 
@@ -91,7 +91,7 @@ def rehearse(
         raise UserError(f"lcrag rehearse needs the command to rehearse: lcrag rehearse {'|'.join(REHEARSED)}")
     if topology:
         read_topology(topology)
-        jax.config.update("jax_platforms", "cpu")  # compilers for absent devices are not to look for them
+        jax.config.update("jax_platforms", "cpu")  # compilers for absent devices must not look for them
     console, tiny = make_console(), TinyParts()
     with progress_display("rehearse", PARTS, unit="part", transient=True, console=console) as display:
         display.phase("opening questions and collections")
@@ -167,7 +167,7 @@ def measured(
     generated_tokens: int,
     replaced: Sequence[str],
 ) -> dict[str, Any]:
-    """Returns what the scripted episodes show."""
+    """Returns the measurements of the scripted episodes."""
     each = f"{generated_tokens:,} tokens (at most {runner.max_tokens:,})"
     pretended = f" {', '.join(sorted(set(replaced)))} only pretended to answer." if replaced else ""
     return {
@@ -207,7 +207,7 @@ def _retrieval(episodes: ScriptedEpisodes) -> dict[str, Any] | None:
 
 
 def _answerable(run: PlannedRun, played: Sequence[Played], most_passages: int) -> dict[str, Any]:
-    """The questions by language, and which can be answered as far as the passages are on this machine."""
+    """Returns the questions by language, and the share that can be answered from passages on this machine."""
     passages = passages_here(run.collections)
     if passages is None:
         counts = collections.Counter(question.language for question in run.questions)

@@ -1,7 +1,7 @@
-"""A policy that follows a script: it searches with the question as often as it may, then answers.
+"""A policy that follows a script: it searches with the question as often as allowed, then answers.
 
-It fills the slots of a sampler as a policy would, without computing anything: the length of what it writes is an
-assumption, and everything else of the episodes (prompts, searches, observations) is real.
+It fills the slots of a sampler like a policy, without computing anything. The lengths of its texts are an assumption;
+everything else in the episodes (prompts, searches, observations) is real.
 """
 
 import dataclasses
@@ -20,19 +20,19 @@ from lcrag.sampling import FinishReason, Sampled, SamplingParameters
 # Names the class of the hardest questions (Adaptive-RAG) and two candidates (SuRe), and answers any other program.
 ANSWERED = f"{opening(ANSWER)} C (a) one (b) another {closing(ANSWER)}"
 FILLER = " the"
-# Less probable than FLARE's threshold for a search, more than that for leaving a token out of its query.
+# Below FLARE's threshold for a search, and above its threshold for leaving a token out of the query.
 LOG_PROBABILITY = math.log(0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Script:
-    """What the policy writes.
+    """The texts of a scripted policy.
 
     Attributes:
-      questions: The question of each episode, by the number that names its random stream.
-      generated_tokens: Length of each generation, in tokens, unless its limit or its context allows less.
+      questions: The question of each episode, by the number of its random stream.
+      generated_tokens: Length of each generation in tokens, unless its limit or context allows less.
       queries: Queries of one search.
-      calls: Translations asked for in an episode.
+      calls: Translations requested in an episode.
     """
 
     questions: Mapping[int, Question]
@@ -44,9 +44,9 @@ class Script:
         """Returns the last words of a generation, with the stop string that ends it.
 
         Args:
-          request: How it is sampled.
-          actions: Searches and calls that the episode has made. Every search begins with another word of the question:
-            a service may remember queries.
+          request: Its sampling parameters.
+          actions: Number of searches and calls in the episode so far. Every search begins with another word of the
+            question, because services may cache queries.
         """
         question = self.questions[request.episode].text
         if closing(TOOL_CALL) in request.stop and actions < self.calls:
@@ -58,7 +58,7 @@ class Script:
         return request.stop[0] if request.stop else ""
 
     def _queries(self, question: str) -> str:
-        """Returns the question, and where a search may have several queries also its beginnings."""
+        """Returns the query or, if a search may have several, also beginnings of it as further queries."""
         if self.queries == 1:
             return question
         cuts = [round(len(question) * (part + 1) / self.queries) for part in reversed(range(self.queries))]
@@ -66,7 +66,7 @@ class Script:
 
 
 def turned(text: str, places: int) -> str:
-    """Returns a text that begins so many words later, with those words at its end; characters if it has few words."""
+    """Rotates a text by a number of words, or of characters if it has few words."""
     words = text.split()
     apart = " " if len(words) > 2 else ""
     parts = words if apart else list(text)
@@ -77,11 +77,11 @@ def turned(text: str, places: int) -> str:
 class ScriptedSampler:
     """The slots of a sampler, filled by a script; implements `lcrag.sampling.SlotSampler`.
 
-    Every generation takes one call of `decode`, so that all slots ask their next search together.
+    Every generation takes one call of `decode`, so all slots search at the same time.
 
     Args:
-      tokenizer: Encodes what the script writes.
-      script: What is written.
+      tokenizer: Encodes the script's texts.
+      script: Writes the texts.
       slots: Contexts held at once.
       context: Longest context, in tokens.
 

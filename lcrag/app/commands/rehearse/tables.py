@@ -1,4 +1,4 @@
-"""The tables of a rehearsal, from what `rehearsal.json` holds."""
+"""The tables of a rehearsal, from the content of `rehearsal.json`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

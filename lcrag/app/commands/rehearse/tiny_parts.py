@@ -1,4 +1,4 @@
-"""What a rehearsal puts in the place of large or remote parts: a tiny random policy, one device, pretended models."""
+"""Stand-ins of a rehearsal for large or remote parts: a tiny random policy, one device, fake models."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -32,12 +32,12 @@ TINY |= {"compute_dtype": "float32", "lora": None}  # bfloat16 is slow on a CPU;
 
 @dataclasses.dataclass
 class TinyParts:
-    """The stand-ins of one rehearsal, and the settings of what they stand for.
+    """The stand-ins of one rehearsal, and the settings of the parts that they replace.
 
     Attributes:
-      decoder: Shape of the policy, by its `config.json` or by a file of gin/model; filled in when it is composed.
-      mesh_sizes: Of the mesh (data, fsdp, tensor); filled in when it is composed.
-      replaced: Names of the models that are pretended; filled in when they are composed.
+      decoder: Shape of the real policy, by its `config.json` or by a file of gin/model; set during composition.
+      mesh_sizes: Sizes of the real mesh (data, fsdp, tensor); set during composition.
+      replaced: Names of the replaced models; set during composition.
     """
 
     decoder: DecoderConfig | None = None
@@ -46,7 +46,7 @@ class TinyParts:
 
     @property
     def stand_ins(self) -> dict[Kind, StandIn]:
-        """The stand-ins, by what they make."""
+        """The stand-ins, by kind."""
         return {"policy": self.policy, "mesh": self.mesh, "model": self.model, "encoder": self.encoder}
 
     def mesh(self, call: Call) -> Mesh:
@@ -110,7 +110,7 @@ class TinyParts:
 
 
 class PretendedModel:
-    """A model on another machine or of another size, which answers at once; translates a text to itself."""
+    """A fake model that answers immediately; translates a text to itself."""
 
     hashes: Mapping[str, str] = {}
 

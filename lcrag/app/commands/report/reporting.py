@@ -48,31 +48,30 @@ def report(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
     *,
-    compare: Callable[[pathlib.Path, Sequence[str], Console], pathlib.Path] = compare_runs,
+    compare: Callable[[pathlib.Path | None, Sequence[str], Console], None] = compare_runs,
     evaluation: Evaluation | None = None,
     audit: str | None = None,
 ) -> None:
-    """Writes the report of several runs, or `report.md` of one run's folder again.
+    """Writes the report of several runs, or rewrites `report.md` of one run.
 
     Args:
-      output_dir: Where the report of several runs is written; without words, the run's folder.
-      words: Folders of runs, or folders that contain some.
-      compare: Writes the report of several runs.
-      evaluation: How the one run was evaluated; without its answers before and after, there are no tables of results.
-      audit: Folder of an audit (`lcrag audit`): answers are reported by whether they can be found, and the rows of
-        these strata are added to each folder's `evaluation.json`; None: they are not.
+      output_dir: Folder for the report of several runs; without `words`, the folder of the one run.
+      words: Folders of runs, or folders that contain such folders.
+      compare: Writes the report of several runs, or their records.
+      evaluation: Evaluation settings of the one run; tables of results also need its answers before and after training.
+      audit: Folder of an audit (`lcrag audit`), with which results are also reported by whether the answers can be
+        found; the rows of these strata are added to each folder's `evaluation.json`. None: no strata.
 
     Raises:
-      UserError: no output folder, or none of a run, or a run's evaluation whose configuration is not given.
+      UserError: there is no output folder, it is not the folder of a run, or the configuration of a run's evaluation is
+        missing.
     """
     console = make_console()
     if words:
-        if output_dir is None:
-            raise UserError("lcrag report needs a folder for the tables of several runs: --output_dir=FOLDER")
         if audit is not None:
             for folder in run_folders(words):
                 stratify(folder, audit)
-        console.print(f"The report is in {compare(output_dir, words, console)}")
+        compare(output_dir, words, console)
         return
     if output_dir is None or not (output_dir / RUN).is_file():
         where = "no folder is given" if output_dir is None else f"{output_dir} is not the folder of a run"
@@ -94,7 +93,7 @@ def _is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
-    """Prints the tables of a finished run and writes `report.md` with its curves, in the writing process only."""
+    """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
     if not is_writer():
         return
     about = json.loads((folder / RUN).read_text(encoding="utf-8"))
@@ -121,7 +120,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
 
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
-    """Returns before and after for each way of decoding, then every policy's results, costs and plans."""
+    """Returns the tables of a run: before and after training by decoding, then results, costs and plans by policy."""
     split = evaluation.split
     metrics = METRICS if evaluation.reward is None else REWARDED
     sections = [
@@ -167,7 +166,7 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
 
 
 def _parts(questions: Sequence[Question]) -> list[str]:
-    """The subsets of an evaluation's domains and tiers, and of both."""
+    """Returns the subsets for the domains and tiers of questions, and for combinations of both."""
     both = (f"{each.domain}/{each.tier}" for each in questions if each.domain and each.tier)
     names = (*(each.domain for each in questions), *(each.tier for each in questions), *both)
     return list(dict.fromkeys(filter(None, names)))

@@ -3,22 +3,24 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lcrag.app.runs import differences, read_configured
+from lcrag.app.runs import differences, read_configured, read_values
 from lcrag.app.runs.answers import AFTER, EVALUATION, answers_path, inference_runs, read_answers, write_answers
 from lcrag.app.runs.folder import CONFIG, RUN
+from lcrag.app.runs.metrics import METRICS as LOG
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
-from lcrag.evaluation import Answered, Row, evaluate, read_rows, write_rows
+from lcrag.evaluation import Answered, Curve, Row, evaluate, read_rows, read_training_log, step_size, write_rows
 from lcrag.evaluation.answerable import STRATA, stratified
-from lcrag.evaluation.scoreboard import Trial
+from lcrag.evaluation.trials import Trial
 
+QUESTIONS = "questions.json"  # of a folder of records
 METHOD, FOLDER = "Method.name", "policy.folder"
 
-# What runs of one system may differ in: random numbers, the weights they lead to, and settings without effect on
-# results.
+# Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without
+# effect on results.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", FOLDER, "policy.adapter_seed", "evaluate.label"),
     *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.most_skipped_in_a_row"),
@@ -32,74 +34,121 @@ INCIDENTAL = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The source of one label's answers in a folder."""
+    """The source of the answers with one label: the folder of a run or of evaluations, or a record."""
 
     folder: pathlib.Path
     label: str  # name of the policy in the folder
     name: str
-    config: pathlib.Path  # the configuration file of its answers
+    place: pathlib.Path  # the file of its configuration
+    config: str  # the operative configuration of its answers
+    trained_config: str  # that of the run that trained an evaluated policy; empty without one
+    trained: bool  # whether it is part of a training run, not of an evaluation
+    policy: str  # the folder of the policy that answered
+    model: str  # name of the model that this was trained from
+    about: Mapping[str, Any]  # seed, commit and command
+    log: Mapping[str, Curve]  # of the training run whose result it is; empty for all others
+    step: str  # how many prompts and episodes its training step has; empty if unknown
+    trials: Callable[[str, str], Iterable[Trial]]  # (decoding, split) -> one for every inference run and data set
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Every binding; for an evaluated policy, its own bindings override those of the run that trained it."""
-        own = read_configured(self.config)
-        trained = trained_by(own.get(FOLDER, ""))
-        return own if trained is None else {**read_configured(trained), **own}
+        """All bindings; for an evaluated policy, those of the evaluation override those of its training run."""
+        return {**read_values(self.trained_config), **read_values(self.config, str(self.place))}
 
-    @property
-    def trained(self) -> bool:
-        """Whether it is part of a training run, not of an evaluation."""
-        return self.config.name == CONFIG
 
-    @property
-    def policy(self) -> str:
-        """The folder of the policy that answered."""
-        if self.trained and self.label == AFTER:
-            return str((self.folder / "policy").resolve())
-        folder = str(read_configured(self.config).get(FOLDER, "unknown"))
-        return str(pathlib.Path(folder).resolve()) if pathlib.Path(folder).is_dir() else folder
+def _source(folder: pathlib.Path, label: str, name: str, config: pathlib.Path) -> Source:
+    """Returns the source of a label in a folder."""
+    own = read_configured(config)
+    trained_by_run, trained, log = trained_by(str(own.get(FOLDER, ""))), config.name == CONFIG, folder / LOG
+    policy = str(own.get(FOLDER, "unknown"))
+    curves = read_training_log(log) if label == AFTER and log.is_file() else {}
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """Seed, commit and command of its `run.json`.
+    def trials(decoding: str, split: str) -> Iterator[Trial]:
+        return _answered_trials(source, decoding, split)
 
-        Raises:
-          UserError: the file is missing or damaged.
-        """
-        own = answers_path(self.folder, self.label, "run").with_suffix(".json")
-        path = own if own.is_file() else self.folder / RUN
-        try:
-            about = json.loads(path.read_text(encoding="utf-8"))
-            return {name: about[name] for name in ("seed", "commit", "command")}
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path}, the provenance of {self.label!r}, cannot be read: make it again") from error
+    source = Source(
+        folder=folder,
+        label=label,
+        name=name,
+        place=config,
+        config=config.read_text(encoding="utf-8"),
+        trained_config="" if trained_by_run is None else trained_by_run.read_text(encoding="utf-8"),
+        trained=trained,
+        policy=f"{folder}/policy" if trained and label == AFTER else policy,
+        model=base_model(policy),
+        about=_about(folder, label),
+        log=curves,
+        step=step_size(curves),
+        trials=trials,
+    )
+    return source
+
+
+def _about(folder: pathlib.Path, label: str) -> dict[str, Any]:
+    """Returns seed, commit and command of `run.json`; raises a UserError if it is missing or damaged."""
+    own = answers_path(folder, label, "run").with_suffix(".json")
+    path = own if own.is_file() else folder / RUN
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        return {name: about[name] for name in ("seed", "commit", "command")}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}, the provenance of {label!r}, cannot be read: make it again") from error
+
+
+def _answered_trials(source: Source, decoding: str, split: str) -> Iterator[Trial]:
+    """Returns the trials of a label in a folder; raises a UserError if answers are missing or damaged."""
+    paths = inference_runs(source.folder, source.label, decoding)
+    if not paths:
+        lost = answers_path(source.folder, source.label, decoding).name
+        raise UserError(f"{source.folder} has lost the answers of {source.label!r} ({lost}): evaluate it again")
+    values = source.values
+    for path in paths:
+        by_dataset: dict[str, list[Answered]] = {}
+        for answered in read_answers(path):
+            by_dataset.setdefault(answered.dataset, []).append(answered)
+        for dataset, answers in by_dataset.items():
+            yield Trial.of(
+                answers,
+                values.get("Evaluation.languages", LCRL_LANGUAGES),
+                method=source.name,
+                model=source.model,
+                dataset=dataset,
+                split=split,
+                decoding=decoding,
+                run=str(source.folder),
+                seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
+            )
 
 
 def run_folders(paths: Iterable[str]) -> list[pathlib.Path]:
-    """Returns the folders with evaluations among the given ones and, if one has none, below it, by name.
+    """Returns the folders with evaluations or records; a given folder without any is replaced by its subfolders.
 
     Raises:
-      UserError: there is no such folder, or none with an evaluation.
+      UserError: a folder does not exist, or contains no evaluation.
     """
     found: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):
         if not path.is_dir():
             raise UserError(f"there is no folder {path}: give folders of runs, or a folder that contains some")
-        own = [path] if (path / EVALUATION).is_file() else sorted(each.parent for each in path.rglob(EVALUATION))
+        own = [path] if any((path / name).is_file() for name in (EVALUATION, QUESTIONS)) else _below(path)
         if not own:
             raise UserError(f"nothing in {path} was evaluated: run `lcrag train` or `lcrag evaluate` into it first")
         found += own
     return list(dict.fromkeys(found))
 
 
+def _below(path: pathlib.Path) -> list[pathlib.Path]:
+    return sorted({each.parent for name in (EVALUATION, QUESTIONS) for each in path.rglob(name)})
+
+
 def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[Source, str, str]]:
     """Yields (source, decoding, split) of every method that was evaluated in a folder.
 
-    That is a trained policy, named by its `Method.name`; every result of `lcrag evaluate`, named by its label; and
-    other labels of a training run in `also`. Results of a retrieval evaluation (`lcrag index`) are skipped.
+    Methods are a trained policy, named by its `Method.name`, every result of `lcrag evaluate`, named by its label, and
+    the other labels of a training run that are in `also`. Results of retrieval evaluations (`lcrag index`) are ignored.
 
     Raises:
-      UserError: the configuration of an evaluation is lost.
+      UserError: the configuration of an evaluation is missing.
     """
     rows = read_rows(folder / EVALUATION)
     for method, split in dict.fromkeys((row.method, row.split) for row in rows if "/" not in row.split):
@@ -112,16 +161,16 @@ def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[
             raise UserError(f"{folder} has lost the configuration of {label!r} ({config.name}): evaluate it again")
         if own.is_file() or label == AFTER or label in also:
             name = str(read_configured(config).get(METHOD, label)) if label == AFTER else label
-            yield Source(folder=folder, label=label, name=name, config=config), decoding, split
+            yield _source(folder, label, name, config), decoding, split
 
 
 def stratify(folder: pathlib.Path, audit: str) -> None:
-    """Adds the strata of an audit to all answers in a folder, and their rows to its `evaluation.json`.
+    """Adds an audit's strata to all answers in a folder and their rows to `evaluation.json`.
 
-    Those of an earlier audit are replaced.
+    The strata of an earlier audit are replaced.
 
     Raises:
-      UserError: the audit cannot be read or is one of other questions; nothing is changed.
+      UserError: the audit cannot be read or has other questions; nothing is changed.
     """
     rows = read_rows(folder / EVALUATION)
     labels = {row.method.rpartition(", ")[0] for row in rows}
@@ -146,54 +195,29 @@ def stratify(folder: pathlib.Path, audit: str) -> None:
     write_rows(folder / EVALUATION, [*others, *(row for row in added if row.split.partition("/")[2] in STRATA)])
 
 
-def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> Iterator[Trial]:
-    """Yields a trial for every inference run and data set of a source.
+def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> list[Trial]:
+    """Returns the trials of a source with its position on the axis of a study.
 
     Raises:
-      UserError: its answers are lost or damaged, or it does not set the axis.
+      UserError: answers are missing or damaged, or the configuration does not set the axis.
     """
-    values = source.values
-    paths = inference_runs(source.folder, source.label, decoding)
-    if not paths:
-        lost = answers_path(source.folder, source.label, decoding)
-        raise UserError(f"{source.folder} has lost the answers of {source.label!r} ({lost.name}): evaluate it again")
-    for path in paths:
-        by_dataset: dict[str, list[Answered]] = {}
-        for answered in read_answers(path):
-            by_dataset.setdefault(answered.dataset, []).append(answered)
-        for dataset, answers in by_dataset.items():
-            yield Trial(
-                method=source.name,
-                model=base_model(str(values.get(FOLDER, "unknown"))),
-                dataset=dataset,
-                split=split,
-                decoding=decoding,
-                run=str(source.folder),
-                seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
-                answered=tuple(answers),
-                point=None if axis is None else _point(source, axis),
-            )
+    point = None if axis is None else _point(source, axis)
+    return [dataclasses.replace(trial, point=point) for trial in source.trials(decoding, split)]
 
 
 def _point(source: Source, axis: str) -> float | str:
-    """Position of a source on an axis: a number, the length of a list, or a name."""
+    """Returns the position of a source on an axis: a number, the length of a list, or a name."""
     values = source.values
     if axis not in values:
-        raise UserError(f"{source.config} sets no {axis}: choose another --axis, or leave that run out")
+        raise UserError(f"{source.place} sets no {axis}: choose another --axis, or leave that run out")
     value = values[axis]
     if isinstance(value, tuple | list):
         return float(len(value))
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def languages_of(all_sources: Iterable[Source]) -> tuple[str, ...]:
-    """Returns the languages of all runs, among which an answer's is identified."""
-    configured = (source.values.get("Evaluation.languages", LCRL_LANGUAGES) for source in all_sources)
-    return tuple(dict.fromkeys(code for codes in configured for code in codes))
-
-
 def base_model(folder: str) -> str:
-    """Returns the name of the model that a policy was trained from, through all runs that trained it."""
+    """Returns the name of the model from which a policy was trained, following all of its training runs."""
     trained = trained_by(folder)
     if trained is not None:
         return base_model(str(read_configured(trained).get(FOLDER, "unknown")))
@@ -206,18 +230,22 @@ def trained_by(folder: str) -> pathlib.Path | None:
     return config if pathlib.Path(folder).name == "policy" and config.is_file() else None
 
 
-def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
-    """Checks that only trials of one configuration are averaged, and none twice.
+def _resolved(folder: str) -> str:
+    return str(pathlib.Path(folder).resolve()) if pathlib.Path(folder).is_dir() else folder
 
-    The trials of one system must agree in their configurations; a training run and an evaluation, in the bindings that
-    both set. No policy may be counted twice with one seed.
+
+def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
+    """Checks that averaged trials have the same configuration and that none is counted twice.
+
+    The trials of a system must have the same configuration. A training run and an evaluation are compared in the
+    bindings that both set. No policy may be counted twice with the same seed.
 
     Args:
       trials: All trials.
-      origins: The source of each.
+      origins: The source of each trial.
 
     Raises:
-      UserError: trials differ, or one is counted twice.
+      UserError: configurations differ, or a trial is counted twice.
     """
     first: dict[tuple, Source] = {}
     counted: dict[tuple, Source] = {}
@@ -226,10 +254,10 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
         first.setdefault((*what, source.trained), source)
         for trained in (True, False):
             other = first.get((*what, trained))
-            if other is not None and other.config != source.config:
+            if other is not None and other.place != source.place:
                 _check_agreement(trial.system[1], other, source)
-        twice = counted.setdefault((*what, source.policy, source.about["seed"]), source)
-        if twice.config != source.config:
+        twice = counted.setdefault((*what, _resolved(source.policy), source.about["seed"]), source)
+        if twice.place != source.place:
             raise UserError(
                 f"{twice.folder} and {source.folder} are the same policy, asked with the same seed and both called"
                 f" {trial.system[1]!r}: leave one of them out"
@@ -237,8 +265,7 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
 
 
 def _check_agreement(name: str, other: Source, source: Source) -> None:
-    there, here = (each.config.read_text(encoding="utf-8") for each in (other, source))
-    if difference := differences(there, here, INCIDENTAL, only_shared=other.trained != source.trained):
+    if difference := differences(other.config, source.config, INCIDENTAL, only_shared=other.trained != source.trained):
         raise UserError(
             f"{other.folder} and {source.folder} are both called {name!r}, but {difference}: give one another"
             " Method.name or evaluate.label, or name what a study varies with --axis"

@@ -6,11 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lcrag.evaluation.metrics import METRIC_NAMES
-from lcrag.evaluation.paper_tables import Marking, language_table, overall_table, part_table, spread_table, study_table
-from lcrag.evaluation.plots import STUDIED_GROUPS, TRAINING_PANELS, draw_method_curves, draw_study
-from lcrag.evaluation.scoreboard import Scoreboard, Trial
+from lcrag.evaluation.paper_tables import (
+    Marking,
+    difference_table,
+    language_table,
+    overall_table,
+    part_differences,
+    part_table,
+    runs_table,
+    study_table,
+)
+from lcrag.evaluation.plots import STUDIED_GROUPS, TRAINING_PANELS, draw_differences, draw_method_curves, draw_study
+from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.tables import Table, to_latex, to_markdown
 from lcrag.evaluation.training_log import Curve
+from lcrag.evaluation.trials import Trial
 from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
 from lcrag.methods.globalrag.cost_plots import draw_costs, draw_searches, has_costs, has_searches
@@ -34,7 +44,7 @@ class StudyReport:
     runs: Sequence[str]  # a line about each run: its folder and provenance
 
     def by_decoding(self) -> dict[str, list[Scoreboard]]:
-        """Decoding -> its scoreboards."""
+        """The scoreboards of each decoding."""
         found: dict[str, list[Scoreboard]] = {}
         for (_, _, decoding), board in self.boards.items():
             found.setdefault(decoding, []).append(board)
@@ -60,19 +70,20 @@ def study_tables(report: StudyReport) -> list[Table]:
 
 
 def _board_tables(report: StudyReport, board: Scoreboard, where: str) -> list[Table | None]:
-    """By language, by part, the spread between runs, and if known the plans and the use of a tool."""
+    """Returns a scoreboard's tables: by language, by part, differences, numbers of runs, and any plans and tool use."""
     first, marking = report.metrics[0], report.marking
     return [
         *(language_table(board, f"{_name(m)} by language, {where}", m, marking) for m in report.metrics[:2]),
         part_table(board, f"{_name(first)} by part, {where}", first, marking),
-        spread_table(board, f"Spread between runs, {where}", report.metrics),
+        difference_table(board, f"{_name(first)}: difference from {marking.against}, {where}", first, marking),
+        runs_table(board, f"Runs, {where}", report.metrics),
         diversity_table(_plans(board), f"Plans of right answers, {where}"),
         *tool_tables(board, where),
     ]
 
 
 def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
-    """System -> the plans of each of its runs with several inference runs, all inference runs of one together."""
+    """Returns, for each system, the plans of each run with several inference runs, which are pooled."""
     found: dict[str, dict[str, list[Trial]]] = {}
     several_models = len({trial.model for trial in board.trials}) > 1
     for trial in board.trials:
@@ -111,7 +122,7 @@ def write_study_report(folder: pathlib.Path, report: StudyReport, tables: Sequen
 
 
 def _draw(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
-    """Draws every figure that has data: name of the file -> caption."""
+    """Draws every figure that has data; returns file name -> caption."""
     figures: dict[str, str] = {}
 
     def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
@@ -127,6 +138,11 @@ def _draw(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
         for (dataset, _, decoding), board in report.boards.items():
             caption = f"{_name(metric)} of {dataset}, {decoding}, by {report.axis}"
             draw(f"study_{dataset}_{decoding}.png", caption, draw_study, board, metric, report.axis)
+    for (dataset, _, decoding), board in report.boards.items():
+        metric, marking = report.metrics[0], report.marking
+        if part_differences(board, metric, marking):
+            caption = f"{_name(metric)} of {dataset}, {decoding}: difference from {marking.against}"
+            draw(f"differences_{dataset}_{decoding}.png", caption, draw_differences, board, metric, marking)
     for decoding, boards in report.by_decoding().items():
         if has_searches(boards):
             caption = f"Searches per question by data set, {decoding}"
@@ -150,14 +166,17 @@ def _draw(folder: pathlib.Path, report: StudyReport) -> dict[str, str]:
 _READING = (
     "A number is the mean over a method's runs (training seeds), each the mean over its inference runs. A mean over"
     " languages is the mean of the languages' means; that of a part of the data is over its questions. Trained on and"
-    " zero-shot are the languages that each method was, and was not, trained on. Standard errors are between runs and"
-    " say nothing of how many questions were asked. The correct-language rate is of the answers that its rule scores."
+    " zero-shot are the languages that each method was, and was not, trained on. Intervals of 95 % generalise over"
+    " questions, of which the language versions are one observation, and over training runs: crossed random effects,"
+    " Student's t with Satterthwaite's degrees of freedom. Of a single run they say nothing of other training seeds. Of"
+    " two or three they are wide, and still somewhat too narrow where seeds differ much. The correct-language rate is"
+    " of the answers that its rule scores."
 )
 _TEST_READING = (
-    "A star marks a difference from {0.against} with p < {0.threshold:g} in a two-sided paired t-test over questions:"
-    " all language versions of a question are one observation, and its score is the mean over all runs. Another seed"
-    " may still change the ranks: the test generalises over questions, not over training runs. It is not corrected for"
-    " the number of tests."
+    "A star marks a difference from {0.against} with p < {0.threshold:g} in a two-sided test paired by question, which"
+    " generalises over questions and training runs as the intervals do. Stars are not corrected for the number of"
+    " tests; the p-values in the tables of differences are. Their figures show the same: an interval that excludes 0 is"
+    " coloured, and its point filled if the difference stays significant once corrected."
 )
 _CURVES_READING = (
     "A curve is the mean over a method's runs, smoothed over about a tenth of the steps; its band is from the least to"

@@ -27,11 +27,11 @@ class Findings:
       question: The question.
       language: ISO 639-1 code of its language.
       answer: The policy's answer; None without one.
-      evidence: Evidence that the policy wrote from the passages; None if its program asks for none or it wrote none.
+      evidence: Evidence that the policy wrote from the passages; None if it wrote none, or is not asked for any.
       passages: Distinct passages of all searches, in the order found.
       searches: Its queries, in order.
       failed_searches: Requests to the collections that failed after every retry; the policy was informed.
-      failure: Why a search failed, or a model that the program asked, which ends the episode; None: none did.
+      failure: Why a search or another model failed; a failed model ends the episode. None: no failure.
       finished: Whether the program ran to its end; False: the context was full.
     """
 

@@ -1,7 +1,7 @@
 """The tool over HTTP: batches the questions of many callers and answers `POST /search_tool`.
 
 A request is `{"question": TEXT, "language": CODE}`, where the language is optional; the answer is `Findings` as JSON. A
-refusal is a 4xx or 5xx status with `{"detail": one sentence}`, never empty findings.
+rejected request gets a 4xx or 5xx status with `{"detail": one sentence}`, never empty findings.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class ToolService:
         """Returns the findings of a question.
 
         Raises:
-          HTTPException: The question is refused; `detail` gives the reason in one sentence.
+          HTTPException: The question is rejected; `detail` gives the reason in one sentence.
         """
         characters = len(asked.question)
         if characters > self.limits.question_characters:

@@ -1,4 +1,4 @@
-"""`lcrag sft`: supervised fine-tuning, from rows to the policy of the lowest validation loss."""
+"""`lcrag sft`: supervised fine-tuning, from rows to the policy with the lowest validation loss."""
 
 import functools
 import math
@@ -63,27 +63,27 @@ def sft(
     collections: SearchableCollections | None = None,
     evaluation: Evaluation | None = None,
 ) -> None:
-    """Teaches a policy to imitate demonstrations; the same call continues an interrupted run.
+    """Trains a policy to imitate demonstrations; the same call continues an interrupted run.
 
     SIGTERM and Ctrl-C wait for the running step and save it.
 
     Args:
       output_dir: The run's folder.
       words: Not used.
-      seed: Of the rows' order.
-      steps: Updates at most; an epoch is the number of rows / rows_per_step.
+      seed: Seed of the order of the rows.
+      steps: Maximum number of updates; an epoch is the number of rows / rows_per_step.
       rows_per_step: Demonstrations of one update.
-      policy: Where to start.
-      rows: Makes the demonstrations to learn from.
-      validation_rows: Makes those that the loss is watched on.
+      policy: The initial policy.
+      rows: Makes the training demonstrations.
+      validation_rows: Makes the validation demonstrations.
       objective: Supervised loss.
       optimizer: Its `steps` count updates.
       layout: Shapes of the packed rows.
       validate_every: Steps between validations, each with a checkpoint; the last step is always validated.
       patience: Validations without a new lowest loss after which the run stops; None: never.
       most_skipped_in_a_row: Non-finite updates in a row after which the run stops.
-      method: Its program is demonstrated and evaluated, where rows or an evaluation want one.
-      collections: What the program searches.
+      method: The method whose program is demonstrated and evaluated, if rows or the evaluation need one.
+      collections: The collections that the program searches.
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
@@ -154,7 +154,7 @@ def made_rows(
     method: Method | None,
     collections: SearchableCollections | None,
 ) -> tuple[list[Trajectory], list[Trajectory]]:
-    """Makes the rows to learn from and those to validate on; the other arguments are for `RowContext`.
+    """Makes the training and validation rows; the other arguments are for `RowContext`.
 
     Raises:
       UserError: rows cannot be made, or there are none to validate on.
@@ -177,10 +177,10 @@ def bound_evaluation(
     collections: SearchableCollections | None,
     seed: int,
 ) -> BoundEvaluation:
-    """Returns the held-out evaluation, with a sampler of its own.
+    """Returns the held-out evaluation, with its own sampler.
 
     Raises:
-      UserError: it cannot be made with the program and the collections.
+      UserError: it does not fit the program and the collections.
     """
     if method is None or collections is None:
         raise UserError("sft.evaluation needs a program: set sft.method and sft.collections, or sft.evaluation to None")
@@ -191,7 +191,7 @@ def bound_evaluation(
 
 
 def timed_update(learner: SupervisedLearner, rows: Sequence[Trajectory], utilisation: Utilisation) -> dict[str, float]:
-    """Makes one update; returns its metrics, how long it took, and what it used of the devices."""
+    """Makes one update; returns its metrics, including its time and device utilisation."""
     started = time.monotonic()
     metrics = learner.learn(rows)
     seconds = time.monotonic() - started
@@ -201,10 +201,10 @@ def timed_update(learner: SupervisedLearner, rows: Sequence[Trajectory], utilisa
 
 
 def check_finite(metrics: dict[str, float], step: int, most_skipped_in_a_row: int) -> None:
-    """Ends a run that has diverged.
+    """Checks that a run has not diverged.
 
     Raises:
-      UserError: it has.
+      UserError: it has diverged.
     """
     remedy = "begin anew with a lower adamw.learning_rate"
     if metrics["update/non_finite_in_a_row"] >= most_skipped_in_a_row:

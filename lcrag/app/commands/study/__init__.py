@@ -1,6 +1,6 @@
-"""`lcrag study`: runs every point of a study that has not finished, several at once, and then the report on them.
+"""`lcrag study`: runs the unfinished points of a study, several at once, and then its report.
 
-`points` describes studies, one module a paper has its tables, `running` runs them.
+`points` describes studies, one module per paper contains their tables, `running` runs them.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments, closest, whole_number
 from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
-from lcrag.app.commands.study.points import Settings, Study
+from lcrag.app.commands.study.points import Point, Settings, Study, left
 from lcrag.errors import UserError
 
 STUDIES: Mapping[str, Study] = {
@@ -31,15 +31,22 @@ def study(arguments: Arguments) -> None:
     """
     chosen = _study_of(arguments.words)
     settings, jobs = settings_of(chosen, arguments)
-    points = chosen.points(settings)
-    report = [*("report", str(settings.output / chosen.reported)), *chosen.report]
-    report.append(f"--output_dir={settings.output / chosen.report_folder}")
+    records = Path(dict(arguments.others).get("--records", settings.output / "records" / arguments.words[0]))
+    points = [_recorded(point, settings.output / chosen.reported, records) for point in chosen.points(settings)]
+    report = [*("report", str(records)), *chosen.report, f"--output_dir={settings.output / chosen.report_folder}"]
     if "--dry_run" in arguments.switches:
-        for words in (*(point.words() for point in points if not point.finished), report):
+        waiting = left(points)
+        for words in (*(words for point in waiting for words in running.commands(point, chosen.report)), report):
             print(shlex.join(["lcrag", *words]), flush=True)
         return
-    running.run_points(points, jobs)
+    running.run_points(points, jobs, chosen.report)
     running.run_report(report)
+
+
+def _recorded(point: Point, reported: Path, records: Path) -> Point:
+    """A point with its record if the report is on it; the others are preparations."""
+    is_reported = reported in point.folder.parents
+    return dataclasses.replace(point, record=records / f"{point.folder.name}.json") if is_reported else point
 
 
 def _study_of(words: Sequence[str]) -> Study:
@@ -50,7 +57,7 @@ def _study_of(words: Sequence[str]) -> Study:
 
 
 def settings_of(chosen: Study, arguments: Arguments) -> tuple[Settings, int]:
-    """What was typed, with the study's own choices where nothing was, and how many points run at once."""
+    """Returns the settings of the command line, with the study's defaults, and the number of concurrent points."""
     typed = dict(arguments.others)
     seeds = [whole_number("--seeds", seed) for seed in _listed(typed.get("--seeds", ""))]
     jobs = whole_number("--jobs", typed.get("--jobs", "1"), least=1)

@@ -1,4 +1,4 @@
-"""GlobalRAG: with and without the rewards of the plan, table 2."""
+"""GlobalRAG's study: with and without the rewards of the plan, table 2."""
 
 from lcrag.app.commands.study.points import Study, Variant, variant_points
 
@@ -6,7 +6,7 @@ WEIGHTS = ("format", "semantic", "structural", "sub_goal")
 
 
 def _weightless(*rewards: str) -> tuple[str, ...]:
-    """These rewards are logged, but earn nothing."""
+    """Returns bindings that log these rewards with weight 0."""
     return tuple(f"globalrag_reward.{reward}_weight = 0.0" for reward in rewards)
 
 

@@ -72,7 +72,7 @@ RETRIEVAL = {
     "retrieval_native_english_high": (*AT_ONCE, "Method.collections = @native_english_and_high"),
     "retrieval_all": (*AT_ONCE, "Method.collections = @every_collection"),
 }
-# Samples of a prompt and couplings of a step, so that a step has about the quickstart's 96 episodes.
+# Samples per prompt and couplings per step, with which a step has about the quickstart's 96 episodes.
 GROUPS = {1: (8, 12), 2: (4, 12), 3: (2, 16), 4: (2, 12), 5: (1, 19), 6: (1, 16), 7: (1, 14), 8: (1, 12)}
 TRAINING_LANGUAGES = {
     f"training_languages_{count}": (
@@ -105,12 +105,12 @@ def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ..
 
 
 def ablation_points(settings: Settings, study: str = "ablations") -> list[Point]:
-    """LcRL and each of its ablations, one seed after the other."""
+    """Returns the points of LcRL and each of its ablations, one seed after the other."""
     return _compared(settings, study, {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}, ("lcrl", *ABLATIONS))
 
 
 def penalty_points(settings: Settings) -> list[Point]:
-    """LcRL with each of several penalties, one seed after the other."""
+    """Returns the points of LcRL with each of several penalties, one seed after the other."""
     return _compared(settings, "penalties", PENALTIES)
 
 
@@ -146,7 +146,7 @@ def table_points(settings: Settings) -> list[Point]:
 
 
 def trained_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
-    """Trains methods at every point of a table."""
+    """Returns the function that lists a training of each method at every point of a table."""
 
     def points(settings: Settings) -> list[Point]:
         found = []
@@ -164,7 +164,7 @@ def trained_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable
 
 
 def evaluated_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
-    """Trains each method once a seed, and evaluates it at every point of a table."""
+    """Returns the function that lists a training of each method and seed, and its evaluation at every point."""
 
     def points(settings: Settings) -> list[Point]:
         found: list[Point] = []

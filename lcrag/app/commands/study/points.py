@@ -1,4 +1,4 @@
-"""What a study consists of: variants of experiments, the runs that they need, and the report on them."""
+"""The parts of a study: variants of experiments, the runs that they need, and their report."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,11 @@ class Point:
     Attributes:
       folder: Its output folder.
       command: The command and its words.
-      gin_files: In order.
+      gin_files: Its gin files, in order.
       bindings: Statements `name = value`, in order.
       done: A file of the folder that exists once the command has finished.
-      needs: Folders of the points that it reads from.
+      needs: Folders of the points whose results it reads.
+      record: The file of what it measured, which the report is made from; None: it is not reported.
     """
 
     folder: Path
@@ -28,6 +29,7 @@ class Point:
     bindings: tuple[str, ...] = ()
     done: str = TRAINED
     needs: tuple[Path, ...] = ()
+    record: Path | None = None
 
     @property
     def finished(self) -> bool:
@@ -38,20 +40,33 @@ class Point:
         """The words after `lcrag`."""
         files = [f"--gin_file={name}" for name in self.gin_files]
         bound = [f"--gin.{'='.join(binding.split(' = ', 1))}" for binding in self.bindings]
-        # The commands of a study share bindings, of which each uses some.
+        # The commands of a study share bindings, and each uses only some of them.
         return [*self.command, *files, *bound, *(("--allow_unused",) if bound else ()), f"--output_dir={self.folder}"]
+
+
+def left(points: Sequence[Point]) -> list[Point]:
+    """Returns the points to do: those whose result or record is missing, and the preparations that these still need."""
+    read = {folder for point in points for folder in point.needs}
+    needed: set[Path] = set()
+    found = []
+    for point in reversed(points):
+        missing = not point.finished if point.record is None else not point.record.exists()
+        if missing and (point.folder in needed or point.folder not in read):
+            found.append(point)
+            needed |= set(() if point.finished else point.needs)
+    return found[::-1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One row of a table: how it differs from the experiment.
+    """One row of a table, as a difference from the experiment.
 
     Attributes:
-      name: As it is called in tables; empty: as the experiment says.
-      files: Gin files that come after the experiment.
+      name: Its name in tables; empty: that of the experiment.
+      files: Gin files after the experiment.
       bindings: Statements `name = value`.
       start: Name of the cold start that it begins with; empty: the study's first.
-      sft_bindings: Statements for its own cold start, besides `bindings`.
+      sft_bindings: Statements for its own cold start, in addition to `bindings`.
     """
 
     name: str = ""
@@ -67,17 +82,17 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a person may choose about a study.
+    """Settings of a study.
 
     Attributes:
-      output: Where everything goes.
+      output: Output folder.
       experiment: The gin file that is studied, without its ending.
       seeds: Training seeds.
-      only: Names of variants or methods; none: the study's own choice.
+      only: Names of variants or methods; empty: the study's own choice.
       cold_start: Whether cold starts are trained; without, variants begin with the experiment's own policy.
       sft_experiment: The gin file that the baseline SFT is trained on, without its ending; empty: `experiment`.
-      gin_files: For every training, after the study's own.
-      bindings: The same.
+      gin_files: Further gin files of every training, after the study's own.
+      bindings: Further bindings of every training.
     """
 
     output: Path
@@ -90,13 +105,13 @@ class Settings:
     bindings: tuple[str, ...] = ()
 
     def files(self, *own: str) -> tuple[str, ...]:
-        """The gin files of a training: platforms, the experiment, which may replace their contexts, and the others."""
+        """Returns the gin files of a training: platforms, the experiment, which may override them, and the others."""
         platforms = tuple(name for name in self.gin_files if name.startswith("platform/"))
         others = (name for name in self.gin_files if name not in platforms)
         return (*platforms, f"{self.experiment}.gin", *own, *others)
 
     def chosen(self, known: Mapping[str, object] | Sequence[str], usual: Sequence[str] = ()) -> list[str]:
-        """The names to run: those asked for, or the usual ones, or all.
+        """Returns the names to run: the requested ones, or the usual ones, or all.
 
         Raises:
           UserError: A name is not known.
@@ -112,13 +127,13 @@ class Study:
 
     Attributes:
       summary: What it compares, for the list of studies.
-      points: Settings -> its points, in the order in which they are run one by one.
-      experiment: The experiment that is studied unless another is named.
-      output: The output folder unless another is named.
-      seeds: Training seeds unless others are named.
+      points: Settings -> its points, in sequential order.
+      experiment: Default experiment.
+      output: Default output folder.
+      seeds: Default training seeds.
       reported: Folder of the runs that the report compares, within the output folder.
-      report: Words of `lcrag report`.
-      report_folder: Where the report is written, within the output folder.
+      report: Arguments of `lcrag report`.
+      report_folder: Folder of the report, within the output folder.
     """
 
     summary: str
@@ -132,21 +147,21 @@ class Study:
 
 
 def seeded(seed: int) -> str:
-    """The statement that sets the seed of a run."""
+    """Returns the statement that sets the seed of a run."""
     return f"SEED = {seed}"
 
 
 def policy_of(folder: Path) -> str:
-    """The statement that begins with the policy of a finished run."""
+    """Returns the statement that makes the policy of a finished run the initial policy."""
     return f"policy.folder = {str(folder / 'policy')!r}"
 
 
 def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
-    """Points of a method's variants: the cold starts they need, then every variant with every seed.
+    """Returns the points of a method's variants: the cold starts they need, then every variant with every seed.
 
     Args:
-      variants: By name; one whose `start` is its own name has a cold start of its own.
-      usual: Those that are run unless others are named; none: all.
+      variants: Name -> variant; one whose `start` is its own name has its own cold start.
+      usual: Default variants; empty: all.
     """
 
     def points(settings: Settings) -> list[Point]:
@@ -173,7 +188,7 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
 
 def _cold_start(folder: Path, variant: Variant, settings: Settings) -> Point:
-    """The SFT that a variant begins with; its own differs from the usual one as the variant does."""
+    """Returns the SFT that a variant begins with; a variant's own cold start has its bindings."""
     own = variant.start == folder.name and variant.sft_bindings
     bindings = (*variant.bound(), *variant.sft_bindings) if own else ()
     return Point(folder=folder, command=("sft",), gin_files=(f"{settings.experiment}_sft.gin",), bindings=bindings)

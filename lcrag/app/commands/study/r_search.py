@@ -1,4 +1,4 @@
-"""R-Search: GRPO, PPO, and without evidence."""
+"""R-Search's study: GRPO, PPO, and without evidence."""
 
 from lcrag.app.commands.study.points import Study, Variant, variant_points
 

@@ -1,4 +1,4 @@
-"""RAG-R1, stage after stage: demonstrations, SFT, the selection of questions, PPO."""
+"""RAG-R1's studies, with all stages: demonstrations, SFT, the selection of questions, PPO."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class _Stages:
         return self.settings.output / "made" / self.mode
 
     def point(self, folder: Path, *command: str, done: str, needs: tuple[str, ...] = (), bindings=()) -> Point:
-        """A point whose command gets all that a person added, as every command here does."""
+        """Returns a point with the user's gin files and bindings, which all commands of the study get."""
         return Point(
             folder=folder,
             command=command,

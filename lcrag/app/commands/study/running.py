@@ -1,16 +1,16 @@
-"""Runs the points of a study as processes of `lcrag`, several at once; the first that fails ends the study."""
+"""Runs the points of a study as processes of `lcrag`, several at once; the first failure ends the study."""
 
 import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from lcrag.app.commands.study.points import Point
+from lcrag.app.commands.study.points import Point, left
 from lcrag.app.display import make_console
 from lcrag.errors import UserError
 
@@ -19,47 +19,79 @@ LOOK_SECONDS = 0.05
 
 
 def log_of(folder: Path) -> Path:
-    """Where a point writes what it prints: next to its folder."""
+    """Returns the log file of a point, next to its folder."""
     return folder.with_name(f"{folder.name}.log")
 
 
-def run_points(points: Sequence[Point], jobs: int) -> None:
-    """Runs the points that have not finished, each once those that it needs have.
+def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
+    """Returns the words after `lcrag` of what is left to do for a point: its command, and that which records it.
 
     Args:
-      points: In the order in which they are run one by one.
-      jobs: How many run at once.
+      point: Neither recorded nor, if it is not reported, finished.
+      report: The study's words of `lcrag report`, which choose what is recorded.
+    """
+    words = [] if point.finished else [point.words()]
+    if point.record is not None:
+        words.append(["report", str(point.folder), *report, f"--records={point.record.parent}"])
+    return words
+
+
+def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> None:
+    """Runs the unfinished points, each after the points that it needs, and records what they measured.
+
+    Args:
+      points: The points, in sequential order.
+      jobs: Number of concurrent points.
+      report: The study's words of `lcrag report`.
 
     Raises:
       UserError: A point failed; the others were stopped.
     """
-    waiting = [point for point in points if not point.finished]
-    running: dict[Path, tuple[Point, subprocess.Popen]] = {}
+    waiting = left(points)
+    running: dict[Path, _Running] = {}
     with _ended(running), _display(make_console(), len(points), len(points) - len(waiting)) as display:
         while waiting or running:
             blocked = {point.folder for point in waiting} | running.keys()
             for point in [each for each in waiting if blocked.isdisjoint(each.needs)][: jobs - len(running)]:
                 waiting.remove(point)
-                running[point.folder] = (point, _start(point))
+                running[point.folder] = _Running(point, commands(point, report))
                 display.started(point)
             time.sleep(LOOK_SECONDS)
-            for folder, (point, process) in list(running.items()):
-                if process.poll() is not None:
+            for folder, each in list(running.items()):
+                if each.ended():
                     del running[folder]
-                    _check(point, process.returncode)
-                    display.ended(point)
+                    display.ended(each.point)
 
 
-def _start(point: Point) -> subprocess.Popen:
-    log = log_of(point.folder)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as file:
-        return subprocess.Popen(
-            [*LCRAG, *point.words()], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
-        )
+class _Running:
+    """The commands of a point, one after the other; the output of all of them is in its log."""
+
+    def __init__(self, point: Point, commands: Sequence[Sequence[str]]):
+        self.point, self._left = point, list(commands)
+        log_of(point.folder).parent.mkdir(parents=True, exist_ok=True)
+        self.process = self._start("a" if point.finished else "w")  # what the finished run printed is kept
+
+    def _start(self, mode: str) -> subprocess.Popen:
+        words = [*LCRAG, *self._left.pop(0)]
+        with log_of(self.point.folder).open(mode, encoding="utf-8") as file:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+
+    def ended(self) -> bool:
+        """Returns whether the last command has ended; starts the next one if there is one left.
+
+        Raises:
+          UserError: one failed, or left no result.
+        """
+        if self.process.poll() is None:
+            return False
+        _check(self.point, self.process.returncode, recorded=not self._left)
+        if self._left:
+            self.process = self._start("a")
+            return False
+        return True
 
 
-def _check(point: Point, status: int) -> None:
+def _check(point: Point, status: int, recorded: bool) -> None:
     if status:
         log = log_of(point.folder)
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -67,32 +99,34 @@ def _check(point: Point, status: int) -> None:
         raise UserError(f"{point.folder} failed with status {status}, see {log}: {said}")
     if not point.finished:
         raise UserError(f"{point.folder} ended without {point.done}, see {log_of(point.folder)}")
+    if recorded and point.record is not None and not point.record.exists():
+        raise UserError(f"{point.folder} ended without its record {point.record}, see {log_of(point.folder)}")
 
 
 @contextlib.contextmanager
-def _ended(running: dict[Path, tuple[Point, subprocess.Popen]]) -> Iterator[None]:
-    """Stops what still runs, and waits for it: a training saves its last finished step."""
+def _ended(running: Mapping[Path, _Running]) -> Iterator[None]:
+    """Stops the running points, and waits for them: a training saves its last finished step."""
     try:
         yield
     finally:
-        for _, process in running.values():
-            process.terminate()
-        for _, process in running.values():
-            process.wait()
+        for each in running.values():
+            each.process.terminate()
+        for each in running.values():
+            each.process.wait()
 
 
 def run_report(words: Sequence[str]) -> None:
     """Runs `lcrag report`, which prints its tables.
 
     Raises:
-      UserError: It failed; its own sentence is on standard error.
+      UserError: It failed; its own message is on standard error.
     """
     if subprocess.run([*LCRAG, *words]).returncode:
         raise UserError("every run of the study has finished, but the report on them failed")
 
 
 class _Display:
-    """A bar over all points, and the names of those that run; lines where there is no terminal."""
+    """A progress bar over all points, with the names of the running ones; lines if there is no terminal."""
 
     def __init__(self, progress: Progress, console: Console, points: int, finished: int):
         self._progress, self._console = progress, console

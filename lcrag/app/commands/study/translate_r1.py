@@ -1,4 +1,4 @@
-"""Translate-R1: the costs of a tool call, and translation with search."""
+"""Translate-R1's studies: the costs of a tool call, and translation with search."""
 
 from lcrag.app.commands.study.points import Study, Variant, variant_points
 

@@ -1,1 +1,1 @@
-"""`lcrag train`: reinforcement learning; `training.train` reads top to bottom, `rollouts` samples its episodes."""
+"""`lcrag train`: reinforcement learning. Start reading at `training.train`; `rollouts` samples its episodes."""

@@ -1,23 +1,23 @@
-"""Which groups of episodes begin and which are learned from, with a bound on staleness; without clocks or threads."""
+"""Decides which groups of episodes start and which enter an update, with bounded staleness; no clocks or threads."""
 
 from collections.abc import Sequence
 
 
 class Admission:
-    """Admits groups while begun <= (version + staleness + 1) x batch, and hands out the oldest finished ones.
+    """Admits groups while started groups <= (version + staleness + 1) x batch, and returns the oldest finished ones.
 
-    The rule of AReaL (Fu et al. 2025, arXiv:2505.24298, section 5.1) bounds how many groups are under way. Here no
-    group is learned from more than `staleness` updates after it began, whatever its episodes take: a batch of younger
-    groups waits for older ones that would otherwise be more than the batches until then can hold. Nothing is discarded.
+    The rule of AReaL (Fu et al. 2025, arXiv:2505.24298, section 5.1) bounds the number of running groups. Here no
+    group is used more than `staleness` updates after it started, however long its episodes take: a batch of younger
+    groups waits if the remaining updates could not use all older groups in time. No group is discarded.
 
     Groups are numbered in the order drawn.
 
     Args:
       batch: Groups of an update.
-      staleness: Updates by which a policy may be newer that learns from a group than that with which the group began.
+      staleness: Maximum number of updates between the start of a group and the update that uses it.
       last: Groups of the whole run.
-      version: Updates done.
-      under_way: Groups that had begun and were not learned from after these updates; they begin again.
+      version: Number of updates so far.
+      under_way: Groups that had started before these updates and were not used by them; they start again.
     """
 
     def __init__(self, batch: int, staleness: int, last: int, *, version: int = 0, under_way: Sequence[int] = ()):
@@ -29,21 +29,21 @@ class Admission:
 
     @property
     def under_way(self) -> list[int]:
-        """Groups that have begun, here or before, and are not learned from."""
+        """Groups that have started, also before a continuation, and were not used yet."""
         return sorted([*self._again, *self._begun])
 
     @property
     def missing(self) -> int:
-        """How many further groups must finish at least, where `ready` returns None."""
+        """Least number of groups that must finish before `ready` can return a batch; for when it returns None."""
         return max(1, self.batch - len(self._finished))
 
     @property
     def all_begun(self) -> bool:
-        """Whether every group of the run has begun."""
+        """Whether every group of the run has started."""
         return not self._again and self._next >= self.last
 
     def begin(self) -> list[int]:
-        """Returns the groups that begin now, with the policy of the current version."""
+        """Returns the groups that start now, with the policy of the current version."""
         most = min((self.version + self.staleness + 1) * self.batch, self.last)
         new = range(self._next, max(self._next, most))
         groups, self._again, self._next = [*self._again, *new], [], new.stop
@@ -57,7 +57,7 @@ class Admission:
         self._finished.add(group)
 
     def ready(self) -> list[int] | None:
-        """Returns the groups to learn from next, the oldest finished ones; None while some must be waited for."""
+        """Returns the groups of the next update, the oldest finished ones; None if it must wait for others."""
         if len(self._finished) < self.batch:
             return None
         chosen = sorted(self._finished, key=lambda group: (self._begun[group], group))[: self.batch]
@@ -69,11 +69,11 @@ class Admission:
         return chosen if all(fits) else None
 
     def take(self, groups: Sequence[int]) -> None:
-        """Records that the learner takes what `ready` returned."""
+        """Records that the learner uses the groups that `ready` returned."""
         for group in groups:
             self._finished.remove(group)
             del self._begun[group]
 
     def learned(self) -> None:
-        """Records that the learner has updated the policy; the groups that begin from now on have the new one."""
+        """Records an update of the policy; groups that start from now on use the new version."""
         self.version += 1

@@ -1,4 +1,4 @@
-"""The held-out evaluation before and after training, with everything that it needs."""
+"""The held-out evaluation before and after training."""
 
 import dataclasses
 import pathlib

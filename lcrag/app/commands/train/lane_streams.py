@@ -1,4 +1,4 @@
-"""A lane that samples without a break: groups and new parameters are handed to it while its episodes run."""
+"""A lane that samples continuously: it receives groups and new parameters while its episodes run."""
 
 import dataclasses
 import threading
@@ -17,26 +17,26 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.agreement import alone
 
-FAILED = 1 << 20  # more than the groups of any step
+FAILED = 1 << 20  # added to the count on a failure; larger than the groups of any step
 Orders: TypeAlias = Mapping[int, Sequence[tuple[int, Question]]]  # group -> its episodes
 
 
 class LaneStream:
-    """Samples groups in one lane, on a thread, until it is told that there are no more.
+    """Samples groups in one lane, on a thread, until the last order.
 
-    A context keeps the keys and values that older parameters computed, or all are computed again; the log-probabilities
-    that are recorded are those that its tokens were sampled with.
+    After new parameters arrive, contexts keep the keys and values of older parameters or are recomputed. Recorded
+    log-probabilities are always those of sampling.
 
     Args:
-      lane: Samples.
+      lane: The lane that samples.
       program: Builds a question's program.
-      changed: Guards what the thread and its owner exchange; notified when a group has finished or sampling fails.
-      finished: Counts groups that have finished, in all lanes; a failure adds `FAILED`.
-      idle: Counts the time without anything to sample.
-      recompute: Whether new parameters compute the contexts again of episodes that have begun.
+      changed: Guards the shared state of the thread and its owner; notified when a group finishes or sampling fails.
+      finished: Counts the finished groups of all lanes; a failure adds `FAILED`.
+      idle: Measures the time without anything to sample.
+      recompute: Whether new parameters recompute the contexts of running episodes.
 
     Attributes:
-      failure: What ended the thread before its time; None: nothing.
+      failure: The exception that ended the thread early; None: no failure.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LaneStream:
         self._new: tuple[PyTree, int] | None = None
         self._orders: dict[int, Sequence[tuple[int, Question]]] = {}
         self._complete = self._closing = False
-        self._group_of: dict[int, int] = {}  # episode that runs -> group
+        self._group_of: dict[int, int] = {}  # running episode -> group
         self._records: dict[int, list[EpisodeRecord]] = {}
         self._finished: dict[int, list[EpisodeRecord]] = {}
         self._thread = threading.Thread(target=self._sample, name=f"rollout {lane.number}", daemon=True)
@@ -66,18 +66,18 @@ class LaneStream:
         return self._lane.number
 
     def start(self) -> None:
-        """Begins to sample, with the first order."""
+        """Starts sampling with the first order."""
         self._before = dataclasses.replace(self._lane.sampler.statistics)
         self._thread.start()
 
     def order(self, orders: Orders, params: PyTree, version: int, *, complete: bool) -> None:
-        """Has groups sampled with new parameters, from the next block on; its caller holds and notifies `changed`.
+        """Orders groups and sets new parameters from the next block on; its caller holds and notifies `changed`.
 
         Args:
           orders: The episodes of each group, by their numbers.
-          params: The parameters, also for what has begun.
-          version: Theirs.
-          complete: Whether no other groups follow.
+          params: The parameters, also for running episodes.
+          version: Version of the parameters.
+          complete: Whether this is the last order.
         """
         self._orders |= orders
         self._new, self._complete = (params, version), complete
@@ -88,7 +88,7 @@ class LaneStream:
         return finished
 
     def sampled(self, records: Sequence[EpisodeRecord], rewards: Rewards) -> LaneEpisodes:
-        """Returns a group's episodes with what the lane has taken since the start."""
+        """Returns a group's episodes, with the lane's times and counters since the start."""
         statistics = spent(self._lane.sampler.statistics, self._before)
         wait = self._lane.runner.statistics.retrieval_wait_seconds
         busy = statistics.append_seconds + statistics.decode_seconds + wait
@@ -96,12 +96,12 @@ class LaneStream:
         return LaneEpisodes(lane=self.number, records=records, rewards=rewards, seconds=seconds, statistics=statistics)
 
     def close(self) -> threading.Thread:
-        """Has the thread end at its next block, and returns it; its caller holds and notifies `changed`."""
+        """Tells the thread to end at its next block, and returns it; its caller holds and notifies `changed`."""
         self._closing = True
         return self._thread
 
     def _sample(self) -> None:
-        """Samples what is ordered; runs in the thread."""
+        """Samples the ordered groups; runs in the thread."""
         try:
             with alone():
                 self._lane.runner.run((), between=self._between, finished=self._deliver)
@@ -113,7 +113,7 @@ class LaneStream:
             self._tell(FAILED)
 
     def _between(self) -> None:
-        """Takes over new parameters and begins what is ordered; waits if there is nothing to sample."""
+        """Sets new parameters and starts the ordered groups; waits if there is nothing to sample."""
         with self._changed:
             if not (self._orders or self._group_of):
                 with self._idle.waiting("sampler"):

@@ -20,12 +20,12 @@ class StepBatch:
     """Collects groups until enough of them have rewards that differ (DAPO, Yu et al. 2025, arXiv:2503.14476, eq. 11).
 
     A rollout's groups without variance are dropped, and the next rollout samples as many others, in the order in which
-    they were drawn. If the last rollout leaves the batch too small it stays so; if no group at all has variance, all
-    are kept. With one rollout nothing is dropped.
+    they were drawn. The batch may stay too small after the last rollout; if no group has variance, all are kept. With
+    one rollout nothing is dropped.
 
     Args:
-      drawn: The step's groups in the order in which they may be needed, `most_rollouts` times as many as are wanted.
-      most_rollouts: Rollouts at most.
+      drawn: The step's groups in order, `most_rollouts` times as many as the batch needs.
+      most_rollouts: Maximum number of rollouts.
     """
 
     def __init__(self, drawn: Sequence[Coupled], most_rollouts: int):
@@ -50,11 +50,11 @@ class StepBatch:
         return sum(len(scored.records) for scored in self._rollouts)
 
     def scored(self) -> Scored:
-        """Returns everything that was sampled, rollout after rollout."""
+        """Returns all sampled episodes, rollout after rollout."""
         return joined(self._rollouts)
 
     def kept(self) -> Bool[np.ndarray, "episodes"]:
-        """Returns which of these episodes are learned from; none that could not be scored."""
+        """Returns which of these episodes enter the update; episodes without a score never do."""
         sampled = self.scored()
         if self._most_rollouts == 1 or sampled.without_variance.all():
             return sampled.scored
@@ -65,7 +65,7 @@ class StepBatch:
         return [each for each, kept in zip(self.scored().trajectories(), self.kept(), strict=True) if kept]
 
     def measurements(self) -> dict[str, float]:
-        """Counts of dynamic sampling under the names of `metrics.jsonl`; none where it is not used."""
+        """Returns the counts of dynamic sampling by their names in `metrics.jsonl`; empty if it is not used."""
         if self._most_rollouts == 1:
             return {}
         scored, keeps = self.scored(), self.kept()
@@ -85,11 +85,11 @@ def _groups(scored: Scored, chosen: Bool[np.ndarray, "episodes"] | slice = slice
 
 @dataclasses.dataclass(kw_only=True)
 class StepEpisodes:
-    """The scored episodes of a step, and what sampling them took.
+    """The scored episodes of a step, with the times and counters of sampling them.
 
     Attributes:
       batch: The episodes.
-      seconds: By `PHASES`.
+      seconds: Seconds of each of `PHASES`.
       statistics: The samplers' counters for the step, of all lanes together; seconds are those of the slowest.
     """
 
@@ -98,12 +98,12 @@ class StepEpisodes:
     statistics: SamplerStatistics = dataclasses.field(default_factory=SamplerStatistics)
 
     def add(self, seconds: Mapping[str, float], statistics: SamplerStatistics) -> None:
-        """Adds what a rollout took."""
+        """Adds the times and counters of a rollout."""
         self.seconds = {phase: self.seconds[phase] + seconds[phase] for phase in PHASES}
         self.statistics = summed([statistics], self.statistics)
 
     def metrics(self) -> dict[str, float | int]:
-        """Returns what `metrics.jsonl` holds of it."""
+        """Returns the metrics for `metrics.jsonl`."""
         found = self.statistics
         drafts = {"drafts/accepted": found.accepted_drafts / found.drafted_tokens} if found.drafted_tokens else {}
         return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
@@ -126,17 +126,17 @@ def sample_step(
     phase: Callable[..., None],
     share: Share | None = None,
 ) -> StepEpisodes:
-    """Samples what a step learns from, in one rollout or as many as dynamic sampling needs.
+    """Samples the episodes of a step, in one rollout or as many as dynamic sampling needs.
 
-    An episode's number, and with it its random stream, is that of its place in all that the step may draw.
+    An episode's number, which selects its random stream, is its index among all episodes that the step may draw.
 
     Args:
-      lanes: Sample and score.
+      lanes: Sample and score episodes.
       draw: The groups of each step.
       step: The step.
-      policy_version: Steps that the sampler's parameters have learned.
+      policy_version: Number of updates of the sampler's parameters.
       phase: Shows (phase, finished, total); see `ProgressDisplay.phase`.
-      share: What `first_share` returned for the step, if it was sampled ahead.
+      share: The result of `first_share` for the step, if it was sampled ahead.
     """
 
     batch = StepBatch(draw.groups(step), draw.drawn // draw.couplings)
@@ -153,7 +153,7 @@ def sample_step(
 def first_share(
     lanes: Lanes, draw: TrainingDraw, step: int, *, policy_version: int, phase: Callable[..., None]
 ) -> Share:
-    """Samples this process's share of the first rollout of a step, and asks no other process; see `sample_step`."""
+    """Samples this process's share of the first rollout of a step, without communication; see `sample_step`."""
     groups = draw.groups(step)[: draw.couplings]
     settings: dict[str, Any] = {"policy_version": policy_version, "step": step, "progress": _progress(phase)}
     return lanes.sample(groups, step * draw.episodes, **settings)

@@ -1,6 +1,6 @@
-"""When a run samples and when it learns: in turn, or the next step's episodes while the update runs.
+"""Schedules of sampling and learning: in turn, or sampling the next step's episodes while the update runs.
 
-A schedule hands out the episodes of one step after the other:
+A schedule returns the episodes of one step after the other:
 
     with saved.interruptible():
         episodes = schedule.episodes(step)  # changes no state: a signal may end it
@@ -34,16 +34,16 @@ from lcrag.learning.learners import Learner
 from lcrag.policy import Policy, compute_parameters, join, split_trainable
 
 Phase = Callable[..., None]  # (name, done, total): see `ProgressDisplay.phase`
-BEHAVIOUR = "behaviour"  # of a checkpoint: parameters that sample the step after it
+BEHAVIOUR = "behaviour"  # entry of a checkpoint: the parameters that sample the step after it
 
 
 def check_staleness(
     staleness: int, objective: PolicyGradient, most_rollouts: int, recompute_contexts: bool = False
 ) -> None:
-    """Checks that a run can learn from episodes of an older policy.
+    """Checks that the other settings of a run allow its staleness.
 
     Raises:
-      UserError: it cannot.
+      UserError: they do not.
     """
     if staleness and objective.importance_cap is None:
         raise UserError(
@@ -67,7 +67,7 @@ class IdleTimes:
     """Shares of wall time in which samplers and the trainer wait for each other; thread-safe.
 
     Args:
-      samplers: Number of threads that sample, of whose shares the mean counts.
+      samplers: Number of threads that sample; their shares are averaged.
     """
 
     def __init__(self, samplers: int = 1):
@@ -91,7 +91,7 @@ class IdleTimes:
                 self._waiting[who] -= 1
 
     def _count(self) -> float:
-        """Adds the time since the last call for those who wait, and returns the present one."""
+        """Adds the time since the last call for those who wait, and returns the current time."""
         now = time.monotonic()
         for who, number in self._waiting.items():
             self._seconds[who] += (now - self._counted) * number / self._threads[who]
@@ -109,7 +109,7 @@ class IdleTimes:
 
 
 class InTurn(contextlib.AbstractContextManager["InTurn"]):
-    """Staleness 0: every step's episodes are of the policy that learns from them.
+    """The schedule of staleness 0: the current policy samples the episodes of every step.
 
     Args:
       lanes: Sample and score episodes.
@@ -124,7 +124,7 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
 
     @property
     def state(self) -> PyTree:
-        """Everything that a checkpoint holds."""
+        """The content of a checkpoint."""
         return self._learner.state
 
     def restore(self, checkpoints: Checkpoints) -> int:
@@ -132,7 +132,7 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
         return self._learner.restore(checkpoints)
 
     def begin(self, first: int, steps: int, phase: Phase) -> None:
-        """Prepares steps `first` to `steps` - 1; `phase` shows what is done."""
+        """Prepares steps `first` to `steps` - 1; `phase` shows the progress."""
         self._phase = phase
         self._lanes.set_params(self._learner.params)
 
@@ -141,10 +141,10 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
         return sample_step(self._lanes, self._draw, step, policy_version=step, phase=self._phase)
 
     def taken(self, step: int) -> None:
-        """Goes on after `episodes`, before the learner does."""
+        """Does the schedule's work after `episodes`, before the learner's update."""
 
     def learned(self, step: int) -> None:
-        """Goes on after the learner has learned from a step's episodes."""
+        """Does the schedule's work after the learner's update with a step's episodes."""
         self._lanes.set_params(self._learner.params)
 
     def measurements(self, step: int, scored: Scored) -> dict[str, float]:
@@ -152,16 +152,16 @@ class InTurn(contextlib.AbstractContextManager["InTurn"]):
         return {"seconds/step": self._idle.shares()["seconds/step"]}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Ends what still runs."""
+        """Ends running threads."""
 
 
 def staleness_metrics(version: int, scored: Scored, most: int) -> dict[str, float]:
-    """Returns how many updates older the policies are that sampled the episodes of a step: mean, largest, shares.
+    """Returns the staleness of a step's episodes: mean, largest, and the share of each value.
 
-    An episode that several policies sampled counts with the oldest.
+    The staleness of an episode is the number of updates since the oldest policy that sampled it.
 
     Args:
-      version: Updates of the policy that learns from them.
+      version: Number of updates of the learning policy.
       scored: The episodes.
       most: The bound.
     """
@@ -173,11 +173,11 @@ def staleness_metrics(version: int, scored: Scored, most: int) -> dict[str, floa
 
 
 class OneAhead(InTurn):
-    """Staleness 1: a thread samples step n + 1 with the policy before update n, while that update runs.
+    """The schedule of staleness 1: a thread samples step n + 1 with the policy before update n, while it runs.
 
-    Of several processes each samples its share of the first rollout ahead; what all do together takes place in turn.
-    Sampling has its own copy of the parameters. A checkpoint holds this copy, in the compute dtype, because it samples
-    the step after the checkpoint: a continued run samples that step again.
+    Each of several processes samples its share of the first rollout ahead; collective work is done in turn.
+    Sampling has its own copy of the parameters. A checkpoint contains this copy, in the compute dtype, because it
+    samples the step after the checkpoint: a continued run samples that step again.
 
     The arguments are those of `InTurn`.
     """
@@ -206,7 +206,7 @@ class OneAhead(InTurn):
         self._order(first, policy_version=max(0, first - 1))
 
     def _order(self, step: int, policy_version: int) -> None:
-        """Has a step sampled with the parameters in `_behaviour`, unless it is beyond the last one."""
+        """Orders the sampling of a step with the parameters in `_behaviour`, unless it is beyond the last one."""
         if step < self._steps:
             self._lanes.set_params(self._copies.whole(self._behaviour))
             self._wanted.put((step, policy_version))
@@ -216,7 +216,7 @@ class OneAhead(InTurn):
             return self._wanted.get()
 
     def _sample(self) -> None:
-        """Samples what is ordered; runs in the thread."""
+        """Samples the ordered steps; runs in the thread."""
         while (order := self._next_order()) is not None:
             step, version = order
             sample = sample_step if jax.process_count() == 1 else first_share
@@ -253,11 +253,11 @@ class OneAhead(InTurn):
 
 
 class OwnParameters:
-    """Copies of the parameters under training for a sampler that goes on with them while updates replace these.
+    """Copies the trained parameters for a sampler that runs while updates overwrite them.
 
     Args:
-      policy: What is trained.
-      learner: Trains it.
+      policy: The policy in training.
+      learner: Its learner.
     """
 
     def __init__(self, policy: Policy, learner: Learner):
@@ -265,7 +265,7 @@ class OwnParameters:
         _, self._frozen = split_trainable(policy.config, policy.params)
 
     def trained(self) -> PyTree:
-        """Returns a copy of the trained parameters as they are now: adapters, or all in the compute dtype."""
+        """Returns a copy of the current trained parameters: adapters, or all parameters in the compute dtype."""
         now = self._learner.state.params
         cast = now if self._config.lora else compute_parameters(self._config, now)
         return jax.tree.map(lambda own, leaf: jnp.copy(leaf) if own is leaf else own, cast, now)
@@ -276,6 +276,6 @@ class OwnParameters:
 
 
 def end_thread(thread: threading.Thread, *, interrupted: bool) -> None:
-    """Waits for a thread that was told to end; after a signal not for long, because it may compile or search."""
+    """Waits for a thread that was told to end; only briefly after a signal, as it may be compiling or searching."""
     if thread.is_alive():
         thread.join(stopping.PATIENCE_SECONDS if interrupted else None)

@@ -1,4 +1,4 @@
-"""Watches a training run for collapse: metrics of every step, and the limits of these metrics that stop the run."""
+"""Watches a training run for collapse: metrics of every step, and limits of these metrics that stop the run."""
 
 import collections
 import dataclasses
@@ -40,13 +40,13 @@ WATCHED: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentinels:
-    """Limits of the metrics that show a collapse. All of `WATCHED` are logged, with limits or without.
+    """Limits of the metrics that show a collapse. All of `WATCHED` are logged, with or without limits.
 
     Attributes:
-      least: Name of a metric of `WATCHED` -> the least value it may have.
-      most: The same for the largest value.
-      patience: The run stops after one limit was broken in this many steps in a row.
-      shown: Episodes written into the dump, the worst first.
+      least: Name of a metric of `WATCHED` -> its lower limit.
+      most: Name of a metric of `WATCHED` -> its upper limit.
+      patience: Number of consecutive steps outside one limit after which the run stops.
+      shown: Number of episodes in the dump, the worst first.
 
     Raises:
       UserError: a limit for a metric that is not watched, or a patience below 1.
@@ -71,7 +71,7 @@ NO_LIMITS = Sentinels()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrokenLimit:
-    """A limit that was broken in the last steps: the metric's `values`, oldest first, were all `above` it or below."""
+    """A broken limit, with the metric's `values` in the last steps, oldest first: all `above` the limit, or below."""
 
     metric: str
     limit: float
@@ -121,7 +121,7 @@ class CollapseWatch:
     """Decides after every step whether the run must stop.
 
     Args:
-      folder: The run's folder; its `metrics.jsonl` holds the steps before the next one.
+      folder: The run's folder; its `metrics.jsonl` contains all earlier steps.
       sentinels: The limits.
       languages: All languages of the run.
       most_skipped_in_a_row: Non-finite updates in a row that end the run.
@@ -135,7 +135,7 @@ class CollapseWatch:
         self._recent = collections.deque(read_metrics(folder), maxlen=sentinels.patience)
 
     def measure(self, scored: Scored) -> dict[str, float]:
-        """Returns the metrics that only the sentinels need, by their names in `metrics.jsonl`; NaN without a score."""
+        """Returns the additional metrics of the sentinels, by their names in `metrics.jsonl`; NaN without a score."""
         values = episode_values(scored, self._languages)
         return {
             "episode/repetition": _mean(values["episode/repetition"]),
@@ -144,7 +144,7 @@ class CollapseWatch:
         }
 
     def reason_to_stop(self, step: int, metrics: Mapping[str, Any], scored: Scored) -> str | None:
-        """Returns a sentence if updates are not finite or a limit stays broken (with a dump), otherwise None."""
+        """Returns why the run must stop: non-finite updates or a broken limit (with a dump); None: it goes on."""
         if metrics["update/non_finite_in_a_row"] >= self._most_skipped_in_a_row:
             return (
                 f"{self._most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step {step}:"
@@ -235,7 +235,7 @@ def _over_policy_tokens(
 
 
 def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str]) -> Float[np.ndarray, " episodes"]:
-    """Returns 1 for an answer in another language than the question asks for, else 0; NaN if `correct_language` is NaN.
+    """Returns 1 for an answer in another language than the required one, else 0; NaN if `correct_language` is NaN.
 
     Args:
       records: Episodes.

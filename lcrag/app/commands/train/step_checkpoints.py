@@ -18,26 +18,26 @@ from lcrag.learning.checkpoints import Checkpoints
 
 @runtime_checkable
 class HasState(Protocol):
-    """A learner, as far as checkpoints need it."""
+    """The interface of a learner to checkpoints."""
 
     @property
     def state(self) -> PyTree:
-        """Everything that a checkpoint holds."""
+        """The content of a checkpoint."""
 
 
 class StepCheckpoints:
-    """Saves a run's steps, and holds SIGTERM and Ctrl-C back while its block runs, except in `interruptible` blocks.
+    """Saves a run's steps, and defers SIGTERM and Ctrl-C while its block runs, except in `interruptible` blocks.
 
-    At the end of the block everything saved is complete on disk, except after an error. Of several processes each may
-    be signalled: all end by the signal that all know of, after the same step.
+    At the end of the block everything saved is complete on disk, except after an error. With several processes, a
+    signal to any of them ends all after the same step.
 
     Args:
       checkpoints: Where to save.
       learner: Its state is read between steps, and when a step is abandoned.
-      first_step: The first step to do; the state before it is saved already, or is the initial one.
+      first_step: The first step of this call; the state before it is already saved, or is the initial one.
 
     Raises:
-      Stopped: at the end of the block, if a signal came that was not raised before.
+      Stopped: at the end of the block, if a deferred signal arrived.
     """
 
     def __init__(self, checkpoints: Checkpoints, learner: HasState, first_step: int):
@@ -59,16 +59,16 @@ class StepCheckpoints:
         finally:
             self._signals.__exit__()
         if error is None:
-            self._signals.raise_held()  # a signal after the agreement, to this process alone
+            self._signals.raise_held()  # a signal to this process alone, after the last agreement
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Runs a block that a signal ends at any point, also while it compiles; it must leave the state as it was.
+        """Runs a block that a signal can end at any point, also while it compiles; the block must not change the state.
 
-        One of several processes cannot abandon what the others are doing: there, steps are always finished.
+        With several processes, steps are always finished, because one process cannot abandon collective work.
 
         Raises:
-          Stopped: a signal came, before the block or in it.
+          Stopped: a signal arrived, before the block or in it.
         """
         if jax.process_count() > 1:
             yield
@@ -87,7 +87,7 @@ class StepCheckpoints:
         """Records that a step is done, and saves the state after it if `save`.
 
         Raises:
-          Stopped: a signal came, to any of the processes.
+          Stopped: a signal arrived at any of the processes.
         """
         self._done = step + 1
         if save:
@@ -95,7 +95,7 @@ class StepCheckpoints:
         self._raise_agreed()
 
     def _raise_agreed(self) -> None:
-        """Raises the signal that all processes know of; a signal to this process alone stays held until they do."""
+        """Raises a signal that all processes know of; a signal to this process alone stays deferred until they do."""
         number = self._signals.number
         if jax.process_count() > 1:
             number = int(multihost_utils.process_allgather(np.int32(number)).max())

@@ -1,4 +1,4 @@
-"""What a run keeps of each training step: metrics, episodes, and warnings with a probable cause and the mend."""
+"""Logs each training step: metrics, episodes, and warnings with a probable cause and its remedy."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,22 +16,22 @@ from lcrag.app.runs.folder import RunFolder
 from lcrag.app.runs.metrics import MetricsLog, UnwrittenLog
 from lcrag.errors import UserError
 
-# Shares of the groups of a step that give their episodes no advantage.
+# Metrics: shares of the groups of a step whose episodes have no advantage.
 WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
 FEW_ANSWERS, FEW_NATS = 0.1, 0.01
 
 
 @dataclasses.dataclass
 class StepLog:
-    """Writes what steps measured and sampled, shows it, and ends a run that diverges or collapses.
+    """Writes and displays the metrics and episodes of steps, and ends a run that diverges or collapses.
 
     Attributes:
       run: The run's folder.
       metrics: Its log of metrics.
-      display: Shows them.
+      display: Shows the metrics.
       watch: Decides whether the run must end.
-      episodes_every: Steps between those of which every episode is written.
-      extreme_groups: Groups of each other step of which the best and the worst episode are written.
+      episodes_every: Interval of the steps of which every episode is written.
+      extreme_groups: Number of groups of the other steps of which the best and the worst episode are written.
       advantages: Whether episodes are written with their advantages.
       history: Metrics of all steps so far, oldest first.
     """
@@ -49,7 +49,7 @@ class StepLog:
         self.history = list(read_metrics(self.run.path))
 
     def write(self, step: int, scored: Scored, measured: dict[str, Any], *, last: bool) -> None:
-        """Writes a step; the last one's episodes are written whole, as are those of a step that ends the run.
+        """Writes a step; all episodes of the last step, and of a step that ends the run, are written.
 
         Raises:
           UserError: the run must end.
@@ -70,15 +70,15 @@ class StepLog:
             raise UserError(reason_to_stop)
 
     def sum_up(self, console: Console) -> None:
-        """Prints a warning about all steps that taught nothing, if there are any."""
+        """Prints a warning about all steps without a learning signal, if there are any."""
         if warning := run_warning(self.history):
             console.print(warning, highlight=False, soft_wrap=True)
 
 
 def taught_nothing(metrics: Mapping[str, Any]) -> bool:
-    """Returns whether no group of a step had rewards to compare (metrics as in `metrics.jsonl`).
+    """Returns whether no group of a step had rewards that differ (metrics as in `metrics.jsonl`).
 
-    Never with a critic, whose advantages need no group.
+    Always False with a critic, whose advantages need no group.
     """
     if "critic/gradient_norm" in metrics:
         return False
@@ -86,7 +86,7 @@ def taught_nothing(metrics: Mapping[str, Any]) -> bool:
 
 
 def step_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns a sentence if the last step taught nothing, at the 1st, 10th, 100th, ... of such steps in a row.
+    """Returns a warning if the last step had no learning signal, at the 1st, 10th, 100th, ... such step in a row.
 
     Args:
       steps: Metrics of the steps so far, oldest first.
@@ -99,7 +99,7 @@ def step_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def run_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns a sentence about all steps of a run that taught nothing; None if every step taught something."""
+    """Returns a warning about all steps of a run without a learning signal; None if there are none."""
     idle = [each for each in steps if taught_nothing(each)]
     if not idle:
         return None
@@ -111,7 +111,7 @@ def run_warning(steps: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def cause_and_mend(steps: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the probable cause of rewards that are all equal, with what to change.
+    """Returns the probable cause of equal rewards, and what to change.
 
     Args:
       steps: Metrics of the steps concerned.

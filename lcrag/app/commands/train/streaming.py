@@ -1,4 +1,4 @@
-"""Staleness above 1: lanes sample without a break, and the learner takes the oldest episodes that have finished."""
+"""Staleness above 1: lanes sample continuously, and each update uses the oldest finished groups."""
 
 import threading
 import time
@@ -34,24 +34,24 @@ from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 
-UNDER_WAY = "under_way"  # of a checkpoint: groups that had begun; -1 after them
-LOOK_SECONDS = 0.05  # between two looks at how many groups have finished in other processes
+UNDER_WAY = "under_way"  # entry of a checkpoint: running groups, padded with -1
+LOOK_SECONDS = 0.05  # interval of reading the number of finished groups of other processes
 
 
 class Streaming(InTurn):
-    """Has lanes sample groups as `Admission` lets them begin; new parameters reach episodes that have begun, too.
+    """The schedule of staleness above 1: lanes sample the groups that `Admission` starts; parameters change meanwhile.
 
-    What is learned from, and in which order, depends on time. Several processes decide alike: all know which groups
-    have finished from exchanges, and nothing else changes `Admission`. An exchange takes place once the groups that
-    have finished in all processes, which they count together, could make up a step. A checkpoint holds the numbers of
-    the groups that had begun; a continued run samples these again, first.
+    The groups of an update and their order depend on time. Several processes take the same decisions, because only
+    exchanges change `Admission`. An exchange takes place once there are enough finished groups in all processes, which
+    they count together, for a step. A checkpoint contains the numbers of the running groups; a continued run samples
+    these again first.
 
     Args:
       lanes: Sample and score episodes.
       learner: Learns from them.
       draw: The groups of each step.
-      staleness: Updates by which the policy may be newer that learns from an episode than the one that began it.
-      recompute_contexts: Whether new parameters compute the contexts again of episodes that have begun.
+      staleness: Maximum number of updates between the start of an episode and the update that uses it.
+      recompute_contexts: Whether new parameters recompute the contexts of running episodes.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Streaming(InTurn):
         self._finished, self._known = SharedCount("lcrag/finished_groups"), 0
         parts = lanes.program, self._changed, self._finished, self._idle
         self._streams = [LaneStream(lane, *parts, recompute=recompute_contexts) for lane in lanes.local]
-        self._questions: dict[int, Question] = {}  # episode under way -> its question
-        self._group_of: dict[int, int] = {}  # episode under way -> its group
+        self._questions: dict[int, Question] = {}  # running episode -> its question
+        self._group_of: dict[int, int] = {}  # running episode -> its group
         self._lane_of: dict[int, int] = {}  # group that is sampled -> its lane
         self._episodes: dict[int, LaneEpisodes] = {}  # group that has finished -> what was sampled
         self._counters: dict[int, LaneEpisodes] = {}  # lane -> counters since the start, as of its latest group
@@ -97,9 +97,9 @@ class Streaming(InTurn):
             stream.start()
 
     def _order(self) -> None:
-        """Hands the lanes the present parameters and the groups that begin with them.
+        """Gives the lanes the current parameters and the groups that start with them.
 
-        Each goes to the lane with the fewest episodes under way; of equal ones, to the first.
+        Each group goes to the lane with the fewest running episodes; of equal ones, to the first.
         """
         load = [0] * self._lanes.count
         for group, lane in self._lane_of.items():
@@ -119,7 +119,7 @@ class Streaming(InTurn):
             self._changed.notify_all()
 
     def _prompts(self, group: int) -> list[tuple[int, Question]]:
-        """Returns the questions of a group's episodes, with the numbers that these would have in its step."""
+        """Returns (number, question) of a group's episodes, numbered as in the step that draws it."""
         step, place = divmod(group, self._draw.couplings)
         drawn, prompts = self._draw.groups(step), self._draw.method.prompts
         first = step * self._draw.episodes + len(prompts(drawn[:place]))
@@ -146,13 +146,13 @@ class Streaming(InTurn):
         )
 
     def _wait_for(self, groups: int) -> None:
-        """Waits until so many groups have finished since the start, in all processes, or sampling failed in one."""
+        """Waits until `groups` groups have finished since the start, in all processes, or sampling failed in one."""
         while self._finished.add(0) < groups:
             with self._changed:
                 self._changed.wait(LOOK_SECONDS)
 
     def _exchange(self) -> None:
-        """Tells all processes which groups have finished, and what was sampled."""
+        """Exchanges the finished groups and their episodes between all processes."""
         with self._changed:
             failure = next((stream.failure for stream in self._streams if stream.failure), None)
             finished = [(stream, *own) for stream in self._streams for own in stream.take_finished().items()]
@@ -201,7 +201,7 @@ class Streaming(InTurn):
         self._taken()
 
     def _taken(self) -> None:
-        """Measures what the next step takes from here on."""
+        """Starts the measurement of the next step."""
         self._taken_at, self._before, self._reward_seconds = time.monotonic(), dict(self._counters), 0.0
 
     def learned(self, step: int) -> None:

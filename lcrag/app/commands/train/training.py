@@ -38,7 +38,7 @@ from lcrag.limits import Amount, Count, PositiveShare, Seed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 
-# What fits a run to its devices; continued on others, sums of floats are rounded otherwise.
+# Settings that fit a run to its devices; with other values, a continued run rounds sums of floats differently.
 HARDWARE = (
     *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
     *("policy.mesh", "Computation.remat"),
@@ -109,15 +109,15 @@ def train(
       passes_per_rollout: Passes over each rollout.
       most_rollouts: Largest number of rollouts per step; above 1, groups with equal rewards are replaced by newly
         sampled ones (DAPO's dynamic sampling).
-      staleness: Updates by which the policy may be older that sampled an episode. 0: sampling and learning take turns.
+      staleness: Maximum number of updates since the policy that began an episode. 0: sampling and learning take turns.
         1: the next step is sampled while the update runs. More: sampling never pauses, and steps depend on timing.
-        Above 0, `objective.importance_cap` must correct for it.
-      recompute_contexts: Above a staleness of 1, new weights compute the contexts of running episodes again; without it
-        these keep the keys and values of older ones.
+        Above 0, `objective.importance_cap` must be set.
+      recompute_contexts: Above a staleness of 1, new weights recompute the contexts of running episodes; otherwise
+        these keep the keys and values of older weights.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
-      episodes_every: Steps between those of which every episode is written.
-      extreme_groups: Groups of each other step of which the best and the worst episode are written, those whose
-        rewards differ most; 0: none.
+      episodes_every: Interval of the steps of which every episode is written.
+      extreme_groups: Number of groups of the other steps of which the best and the worst episode are written, those
+        whose rewards differ most; 0: none.
       most_skipped_in_a_row: Consecutive non-finite updates after which the run stops with a dump.
       sentinels: Limits that stop a collapsing run; the watched metrics are always logged.
       evaluation: Held-out evaluation before and after, or None.
@@ -127,7 +127,7 @@ def train(
         scored, or the run diverged or collapsed.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
-    # What is learned from, and how often.
+    # The training questions and their draws.
     sinks = configured_sinks()
     check_dynamic_sampling(most_rollouts, critic)
     check_staleness(staleness, objective, most_rollouts, recompute_contexts)
@@ -140,7 +140,7 @@ def train(
     check_rewarded(method.reward, questions)
     if evaluation is not None:
         check_rewarded(evaluation.reward, evaluation.questions)
-    # What samples it; everything is checked before the output folder is claimed.
+    # The sampler; everything is checked before the output folder is opened.
     lanes = Lanes(policy, collections, method, seed)
     runner = lanes.runner
     check_exploration(runner.temperature)
@@ -191,7 +191,7 @@ def train(
 
 
 def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) -> tuple[Scored, dict[str, float | int]]:
-    """Updates the policy with a step's episodes; returns (all that were sampled, metrics of both halves)."""
+    """Updates the policy with a step's episodes; returns (all sampled episodes, metrics of sampling and learning)."""
     started = time.monotonic()
     trajectories = episodes.batch.trajectories()
     measured = learner.learn(trajectories)

@@ -1,7 +1,7 @@
-"""Device memory, and how much of the devices' peak a step's model operations reach.
+"""Device memory, and the model FLOPs utilisation of a step.
 
 Model FLOPs utilisation (Chowdhery et al., 2022, PaLM, appendix B) is operations by formula / seconds / peak rate:
-padding, recomputation, compilation and waiting lower it. Where the peak is not known (CPUs) only rates are given.
+padding, recomputation, compilation and waiting lower it. If the peak rate is unknown (CPUs), only rates are given.
 """
 
 import dataclasses
@@ -51,9 +51,9 @@ class Utilisation:
     """Rates of a policy's model operations by phase, compared with the peak of its devices.
 
     Attributes:
-      config: The policy's.
-      peak_flops: Of all devices together, operations a second in bfloat16; None: not known.
-      passes: How often each trajectory is learned from.
+      config: The policy's decoder.
+      peak_flops: Peak rate of all devices together, in bfloat16 operations per second; None: unknown.
+      passes: Number of passes over each trajectory.
     """
 
     config: DecoderConfig
@@ -83,7 +83,7 @@ def utilisation_of(policy: Policy, passes: int = 1) -> Utilisation:
 
 
 def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the parts of a step's wall time that are not measured themselves, as what is left of the measured ones.
+    """Returns the remaining parts of a step's wall time, computed from the measured ones.
 
     `seconds/append`, `/decode`, `/retrieval_wait` and `/programs` add up to `seconds/rollout`; this, `seconds/rewards`,
     `/update` and `/rest` to `seconds/step`. The rest is negative where sampling runs ahead of learning.
@@ -101,7 +101,7 @@ def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def memory_metrics(devices: Iterable[Any] | None = None) -> dict[str, int]:
-    """Returns the memory in use and its peak so far, in bytes, of the fullest device; nothing where it is not known.
+    """Returns the memory in use and its peak so far, in bytes, of the fullest device; empty if unknown.
 
     Args:
       devices: The devices; None: those of this process.

@@ -1,7 +1,7 @@
 """`lcrag view`: the episodes of runs and evaluations as one static HTML file, which needs no network.
 
-`run_parts` finds and reads the files of episodes, `page_rows` makes of their rows what the page shows, and `page`
-writes it with what is in `template/`.
+`run_parts` finds and reads the files of episodes, `page_rows` converts their rows for the page, and `page` writes it
+with the files in `template/`.
 """
 
 from pathlib import Path

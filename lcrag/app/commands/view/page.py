@@ -1,4 +1,4 @@
-"""Writes the page: the template, its style and scripts, and the data as JSON in elements that run nothing.
+"""Writes the page: the template, its style and scripts, and the data as JSON in non-executable elements.
 
 Texts of episodes are hostile: they reach the page only as JSON without `<`, and the scripts show them only as text. The
 page's Content-Security-Policy, with the hashes of its style and script, allows no other script and no network.
@@ -24,7 +24,7 @@ def render_page(runs: Iterable[Mapping[str, Any]]) -> str:
     """Returns the page as one HTML text.
 
     Args:
-      runs: What `read_runs` returns.
+      runs: The result of `read_runs`.
     """
     index, parts = [], {}
     for number, run in enumerate(runs):
@@ -49,10 +49,10 @@ def render_page(runs: Iterable[Mapping[str, Any]]) -> str:
 
 
 def script_json(value: Any) -> Markup:
-    r"""Returns JSON that may stand in a `<script type="application/json">`, whatever the texts in it.
+    r"""Returns JSON that is safe in a `<script type="application/json">`, whatever its texts.
 
-    `<` is written as `\u003c`, hence no text ends the element or begins a comment; lone surrogates, which UTF-8 cannot
-    hold, and U+2028 and U+2029 are written as escapes too.
+    `<` is written as `\u003c`, so no text can end the element or begin a comment. Lone surrogates, which UTF-8 cannot
+    encode, U+2028 and U+2029 are also escaped.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))

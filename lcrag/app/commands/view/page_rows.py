@@ -1,4 +1,4 @@
-"""Makes of a row of `episodes/*.jsonl` what the page shows: each text once, and what each token of the policy wrote."""
+"""Converts rows of `episodes/*.jsonl` for the page: each text once, and the part of the text of each policy token."""
 
 import codecs
 import itertools
@@ -16,17 +16,17 @@ class TokenTexts:
     """Divides the policy's texts into its tokens.
 
     Args:
-      decode_bytes: That of the policy's tokenizer.
+      decode_bytes: The method of the policy's tokenizer.
     """
 
     def __init__(self, decode_bytes: Callable[[Sequence[int]], bytes]):
         self._decode_bytes = decode_bytes
 
     def lengths(self, text: str, ids: Sequence[int]) -> list[int] | None:
-        """Returns how many UTF-16 units of a text each token wrote; None if the tokens do not spell it.
+        """Returns the length of each token's part of a text, in UTF-16 units; None if the tokens do not spell it.
 
-        A character spread over several tokens belongs to the last. What tokens hold beyond the text (the end of the
-        sequence, what stands after a stop string) has length 0.
+        A character spread over several tokens belongs to the last. Bytes beyond the text (end of sequence, bytes after
+        a stop string) have length 0.
         """
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         pieces = [decoder.decode(self._decode_bytes([token])) for token in ids]
@@ -38,7 +38,7 @@ class TokenTexts:
 
 
 class PartRows:
-    """The episodes of one file; texts of the environment are kept once and referred to by number.
+    """The episodes of one file; each environment text is stored once and referred to by its index.
 
     Attributes:
       texts: The environment's texts.
@@ -140,5 +140,5 @@ def _number(value: float | None) -> float | None:
 
 
 def _last_line(prompt: str) -> str:
-    """What stands for the question in a row without it."""
+    """Returns the last line of a prompt, shown as the question of a row without one."""
     return prompt.strip().rpartition("\n")[2][-300:]

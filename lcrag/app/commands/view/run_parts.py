@@ -1,4 +1,4 @@
-"""Finds the files of episodes in the folders of runs, and reads as many of their groups as a page can hold."""
+"""Finds the files of episodes in the folders of runs, and reads groups up to the limits of a page."""
 
 import contextlib
 import dataclasses
@@ -21,16 +21,16 @@ _CURVES = re.compile(
     "reward/.*|episode/(answered|searches|policy_tokens|failed)|loss/(policy|kl)|entropy|gradient_norm"
     "|sampling_training_gap|seconds/(rollout|retrieval_wait|update)"
 )
-_POINTS = 400  # of a curve at most
+_POINTS = 400  # maximum number of points of a curve
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a page holds at most.
+    """Limits of a page's content.
 
     Attributes:
-      steps: Training steps of a run; the newest are shown.
-      megabytes: Size of the rows of all runs; of each file, the first groups are shown.
+      steps: Maximum number of training steps of a run; the newest are shown.
+      megabytes: Maximum size of the rows of all runs; of each file, the first groups are shown.
     """
 
     steps: int
@@ -79,7 +79,7 @@ def parts_of(folder: Path) -> list[Part]:
 
 
 def read_runs(folders: Sequence[Path], limits: Limits) -> list[dict[str, Any]]:
-    """Returns what the page shows of each run.
+    """Returns the data of each run for the page.
 
     Raises:
       UserError: a folder has no episodes, a row is damaged, or several runs have no question in common.
@@ -102,7 +102,7 @@ def _newest(parts: Sequence[Part], most_steps: int) -> list[Part]:
 
 
 def _share(sizes: Sequence[int], limit: int) -> int:
-    """Returns how much of each file may be shown: what small files leave over goes to the others."""
+    """Returns the size limit of each file; space that small files do not need goes to the others."""
     for number, size in enumerate(ordered := sorted(sizes)):
         if size * (len(sizes) - number) > limit:
             return limit // (len(sizes) - number)
@@ -152,7 +152,7 @@ def _read_part(part: Part, texts: TokenTexts | None, share: int) -> dict[str, An
 
 
 def _first_groups(groups: Sequence[str], lines: Sequence[bytes], share: int) -> set[str]:
-    """Returns the first groups whose lines have this many bytes together; at least one, if there is one."""
+    """Returns the first groups whose lines together have at most `share` bytes; at least one group."""
     sizes: Counter[str] = Counter()
     for group, line in zip(groups, lines, strict=True):
         sizes[group] += len(line)
@@ -175,7 +175,7 @@ def _refuse(constant: str) -> None:
 
 @contextlib.contextmanager
 def _line_named(path: Path, number: int) -> Iterator[None]:
-    """Turns what goes wrong with a line into a sentence that names it."""
+    """Converts errors in a line to a `UserError` that names the line."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
@@ -184,7 +184,7 @@ def _line_named(path: Path, number: int) -> Iterator[None]:
 
 
 def _token_texts(folder: Path) -> TokenTexts | None:
-    """The tokens of the run's policy; None where its folder is not here."""
+    """Returns the token texts of the run's policy; None if its folder is missing."""
     configured = (str(read_configured(path).get("policy.folder", "")) for path in _configurations(folder))
     for place in (folder / "policy", *(resolved_folder(name) for name in configured if name)):
         if (place / "tokenizer.json").is_file():

@@ -72,7 +72,7 @@ def parts_of(question: Question, domain: Domain) -> Parts:
 
 
 def portions_of(parts: Parts, domain: Domain) -> list[Portion]:
-    """Returns what is translated in turn: in a domain with a label first the label, then the text (appendix J)."""
+    """Returns the portions to translate, in order: in a domain with a label, first the label (appendix J)."""
     text, labels = split_label(parts)
     if domain.label is None or not labels:
         return [Portion("", domain.text, parts)]
