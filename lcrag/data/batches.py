@@ -135,7 +135,7 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
     """Returns at most `limit` questions of each language (None: all) in their given order.
 
     The choice depends only on seed and ids: if every language has all questions, all versions of a question are kept
-    together, and a smaller limit keeps a subset of what a larger one keeps.
+    together, and a smaller limit keeps a subset of the questions of a larger one.
     """
     if limit is None:
         return list(questions)

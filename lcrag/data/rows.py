@@ -108,7 +108,7 @@ def at_least_one(
     """Yields the rows of a file.
 
     Raises:
-      UserError: there is none; the message gives the first bad row, or `empty`.
+      UserError: there is no usable row; the message gives the first bad row, or `empty`.
     """
     found, before = False, len(bad_rows.problems)
     for row in rows:

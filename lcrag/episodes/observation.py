@@ -1,4 +1,4 @@
-"""Shows the policy what a search found: one `<information>` block within a token budget.
+"""Formats the passages of a search for the policy: one `<information>` block within a token budget.
 
 The budget covers the whole block, and the tags are never cut. The rest is divided fairly over the searched languages,
 so every language that found something is visible. If the passages of a language exceed its share, the sentences that

@@ -167,7 +167,8 @@ class Completion:
       finish_reason: "stop", "eos" or "length".
       tokens: Number of sampled tokens.
       pieces: The text of each token; joined they begin with `text`. Empty if the model does not report them.
-      log_probabilities: Of each token, in the untruncated distribution at temperature 1; empty likewise.
+      log_probabilities: Log-probability of each token in the untruncated distribution at temperature 1. Empty if the
+        model does not report them.
     """
 
     text: str

@@ -79,8 +79,8 @@ class Runner:
       seed: With an episode's number, selects its random stream.
       chat: How the opening prompt is given to a model whose tokenizer has a chat template.
       answer_room: Tokens of the context kept free after every observation.
-      cut_passages: What is kept of a language's passages that exceed their budget: "matching", the sentences that
-        match the query best, or "end", the first passages.
+      cut_passages: How a language's passages are cut to their budget: "matching" keeps the sentences that match the
+        query best, "end" keeps the first passages.
       wait_for_searches: Wait for searches, translations and other models at the end of each pass: a run can then be
         repeated bit for bit. Otherwise the device continues to decode, and results differ by rounding.
       searches_at_once: Without `wait_for_searches`, the number of batches of searches that run concurrently; with
@@ -235,7 +235,7 @@ class Runner:
             self._dispatch(episode)
 
     def _serve(self) -> None:
-        """Serves episodes until none is left."""
+        """Serves episodes until all have finished."""
         while self._unfinished():
             self._start_workers()
             if slots := self._scheduler.make_room():

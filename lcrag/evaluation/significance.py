@@ -71,16 +71,22 @@ def run_means(
       clusters: Number of each answer's question, from 0.
     """
     scored = ~np.isnan(scores)
-    known = np.where(scored, scores, 0.0)
-    grouped = np.equal.outer(groups, np.unique(groups)).astype(float)
-    asked = np.equal.outer(clusters, np.arange(clusters.max() + 1)).astype(float)
-    counts, sums = scored @ grouped, known @ grouped
+    known, index = np.where(scored, scores, 0.0), np.unique(groups, return_inverse=True)[1]
+    counts, sums = _summed(scored, index), _summed(known, index)
     number = (counts > 0).sum(axis=1, keepdims=True)  # of groups with a scored answer
     means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
     weights = np.divide(1 / number, counts, out=np.zeros_like(sums), where=counts > 0)
-    centre = (number * weights * sums).sum(axis=0) / np.maximum((counts > 0).sum(axis=0), 1)
-    parts = (weights @ grouped.T * scored * (known - centre @ grouped.T)) @ asked
-    return RunMeans(means=means.sum(axis=1) / number[:, 0], parts=parts, asked=scored.any(axis=0) @ asked > 0)
+    centre = means.sum(axis=0) / np.maximum((counts > 0).sum(axis=0), 1)
+    parts = _summed(weights[:, index] * scored * (known - centre[index]), clusters)
+    asked = np.bincount(clusters, scored.any(axis=0)) > 0
+    return RunMeans(means=means.sum(axis=1) / number[:, 0], parts=parts, asked=asked)
+
+
+def _summed(
+    values: Shaped[np.ndarray, "runs answers"], index: Int[np.ndarray, " answers"]
+) -> Float[np.ndarray, "runs _sums"]:
+    """The sums of each row over the columns with the same index."""
+    return np.stack([np.bincount(index, row) for row in values])
 
 
 def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimate:

@@ -38,7 +38,7 @@ class TranslateRequest(pydantic.BaseModel, strict=True, extra="forbid"):
 
 
 class Translation(pydantic.BaseModel):
-    """The translation of one text, or why there is none."""
+    """The translation of a text, or the reason for its failure."""
 
     text: str | None = None
     failure: str | None = None

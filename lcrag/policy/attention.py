@@ -159,7 +159,7 @@ class BlockCache(NamedTuple):
 def empty_cache(
     config: DecoderConfig, slots: int, positions: int, mesh: AnyMesh | None = None, layers: int | None = None
 ) -> KeyValueCache:
-    """Returns a cache of zeros, of all layers if `layers` is None.
+    """Returns a cache of zeros for `layers` layers, or for all layers of the model if it is None.
 
     The mesh determines how often key-value heads are repeated (see `spread_kv_heads`).
     """

@@ -1,6 +1,6 @@
 """The decoder, one Flax Linen module for all families, and its forward pass as pure functions of (config, params).
 
-Layers are stacked and scanned. The cache is part of the scan's carry, so that XLA updates it in place.
+Layers are stacked and scanned. The cache is part of the scan's carry, which lets XLA update it in place.
 """
 
 import functools

@@ -135,7 +135,7 @@ class HuggingFaceTokenizer:
         return frozenset(self.special_tokens.values())
 
     def _broken_up(self, text: str) -> list[int]:
-        """Encodes the first character separately, so that the whole is not recognised."""
+        """Encodes the first character separately, so the text as a whole is not recognised as a special token."""
         first = self._continuing.encode(text[:1], add_special_tokens=False).ids
         return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
 

@@ -1,6 +1,6 @@
 """The files of a model folder: JSON objects, and tensors in safetensors shards, read and written.
 
-Tensors are read and written in pieces, so that no whole shard is ever in memory. The safetensors format: eight bytes
+Tensors are read and written in pieces, so a whole shard is never in memory. The safetensors format: eight bytes
 with the header's length, a JSON header of names, dtypes, shapes and offsets, and the values in the header's order
 (https://huggingface.co/docs/safetensors). The library's own writer needs all values at once.
 """

@@ -77,7 +77,7 @@ class SentencePieceTokenizer:
 
     @functools.cached_property
     def _proto(self) -> ModelProto:
-        """The model with sentinels as control tokens, so that no text is encoded to one."""
+        """The model with sentinels as control tokens, to which no text is encoded."""
         proto = ModelProto.FromString(self.model)
         for piece in proto.pieces:
             if _SENTINEL.fullmatch(piece.piece):

@@ -155,9 +155,9 @@ def _flat(hidden, *others):
 
 
 def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool):
-    """Returns log-probabilities, entropies and log-normalisers of this device's rows, and what is kept of its logits.
+    """Returns log-probabilities, entropies and log-normalisers of this device's rows, and its kept logits.
 
-    These are the exponentials and the highest logits, if they are to be kept and one block holds all words.
+    The kept values are the exponentials and the highest logits, if `keep` is set and one block holds all words.
     """
     flat, flat_targets = _flat(hidden, targets)
     if plan.bitwise:

@@ -119,7 +119,7 @@ class TermSum:
           known: `Question.extra`.
 
         Raises:
-          UserError: `known` lacks what a term needs.
+          UserError: `known` lacks data that a term needs.
         """
         for check in self.checks:
             check(name, known)

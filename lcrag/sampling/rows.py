@@ -34,7 +34,7 @@ def _by_share(function: Callable[..., Array], x: Array, rows: Array, *others: Ar
 def window_of(
     x: Float[Array, "*layers slots heads positions width"], rows: Int[Array, "shares rows"] | None, window: int
 ) -> Float[Array, "*layers chosen heads window width"]:
-    """Selects the first positions of some slots, of all if `rows` is None."""
+    """Selects the first positions of the slots in `rows`, or of all slots if `rows` is None."""
     if rows is None:
         return x[..., :window, :]
     *layers, _, heads, _, width = x.shape

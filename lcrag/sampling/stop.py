@@ -124,6 +124,6 @@ class StopTable:
 
 
 def text_until_stop(content: bytes, stop: Sequence[str]) -> str:
-    """Decodes up to and including the stop string that is completed first, or everything if there is none."""
+    """Decodes up to and including the stop string that is completed first; without one, decodes everything."""
     ends = [content.find(each.encode()) + len(each.encode()) for each in stop if each.encode() in content]
     return content[: min(ends, default=len(content))].decode("utf-8", errors="replace")

@@ -3,9 +3,7 @@
 import contextlib
 import http.client
 import json
-import signal
 import socket
-import subprocess
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -56,18 +54,17 @@ def stand_in_chat(speak: Speaker) -> FastAPI:
 
 
 def answered_while_stopping(
-    process: subprocess.Popen[str], address: str, path: str, body: Mapping[str, Any], stop: signal.Signals
+    stop: Callable[[], object], address: str, path: str, body: Mapping[str, Any]
 ) -> tuple[int, Any]:
     """Returns the answer to a request that a server is receiving when it gets a signal to stop.
 
     The request's body is sent once the server refuses further connections.
 
     Args:
-      process: The process of the server.
+      stop: Sends the signal.
       address: `http://HOST:PORT`.
       path: Path of the POST request.
       body: Its JSON body.
-      stop: The signal.
 
     Returns:
       (status, JSON)
@@ -84,7 +81,7 @@ def answered_while_stopping(
             connection.putheader(name, value)
         connection.endheaders()
         _await_continue(connection.sock)
-        process.send_signal(stop)
+        stop()
         wait_until(lambda: refuses(connection.host, connection.port), f"{address} to refuse connections")
         connection.send(content)
         response = connection.getresponse()

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from lcrag.app.commands.describe.named_parts import NamedParts
+from lcrag.app.commands.describe.named_parts import NamedCollections, NamedParts
+from lcrag.app.commands.describe.run_plan import program_name
 from lcrag.app.composition.collections import named_encoder
 from lcrag.app.composition.commands import compose
 from lcrag.app.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
@@ -44,17 +45,22 @@ def bound(name):
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(baseline):
+    own = bound(f"baselines/{baseline}.gin")
     for experiment in (*PAPERS, *ATLAS):
         given = composed("evaluate", experiment, f"baselines/{baseline}.gin")
-        method, evaluation, name = (
-            given["method"],
-            given["evaluation"],
-            bound(f"baselines/{baseline}.gin")["Method.name"],
-        )
-        assert (method.name, given["label"]) == (name, None), experiment
+        method, evaluation = given["method"], given["evaluation"]
+        assert (method.name, given["label"]) == (own["Method.name"], None), experiment
+        for each in (method, method.with_settings(evaluation.program_settings)):
+            assert program_name(each.program) == own["Method.program"].name, experiment
         assert evaluation.references == {}, experiment
-        assert evaluation.reading == bound(f"baselines/{baseline}.gin")["Evaluation.reading"], experiment
+        assert evaluation.reading == own["Evaluation.reading"], experiment
         assert dict(method.models) == {}, experiment
+
+
+@pytest.mark.parametrize("experiment", ATLAS)
+def test_the_atlas_is_searched_with_its_own_encoder(experiment):
+    searched = composed("train", experiment)["collections"]
+    assert not isinstance(searched, NamedCollections) or searched.encoder == "atlas/encoder"
 
 
 @pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])

@@ -56,8 +56,6 @@ DATA = {
 }
 PLATFORMS = {"laptop": 1, "single_gpu": 1, "h200": 1, "h100_8": 8, "tpu_v5e_16": 16, "tpu_v5p_64": 64}
 FACTORS = (PROGRAMS, BASELINES, OBJECTIVES, DATA, PLATFORMS)
-# Atlas experiments whose questions need no file that `lcrag curate` or a study writes first.
-ATLAS = ("lcrl", "r_search", "rag_r1", "globalrag", "translate_r1")
 FILES = ["train/jsonl_questions.files = ('train.jsonl',)", "held_out/jsonl_questions.files = ('held_out.jsonl',)"]
 
 
@@ -196,18 +194,6 @@ def test_a_composition_is_what_its_files_say(experiment, baseline, objective, da
 def test_every_composition_is_what_its_files_say(experiment, alone):
     for row in itertools.product(BASELINES, OBJECTIVES, DATA, PLATFORMS):
         check(experiment, *row, alone)
-
-
-@pytest.mark.parametrize("baseline", BASELINES)
-@pytest.mark.parametrize("experiment", ATLAS)
-def test_a_baseline_on_the_atlas_is_itself(experiment, baseline):
-    composition, _ = training(*files(f"{experiment}/atlas.gin", baseline, platform=""))
-    method, evaluation = (composition.arguments[name] for name in ("method", "evaluation"))
-    expected = BASELINES[baseline] or PROGRAMS[experiment]
-    assert program_name(method.program) == expected
-    assert program_name(method.with_settings(evaluation.program_settings).program) == expected
-    searched = where(composition.arguments["collections"])
-    assert searched is None or searched[-1] == "atlas/encoder"
 
 
 def test_the_matrix_has_every_pair():

@@ -30,7 +30,7 @@ def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = 
 def read_values(config: str, place: str = "config.gin") -> Mapping[str, Any]:
     """Reads every binding of an operative configuration: `scope/Name.parameter` -> value.
 
-    A reference to a configurable is returned as its name in words ("native collection").
+    A reference to a configurable is returned as its name with spaces ("native collection").
 
     Raises:
       UserError: a statement cannot be read; `place` is for the message.

@@ -28,9 +28,9 @@ def search_o1(
 ) -> Program:
     """Agentic search with Reason-in-Documents (Li et al., 2025, section 3).
 
-    A search's documents never enter the chain of reasoning. A fresh context reads them together with the query and the
-    chain so far, and only what it finds helpful is shown. Searching the same collections for the same query again is an
-    invalid action. `observation_tokens` limits the documents of a search, and also what is found in them.
+    The documents of a search never enter the chain of reasoning. They are read in a separate context together with the
+    query and the chain so far, and only the information extracted there is shown. Repeating a query in the same
+    collections is an invalid action. `observation_tokens` limits both the documents and the extracted information.
 
     Args:
       question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.

@@ -1,4 +1,4 @@
-"""StepSearch (Wang et al., 2025): every search is rewarded for what it adds, and penalised for what it repeats.
+"""StepSearch (Wang et al., 2025): every search is rewarded for new information and penalised for repeated passages.
 
 https://arxiv.org/abs/2505.15107. The program measures each search against the question's golden passages; the reward
 has one number for the episode and one for each turn that searched, which PPO's critic credits to that turn's last

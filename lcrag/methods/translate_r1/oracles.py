@@ -34,9 +34,9 @@ _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 class ComprehensionOracle:
     """Writes the policy's texts in an episode of `translate_r1` in its atlas wording.
 
-    It does not know when a translation pays: whether it asks for one is independent of the question, so it also does so
-    in languages that it knows. Without a translation it answers what it understands and guesses the rest: everything
-    in a constructed language, and in a half-known language questions with a word unknown to it.
+    It does not know when a translation helps: whether it asks for one is independent of the question, so it also asks
+    in languages that it knows. Without a translation it answers the questions that it understands. It guesses at all
+    questions in a constructed language, and at questions with an unknown word in a half-known language.
 
     Attributes:
       tasks: The questions and their solutions.

@@ -13,12 +13,15 @@ from lcrag.evaluation.plots import COLOURS, MUTED, STYLE, add_legend, finish, ma
 from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.training_log import Curve
 from lcrag.methods.translate_r1.tool_use import (
+    REWARD,
+    TOOL_RATE,
     WHOLE,
     domains_of,
     frontier,
     pareto_shares,
     points_of,
     question_rates,
+    score_of,
     system_name,
     tiers_of,
 )
@@ -33,20 +36,24 @@ _PANELS_A_ROW = 5
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     """Plots every system's reward against its tool rate into a PNG, one panel per tier, with its Pareto share.
 
-    A line joins the systems with a positive share, see `pareto_shares`.
+    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`.
     """
     parts = {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
-    names = [system_name(board, system) for system in board.systems]
+    names = {system_name(board, system): system for system in board.systems}
     with matplotlib.rc_context(STYLE):
         figure, panels = make_panels(len(parts), a_row=_PANELS_A_ROW)
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
             points = points_of(board, subset)
             shares, best = pareto_shares(points), frontier(points)
             axes.plot(*_percents(points[name][::-1] for name in best), color=MUTED, linewidth=1, zorder=1)
-            for number, name in enumerate(names):
+            for number, (name, system) in enumerate(names.items()):
                 if name in points:
-                    place = _percents([points[name][::-1]])
-                    axes.scatter(*place, s=60, color=COLOURS[number % len(COLOURS)], label=name, zorder=2)
+                    place, colour = _percents([points[name][::-1]]), COLOURS[number % len(COLOURS)]
+                    axes.scatter(*place, s=60, color=colour, label=name, zorder=2)
+                    scores = (score_of(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
+                    halves = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
+                    across, up = ([half] for half in halves)
+                    axes.errorbar(*place, up, across, fmt="none", ecolor=colour, linewidth=1, alpha=0.6, zorder=1)
                     if shares[name]:
                         at = (place[0][0], place[1][0])
                         axes.annotate(f"{100 * shares[name]:.0f} %", at, (6, 5), textcoords="offset points", fontsize=9)

@@ -47,7 +47,7 @@ def translate_and_search(
     has one last turn with neither.
 
     Args:
-      question: What is asked; its language may have no collection.
+      question: The question; its language may have no collection.
       collections: Languages of the collection set.
       calls: Calls of the translation tool that are carried out; 0: there is no tool.
       budget: Valid searches allowed.

@@ -64,7 +64,7 @@ class RemoteCollections:
         return tuple(sorted(self._backend.languages))
 
     def content_hashes(self) -> dict[str, str]:
-        """Returns what is known of the searched content, by name."""
+        """Returns the content hashes that the service reports, by name."""
         return self._backend.content_hashes()
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:

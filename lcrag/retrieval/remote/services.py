@@ -1,4 +1,4 @@
-"""Collections behind a retrieval service: lcrag's own, or one that speaks Search-R1's protocol."""
+"""Collections of a retrieval service: `lcrag serve`, or a server with Search-R1's protocol."""
 
 import dataclasses
 import urllib.parse

@@ -82,8 +82,8 @@ class Batcher(Generic[Item, Answer]):
         """Returns the answer to each item; a cancelled request leaves the queue.
 
         Raises:
-          Overloaded: Too many items are unanswered; a request is always accepted if none is.
-          Exception: The error of the call for this request alone.
+          Overloaded: too many items are waiting; a request is always accepted if no items are waiting.
+          Exception: the error of the call for this request alone.
         """
         if self._unanswered and self._unanswered + len(items) > self._most_waiting:
             raise Overloaded(f"{self._unanswered} {self._called} are waiting")

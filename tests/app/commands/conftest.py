@@ -9,7 +9,7 @@ from lcrag.evaluation import plots
 draw_training_curves = plots.draw_training_curves
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def brief():
     """Runs draw no figures, a third of their time, except that of `finished`; oracles play few episodes at once.
 

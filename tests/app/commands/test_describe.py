@@ -145,8 +145,6 @@ def test_what_differs_from_the_paper_is_listed():
     [
         ("train.couplings = 5000", "a step of 5000 questions cannot be drawn from 2236"),
         ("mesh.fsdp = 0", "mesh.fsdp is 0"),
-        ("Runner.temperature = 0", "Runner.temperature is 0"),
-        ("Layout.row_lengths = (8,)", "row"),
     ],
 )
 def test_a_mistake_is_that_of_the_command(binding, sentence):

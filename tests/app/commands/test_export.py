@@ -58,14 +58,6 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-def test_episodes_of_a_run_return_from_trajectories(finished, tmp_path):
-    assert export(finished, "--to=atif", output=tmp_path / "atif") == 0
-    assert export(tmp_path / "atif", "--to=episodes", output=tmp_path / "run") == 0
-    assert len(contents(tmp_path / "run")) > 2
-    for path in (finished / "episodes").iterdir():
-        assert (tmp_path / "run" / "episodes" / path.name).read_bytes() == path.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

@@ -1,6 +1,7 @@
 """Every mistake is one line with exit status 2, found before anything is built; mistakes.txt is the table."""
 
 import gzip
+import re
 import shlex
 from pathlib import Path
 
@@ -43,10 +44,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_there_are_many():
-    assert len({line for line, _ in TABLE}) == len(TABLE) >= 80
-
-
 @pytest.mark.parametrize(("line", "said"), TABLE, ids=[line.removeprefix("$ lcrag ") for line, _ in TABLE])
 def test_a_mistake_is_one_line(line, said, folder, monkeypatch, capfd):
     monkeypatch.chdir(folder)
@@ -54,6 +51,7 @@ def test_a_mistake_is_one_line(line, said, folder, monkeypatch, capfd):
         monkeypatch.delenv(variable, raising=False)
     gin.clear_config()
     assert main.run(shlex.split(line)[2:]) == 2
-    error = capfd.readouterr().err.replace(f"{packaged_folder()}/", "").replace(f"{folder}/", "")
+    error = re.sub(rf"{packaged_folder()}/(\S+\.gin):\d+", r"\1:*", capfd.readouterr().err)
+    error = error.replace(f"{packaged_folder()}/", "").replace(f"{folder}/", "")
     assert error == f"lcrag: error: {said}\n"
     assert not (folder / "out").exists()

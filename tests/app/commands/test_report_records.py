@@ -127,6 +127,8 @@ def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, cap
     assert_mistake(
         capsys, "the records hold no squad_f1, only c3_recall_bergen, correct_language, flexible_exact_match"
     )
+    assert report(runs, records=records / QUESTIONS, options=()) == 2
+    assert_mistake(capsys, "questions.json is a file: give --records the folder")
     assert report(runs, options=()) == 2
     assert_mistake(capsys, "--output_dir=FOLDER")
 

@@ -1,22 +1,21 @@
 """`lcrag serve`, and experiments that search behind a service."""
 
+import concurrent.futures
 import json
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import gin
-import httpx2
 import pytest
 from experiment_parts import TIMINGS, assert_mistake, json_lines, measured, run, written_episodes
+from joined_processes import free_port
 
 from lcrag import main
 from lcrag.app.commands.serve.serving import warm_up
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.service import make_application
-from lcrag.testing.local_server import answered_while_stopping, served
+from lcrag.testing.local_server import answered_while_stopping, refuses, served, wait_until
 from lcrag.testing.pretended_collections import PretendedCollections
 
 
@@ -120,25 +119,26 @@ def test_only_what_compiles_is_warmed_up(collections, monkeypatch):
     assert sizes == [1, 4]
 
 
-def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny):
-    """SIGTERM ends one in `test_serve_tool`."""
-    words = [
-        "-m",
-        "lcrag.main",
-        *serve_words(tiny, "serve.port=0", "serve.warm_up_queries=(1,)", "serve.arrival_seconds=60.0"),
-    ]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, *words], **pipes, text=True, env=os.environ) as server:
-        try:
-            line = server.stdout.readline()
-            address = re.search(r"serving ar, .* at (http://127.0.0.1:\d+)/retrieve", line)[1]
-            body = {"queries": ["a", "b"], "languages": ["fi", "zh"], "topk": 2, "return_scores": True}
-            status, answer = answered_while_stopping(server, address, "/retrieve", body, signal.SIGINT)
-            rest, errors = server.communicate(timeout=60)
-        finally:
-            server.kill()
+def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):
+    """SIGTERM ends one in a process of its own in `test_serve_tool`."""
+    address, body = f"http://127.0.0.1:{(port := free_port())}", {"queries": ["a", "b"], "languages": ["fi", "zh"]}
+
+    def ask():
+        wait_until(lambda: not refuses("127.0.0.1", port), "the server")
+        return answered_while_stopping(
+            lambda: os.kill(os.getpid(), signal.SIGINT), address, "/retrieve", body | {"topk": 2, "return_scores": True}
+        )
+
+    gin.clear_config()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(ask)
+        bindings = (f"serve.port={port}", "serve.warm_up_queries=(1,)", "serve.arrival_seconds=60.0")
+        assert main.run(serve_words(tiny, *bindings)) == 0
+        status, answer = asked.result(timeout=60)
     assert status == 200
     assert [[hit["document"]["language"] for hit in hits] for hits in answer["result"]] == [["fi"] * 2, ["zh"] * 2]
-    assert (server.returncode, errors, rest) == (0, "", "stopped; the requests in flight were finished\n")
-    with pytest.raises(httpx2.ConnectError):
-        httpx2.get(f"{address}/healthz")
+    written = capsys.readouterr()
+    assert re.search(rf"serving ar, .* at {address}/retrieve", written.out)
+    assert written.out.endswith("\nstopped; the requests in flight were finished\n")
+    assert written.err == ""
+    assert refuses("127.0.0.1", port)

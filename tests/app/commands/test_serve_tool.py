@@ -71,9 +71,7 @@ def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
             found = ask(address, question=QUESTION, language="fi")
             [called] = calls(f"{address}/mcp", {"question": QUESTION, "language": "fi"})
             refused = ask(address, question=QUESTION, language="tlh")
-            status, last = answered_while_stopping(
-                server, address, "/search_tool", {"question": QUESTION}, signal.SIGTERM
-            )
+            status, last = answered_while_stopping(server.terminate, address, "/search_tool", {"question": QUESTION})
             rest, errors = server.communicate(timeout=120)
         finally:
             server.kill()
@@ -142,15 +140,6 @@ def test_mistakes_are_one_line(tiny, capsys, switches, bindings, part):
     assert error.startswith("lcrag: error: "), error
     assert error.count("\n") == 1, error
     assert part in error, error
-
-
-def test_a_tool_without_a_policy():
-    """In a process of its own: the checks of types that tests add change how Python names what is missing."""
-    started = process(["serve", "--tool", "--gin.serve.collections=None"])
-    ended = subprocess.run([sys.executable, *started["args"]], env=started["env"], capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("lcrag: error: search_tool.policy has no value")
-    assert ended.stderr.count("\n") == 1
 
 
 def test_a_configuration_that_cannot_be_read():

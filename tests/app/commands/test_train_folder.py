@@ -119,9 +119,3 @@ def test_several_evaluations_share_a_folder(finished, tiny, tmp_path, capsys):
     assert run("evaluate", tiny, "hierarchical_search.budget=1", output=output) == 2
     assert "another evaluation called 'LcRL'" in capsys.readouterr().err
     assert contents(output) == before
-
-
-@pytest.mark.parametrize("command", ["train", "evaluate", "report"])
-def test_results_need_a_folder(command, tiny, capsys):
-    assert run(command, tiny) == 2
-    assert "--output_dir=FOLDER" in capsys.readouterr().err

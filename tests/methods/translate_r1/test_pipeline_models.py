@@ -1,4 +1,4 @@
-"""Models are asked once, side by side and in batches; what is in flight when one fails is kept."""
+"""Models are asked once, side by side and in batches."""
 
 import asyncio
 import json
@@ -9,7 +9,6 @@ import pytest
 from lcrag.episodes import Completion
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline.models import CompleterModel, ModelRequest, RequestCache
-from lcrag.methods.translate_r1.pipeline.quotas import each_of
 
 
 class Counting:
@@ -17,8 +16,8 @@ class Counting:
 
     name, in_flight = "counting", 3
 
-    def __init__(self, failing=()):
-        self.failing, self.asked, self.now, self.most = failing, [], 0, 0
+    def __init__(self):
+        self.asked, self.now, self.most = [], 0, 0
 
     async def answer(self, request):
         self.asked.append(request.prompt)
@@ -26,8 +25,6 @@ class Counting:
         self.most = max(self.most, self.now)
         await asyncio.sleep(0.002)
         self.now -= 1
-        if request.prompt in self.failing:
-            raise UserError(f"{request.prompt} fails")
         return request.prompt.upper()
 
 
@@ -51,19 +48,6 @@ def test_what_was_asked_is_not_asked_again():
     assert len({ask("a").key("m"), ask("a").key("n"), ask("a", "judge").key("m"), ask("a", number=1).key("m")}) == 4
     with pytest.raises(UserError, match="there is no judge to ask"):
         asyncio.run(RequestCache({}, {}, rows.extend)(ask("a", "judge")))
-
-
-def test_what_is_in_flight_when_a_request_fails_is_kept():
-    model, rows = Counting(failing=("b",)), []
-
-    async def asking():
-        async with RequestCache({"translator": model}, {}, rows.extend) as asked:
-            await each_of(list("abcdefgh"), lambda prompt: asked(ask(prompt)), width=8)
-
-    with pytest.raises(UserError, match="b fails"):
-        asyncio.run(asking())
-    assert sorted(row["answer"].lower() for row in rows) == sorted(each for each in model.asked if each != "b")
-    assert len(model.asked) < 8
 
 
 def test_rows_are_written_together_and_before_an_answer_is_used():

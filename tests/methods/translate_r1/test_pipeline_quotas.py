@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline.quotas import each_of, fill, filter_sources, quotas_of
+from lcrag.methods.translate_r1.pipeline.quotas import fill, filter_sources, quotas_of
 
 
 def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
@@ -83,17 +83,3 @@ def test_places_are_filled_the_same_way_whatever_comes_first(good, places, attem
     # Nothing is left empty while it has attempts left and there are items.
     empty = [place for place in range(places) if place not in used]
     assert not empty or len(tried) == len(good) or all(by_place[place] == attempts for place in empty)
-
-
-def test_after_a_failure_nothing_new_is_begun():
-    begun = []
-
-    async def do(item):
-        begun.append(item)
-        await asyncio.sleep(0)
-        if item == 3:
-            raise UserError("away")
-
-    with pytest.raises(UserError, match="away"):
-        asyncio.run(each_of(list(range(100)), do, width=4))
-    assert len(begun) < 20

@@ -40,7 +40,7 @@ class Observations:
 
     @property
     def about(self) -> str:
-        """A sentence on what is shown."""
+        """A sentence that describes how passages are shown."""
         return (
             f"{self.passages} passages of each searched language in {self.tokens:,} tokens; beyond them is cut"
             f" {self.tokenizer.cut_passages!r}."

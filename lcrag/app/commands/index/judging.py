@@ -37,7 +37,7 @@ def trec_judgements(
       dataset: Name of the data set.
       split: Its split.
       topics: Name of the file of queries; `{language}` stands for the language.
-      qrels: Name of the file of judgements, likewise.
+      qrels: Name of the file of judgements, also with `{language}`.
       languages: Languages to read.
       source: Where the files can be downloaded; for messages.
       folder: Folder of the files; None: `$LCRAG_DATA/<dataset>`.

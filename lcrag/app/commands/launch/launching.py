@@ -48,7 +48,7 @@ def launch(arguments: Arguments) -> None:
     """Starts a command on the hosts of a cluster; see the functions of the kinds below.
 
     Raises:
-      UserError: wrong options, or the job failed for a reason that a restart does not mend.
+      UserError: an option is wrong, or the job failed with an error that a restart cannot correct.
       SystemExit: a signal ended the job, with the status of that signal.
     """
     kind, *words = arguments.words or ("",)

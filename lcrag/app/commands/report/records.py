@@ -118,8 +118,10 @@ def write_records(
       metrics: The metrics to keep.
 
     Raises:
-      UserError: the folder holds records of other questions, or two runs would have the same file.
+      UserError: it is a file or holds records of other questions, or two runs would have the same file.
     """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: give --records the folder that the records are written into")
     kept = [*metrics, *(EFFICIENCY_INPUTS if EFFICIENCY in metrics else ())]
     of_file: dict[pathlib.Path, list[tuple[Source, str, str]]] = {}
     for each in found:

@@ -20,7 +20,7 @@ class Point:
       bindings: Statements `name = value`, in order.
       done: A file of the folder that exists once the command has finished.
       needs: Folders of the points whose results it reads.
-      record: The file of what it measured, which the report is made from; None: it is not reported.
+      record: The record of its results, from which the report is made; None: it is not reported.
     """
 
     folder: Path
@@ -126,7 +126,7 @@ class Study:
     """A study.
 
     Attributes:
-      summary: What it compares, for the list of studies.
+      summary: Description of the comparison, for the list of studies.
       points: Settings -> its points, in sequential order.
       experiment: Default experiment.
       output: Default output folder.

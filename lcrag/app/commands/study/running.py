@@ -24,11 +24,11 @@ def log_of(folder: Path) -> Path:
 
 
 def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
-    """Returns the words after `lcrag` of what is left to do for a point: its command, and that which records it.
+    """Returns the arguments of the `lcrag` commands that a point still needs: its own and the one that records it.
 
     Args:
-      point: Neither recorded nor, if it is not reported, finished.
-      report: The study's words of `lcrag report`, which choose what is recorded.
+      point: A point that is not recorded yet or, if it is not reported, not finished.
+      report: The study's arguments of `lcrag report`, which select the metrics that are recorded.
     """
     words = [] if point.finished else [point.words()]
     if point.record is not None:
@@ -37,12 +37,12 @@ def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
 
 
 def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> None:
-    """Runs the unfinished points, each after the points that it needs, and records what they measured.
+    """Runs the unfinished points, each after the points that it needs, and records their results.
 
     Args:
       points: The points, in sequential order.
       jobs: Number of concurrent points.
-      report: The study's words of `lcrag report`.
+      report: The study's arguments of `lcrag report`.
 
     Raises:
       UserError: A point failed; the others were stopped.

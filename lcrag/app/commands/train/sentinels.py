@@ -144,7 +144,7 @@ class CollapseWatch:
         }
 
     def reason_to_stop(self, step: int, metrics: Mapping[str, Any], scored: Scored) -> str | None:
-        """Returns why the run must stop: non-finite updates or a broken limit (with a dump); None: it goes on."""
+        """Returns why the run must stop (non-finite updates, or a broken limit after a dump); None: it continues."""
         if metrics["update/non_finite_in_a_row"] >= self._most_skipped_in_a_row:
             return (
                 f"{self._most_skipped_in_a_row} updates in a row were not finite, so the run stopped at step {step}:"

@@ -1,8 +1,8 @@
 """Answer-preserving translation of questions into other languages (Translate-R1, section 3.2 and appendix L).
 
 A source is filtered, translated, checked, translated back and judged; one that a stage removes is replaced by another
-source until a language has its quota. The stages are functions of the models' answers, so that equal answers give equal
-questions; `RequestCache` alone waits for models, and sends no request twice.
+source until a language has its quota. The stages are functions of the models' answers, so equal answers give equal
+questions. Only `RequestCache` waits for models; it sends no request twice.
 
     models    requests, their cache, and models served by an endpoint or run locally
     domains   rules of each domain

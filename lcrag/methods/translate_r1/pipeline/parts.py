@@ -160,7 +160,7 @@ def _answer(number: int) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The JSON object in a text, {} if there is none."""
+    """Returns the JSON object in a text, or {} without one."""
     found = _OBJECT.search(text)
     try:
         value = json.loads(found[0]) if found else {}

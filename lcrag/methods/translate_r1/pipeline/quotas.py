@@ -35,7 +35,7 @@ class Sources:
     Attributes:
       pools: Domain -> its sources, each with the existing versions, the source first. The order of trying them is the
         same for every language, so that languages mostly share their questions.
-      removed: What the filter removed.
+      removed: Sources that the filter removed.
     """
 
     pools: Mapping[str, Sequence[Coupled]]
@@ -150,8 +150,8 @@ async def fill(
 ) -> list[Tried[Result]]:
     """Fills places from a pool whose items are used once each, in order; returns all attempts, round by round.
 
-    In every round each empty place gets the next item. What is tried therefore depends on the pool and the results
-    alone, not on their order of arrival.
+    In every round each empty place gets the next item. The items that are tried therefore depend on the pool and the
+    results, but not on the order in which results arrive.
 
     Args:
       pool: The items.

@@ -36,10 +36,10 @@ Judge: TypeAlias = Callable[[Mapping[str, str], Mapping[str, str], Domain], Awai
 
 
 class UsableAnswers:
-    """Stops a run early whose model never gives a usable answer.
+    """Stops a run early if the model never gives a usable answer.
 
     Args:
-      complaint: What is wrong with such a model.
+      complaint: Message of the error.
     """
 
     def __init__(self, complaint: str):
