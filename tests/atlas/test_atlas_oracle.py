@@ -152,6 +152,19 @@ def test_a_random_searcher_notes_any_passage_about_the_fact_and_admits_that_it_h
     assert unread == " Ranska: valuuttakoodi: ?\n<answer> tuntematon</answer>"
 
 
+def test_a_random_searcher_answers_with_the_value_of_its_last_note():
+    player = RandomSearcher(budget=1, most_notes=2)
+    passages = block("Ranska: valuuttakoodi: EUR", "France: currency code (1995): FRF", "Norja: valuuttakoodi: NOK")
+    texts = {player.next_text(QUESTION, [("environment", str(number)), SEARCHED, passages]) for number in range(80)}
+    right, stale = " Ranska: valuuttakoodi: EUR\n", " France: currency code (1995): FRF\n"
+    assert texts == {
+        f"{right}<answer> EUR</answer>",
+        f"{stale}<answer> FRF</answer>",
+        f"{right}{stale}<answer> FRF</answer>",
+        f"{stale}{right}<answer> EUR</answer>",
+    }
+
+
 def test_a_random_searcher_slips_once_at_most():
     player = RandomSearcher(budget=2, slips=0.5)
     first = [player.next_text(QUESTION, [("environment", str(number))]) for number in range(200)]

@@ -14,6 +14,7 @@ from jaxtyping import Bool
 from lcrag.app.commands.build.pretask_rows import (
     COPYING_TOKENS,
     ECHO_SHARE,
+    LATER_TRANSLATING_SHARE,
     NOTING_ECHO_SHARE,
     TRANSLATING_SHARE,
     copying_rows,
@@ -51,6 +52,7 @@ TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 448), least_episodes=32)
 CHECKPOINT_EVERY = 100
 # Share of the demonstrations that begin with a malformed action.
 SLIP_SHARE = 0.15
+MOST_NOTES = 2
 Progress = Callable[[int, dict[str, float]], None]
 
 
@@ -63,10 +65,12 @@ class Curriculum:
       reading_steps: Reading: passages, a question, the answering passage, in all thirteen languages.
       judging_steps: Judging: reading with the question first, where the passages may lack the answer.
       noting_steps: Noting: after the passages of one or two searches a sentence about the fact, and its value in the
-        question's language; translating: the value alone.
+        question's language. Some rows ask for the value alone.
+      translating_steps: Noting where half of the rows ask for the value alone.
       short_steps: SFT of the cold start on random searches in all languages: it learns the format, not when to search.
       long_steps: The same SFT of the reference, which is trained on demonstrations only.
       searching_learning_rate: Learning rate of the SFT on random searches.
+      later_learning_rate: Learning rate of translating.
       learning_rate: Learning rate of every stage before that.
       tokens_per_step: Tokens per step of every stage except copying.
     """
@@ -75,9 +79,11 @@ class Curriculum:
     reading_steps: Count = 1800
     judging_steps: Count = 900
     noting_steps: Count = 5000
-    short_steps: Count = 200
-    long_steps: Count = 600
+    translating_steps: Count = 3000
+    short_steps: Count = 600
+    long_steps: Count = 1200
     learning_rate: Positive = 2e-3
+    later_learning_rate: Positive = 1e-3
     searching_learning_rate: Positive = 1.5e-3
     tokens_per_step: Count = 3600
 
@@ -183,7 +189,11 @@ class PolicyTrainer:
         params = self._fit("judging", params, rows, plan.judging_steps)
         translating = translating_rows(self.world, self.tokenizer, self.seed)
         rows = mixed(noting_rows(self.world, self.tokenizer, self.seed), translating, TRANSLATING_SHARE, self.seed)
-        return self._fit("noting", params, mixed(rows, echoes, NOTING_ECHO_SHARE, self.seed), plan.noting_steps)
+        params = self._fit("noting", params, mixed(rows, echoes, NOTING_ECHO_SHARE, self.seed), plan.noting_steps)
+        noting = noting_rows(self.world, self.tokenizer, self.seed + 1)
+        rows = mixed(noting, translating, LATER_TRANSLATING_SHARE, self.seed + 1)
+        learning_rate = plan.later_learning_rate
+        return self._fit("translating", params, rows, plan.translating_steps, learning_rate=learning_rate)
 
     def demonstrations(
         self,
@@ -203,7 +213,7 @@ class PolicyTrainer:
             program=program,
             search=remembered(search, queries, languages, passages),
             tokenizer=self.tokenizer,
-            oracle=RandomSearcher(budget=budget, slips=SLIP_SHARE),
+            oracle=RandomSearcher(budget=budget, slips=SLIP_SHARE, most_notes=MOST_NOTES),
             only_correct=False,
         )
         for record in demonstrator.stream(self.seed):

@@ -34,7 +34,7 @@ FURTHER_NOTES = 2
 TRANSLATED_VALUES = 4
 ECHO_SHARE = 0.25
 # Shares of rows beside noting rows.
-TRANSLATING_SHARE, NOTING_ECHO_SHARE = 0.3, 0.1
+TRANSLATING_SHARE, NOTING_ECHO_SHARE, LATER_TRANSLATING_SHARE = 0.3, 0.1, 0.5
 
 
 def copying_rows(vocabulary_size: int, rows_per_step: int, seed: int) -> Iterator[Trajectory]:
@@ -138,18 +138,18 @@ def noting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traje
             about = [fact if here else facts.related(generator, fact) for here in stating]
             block = _passages(facts, generator, fact, shown_in, about)
             context, told = context + block, told + about
-            note, value = searcher.note(generator, _readings(searcher, context), question)
+            note, value = searcher.notes(generator, _readings(searcher, context), question)
             parts[-1] += f" {question.extra['query']}\n{block}"
-            parts += [f" {note}\n", ""]
+            parts += [note, ""]
         parts[-2] += f" {value or UNREAD}\n"
         for _ in range(FURTHER_NOTES):
             other = facts.of_section(generator, told[int(generator.integers(len(told)))])
             if other.id == fact.id:
                 continue
             question = world.question(Chain((other,)), language)
-            note, value = searcher.note(generator, _readings(searcher, context), question)
+            note, value = searcher.notes(generator, _readings(searcher, context), question)
             parts[-1] += f"{question.text}\n"
-            parts += [f" {note}\n {value or UNREAD}\n", ""]
+            parts += [f"{note} {value or UNREAD}\n", ""]
         yield _text_row(tokenizer, *parts[:-1])
 
 
