@@ -9,7 +9,7 @@ import pytest
 import lcrag.app.composition.commands  # noqa: F401  registers what configurations name
 from lcrag import main
 from lcrag.app.cli.arguments import split_arguments
-from lcrag.app.commands.study import STUDIES, running, settings_of
+from lcrag.app.commands.study import STUDIES, r_search, running, settings_of
 from lcrag.app.composition.bindings import check_bindings
 from lcrag.app.composition.gin_files import read_bindings, read_file
 
@@ -22,7 +22,7 @@ POINTS = {  # with the usual variants: cold starts and other preparations, runs 
     "lcrl_data": (0, 8),
     "lcrl_training_languages": (0, 16),
     "lcrl_curves": (0, 2),
-    "r_search": (2, 3),
+    "r_search": (2, 5),
     "rag_r1": (3, 1),
     "rag_r1_single": (3, 1),
     "rag_r1_ablations": (6, 5),
@@ -165,7 +165,7 @@ def test_points_are_run_once_and_then_reported(study, jobs):
     status, calls, _ = study(*words)
     assert status == 0
     done = sorted(call.command for call in calls[:-1])  # several jobs: in any order
-    assert done == ["report"] * 6 + ["sft"] * 2 + ["train"] * 6
+    assert done == ["report"] * 10 + ["sft"] * 2 + ["train"] * 10
     assert calls[-1].command == "report"
     assert calls[-1].words == ("out/records/r_search",)
     assert (calls[-1].output_dir.parent / "study" / "ppo-1.log").is_file()
@@ -178,7 +178,7 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
     words = ("r_search", "--seeds=0,1", "--output_dir=out", "--records=kept")
     study(*words)
     recorded = {path.name for path in (tmp_path / "kept").iterdir()}
-    assert recorded == {f"{name}-{seed}.json" for name in ("grpo", "ppo", "without_evidence") for seed in (0, 1)}
+    assert recorded == {f"{name}-{seed}.json" for name in r_search.VARIANTS for seed in (0, 1)}
     shutil.rmtree(tmp_path / "out")
     _, again, _ = study(*words)
     assert [call.words for call in again] == [("kept",)], "no cold start is trained for runs that have a record"

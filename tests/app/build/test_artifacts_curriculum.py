@@ -167,7 +167,8 @@ def test_notes_are_in_the_passages_and_values_in_the_question_s_language(world, 
 def test_translated_values_are_in_the_question_s_language(world, tokenizer):
     questions = {question.text: question for question in world.questions("train")}
     for row in itertools.islice(translating_rows(world, tokenizer, seed=0), 100):
-        for (_, given), (_, wanted) in itertools.batched(spans(tokenizer, row), 2):
+        texts = [text for _, text in spans(tokenizer, row)]
+        for given, wanted in zip(texts[::2], texts[1::2], strict=True):
             text, sentence, _ = given.split("\n")
             about = questions[text].extra["kind"], questions[text].extra["subject"][1]
             [reading] = [each for each in readings_in([sentence]) if (each.relation, each.subject) == about]

@@ -4,10 +4,20 @@ from lcrag.app.commands.study.points import Study, Variant, variant_points
 
 VARIANTS = {
     "grpo": Variant(start="grpo"),
-    "ppo": Variant(  # as many episodes a step as GRPO, each of another prompt
+    "ppo": Variant(  # the same prompts, samples, aggregation and KL; advantages come from a value model
         name="R-Search with PPO",
         files=("objective/ppo.gin",),
-        bindings=("Method.samples = 1", "train.couplings = 128"),
+        bindings=("PolicyGradient.aggregation = 'sequence_mean'", "Critic.kl_in_reward = 0.0"),
+        start="grpo",
+    ),
+    "unrewarded": Variant(  # evidence is written, and neither its quality nor its form is rewarded
+        name="R-Search, evidence not rewarded",
+        bindings=("r_search_reward.reader = None",),
+        start="grpo",
+    ),
+    "answer_only": Variant(  # evidence is written, and only the answer is rewarded
+        name="R-Search, answer rewarded only",
+        bindings=("Method.reward = @answer_only()", "answer_only.answer = 'mixed_f1'"),
         start="grpo",
     ),
     "without_evidence": Variant(  # no evidence is asked for, neither its quality nor its form is rewarded
@@ -20,7 +30,7 @@ VARIANTS = {
 
 STUDIES = {
     "r_search": Study(
-        summary="R-Search by GRPO, by PPO, and without evidence",
+        summary="R-Search by GRPO and PPO, with evidence not rewarded, the answer rewarded only, and without evidence",
         points=variant_points(VARIANTS),
         experiment="r_search/atlas",
         output="runs/methods/r_search",
