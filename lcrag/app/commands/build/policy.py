@@ -208,8 +208,8 @@ class PolicyTrainer:
     ) -> Iterator[Trajectory]:
         """Yields demonstrations of random searches in all languages.
 
-        Malformed actions carry no loss. A few of the policy's tokens are replaced at random, without loss, which teaches
-        it to go on after a wrong token: a tiny policy samples many, and would repeat itself after one.
+        Malformed actions carry no loss. A few of the policy's tokens are replaced at random, without loss, which
+        teaches it to go on after a wrong token: a tiny policy samples many, and would repeat itself after one.
         """
         questions = self.world.questions("train")
         queries = [question.extra["query"] for question in questions]
