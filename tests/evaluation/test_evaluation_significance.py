@@ -114,7 +114,7 @@ def test_swapping_the_sides_negates_and_copies_of_the_languages_change_nothing(s
 
 
 def test_answers_without_a_score_have_no_weight():
-    """Languages weigh the same however many of their answers are judged; a question that is never judged is none."""
+    """Every language has the same weight, whatever its number of judged answers; questions without one do not count."""
     nan = np.nan
     scores = np.array([[[1, nan], [0, 1], [1, nan], [nan, nan]]])
     found = estimated(scores)

@@ -124,7 +124,7 @@ def _memory(found: Mapping[str, Any], rehearsal: Mapping[str, Any]) -> Table:
     rows = [[name, _gib(size)] for name, size in found["resident_bytes"].items() if size]
     total = sum(found["resident_bytes"].values())
     rows += [["in all", _gib(total)], ["available", _gib(found["available_bytes"])]]
-    note = "Arrays that a run keeps on each device; what its programs need in addition, `lcrag compile` counts."
+    note = "Arrays that a run keeps on each device; `lcrag compile` counts what its programs need in addition."
     return _table("Memory of each device (computed by formula)", ["arrays", "size"], rows, note)
 
 
