@@ -32,7 +32,7 @@ POINTS = {  # with the usual variants: cold starts and other preparations, runs 
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.
 PRETENDED = """
-import pathlib, sys, time
+import json, pathlib, sys, time
 words, folder = sys.argv[1:], pathlib.Path(sys.argv[-1].partition("=")[2])
 with open("calls", "a") as calls:
     print(*words, sep="\\t", file=calls)
@@ -40,8 +40,13 @@ if folder.name == pathlib.Path("fails").read_text():
     sys.exit("lcrag: error: out of luck")
 folder.mkdir(parents=True, exist_ok=True)
 if words[-1].startswith("--records"):
-    (folder / f"{pathlib.Path(words[1]).name}.json").touch()
+    run = pathlib.Path(words[1])
+    record = {"command": ["lcrag", *json.loads((run / "words").read_text())], "folder": words[1]}
+    record |= {"format": 1, "method": "", "model": "", "seed": 0, "commit": None, "policies": {}, "trained": True}
+    record |= {"seen_languages": [], "step": "", "log": {}, "config": {}, "trained_config": {}, "answers": []}
+    (folder / f"{run.name}.json").write_text(json.dumps(record))
     sys.exit()
+(folder / "words").write_text(json.dumps(words))
 for name in ("report.md", "evaluation.json", "report.json"):
     (folder / name).touch()
 """
@@ -188,6 +193,18 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
     (tmp_path / "kept" / "ppo-1.json").unlink()
     _, finished, _ = study(*words)
     assert [call.words for call in finished] == [("out/study/ppo-1",), ("kept",)], "a finished run is only recorded"
+
+
+def test_a_record_of_another_command_is_refused(study):
+    words = ("r_search", "--seeds=0", "--records=kept")
+    study(*words, "--output_dir=out", "--gin.STEPS=5")
+    status, calls, _ = study(*words, "--output_dir=elsewhere", "--gin.STEPS=5")
+    assert status == 0
+    assert [call.command for call in calls] == ["report"], "another output folder is no difference"
+    status, calls, error = study(*words, "--output_dir=out")
+    assert status == 2
+    assert not calls
+    assert "kept/grpo-0.json is not of this study's run: it was recorded with --gin.STEPS=5" in error
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

@@ -286,6 +286,12 @@ def read_records(folder: pathlib.Path, also: Sequence[str] = ()) -> Iterator[tup
                     yield from ((source, *place) for place in places)
 
 
+def recorded_command(path: pathlib.Path) -> tuple[list[str], str]:
+    """Returns the words of the command whose results a record has, and the folder of the run."""
+    record = _read(path, _Record)
+    return record.command, record.folder
+
+
 def _recorded(
     path: pathlib.Path, record: _Record, label: str, policy: str, splits: Mapping[tuple[str, str], Questions]
 ) -> Source:

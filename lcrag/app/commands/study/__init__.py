@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments, closest, whole_number
+from lcrag.app.commands.report.records import recorded_command
 from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
 from lcrag.app.commands.study.points import Point, Settings, Study, left
-from lcrag.errors import UserError
+from lcrag.errors import UserError, without_secrets
 
 STUDIES: Mapping[str, Study] = {
     name: study
@@ -27,12 +28,16 @@ def study(arguments: Arguments) -> None:
       arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every training.
 
     Raises:
-      UserError: There is no such study or variant, an option has no meaning, or a run failed.
+      UserError: There is no such study or variant, an option has no meaning, a record is of another command than the
+        study's, or a run failed.
     """
     chosen = _study_of(arguments.words)
     settings, jobs = settings_of(chosen, arguments)
     records = Path(dict(arguments.others).get("--records", settings.output / "records" / arguments.words[0]))
     points = [_recorded(point, settings.output / chosen.reported, records) for point in chosen.points(settings)]
+    for point in points:
+        if point.record is not None and point.record.exists():
+            _check_record(point, point.record, settings.output)
     report = [*("report", str(records)), *chosen.report, f"--output_dir={settings.output / chosen.report_folder}"]
     if "--dry_run" in arguments.switches:
         waiting = left(points)
@@ -47,6 +52,21 @@ def _recorded(point: Point, reported: Path, records: Path) -> Point:
     """A point with its record if the report is on it; the others are preparations."""
     is_reported = reported in point.folder.parents
     return dataclasses.replace(point, record=records / f"{point.folder.name}.json") if is_reported else point
+
+
+def _check_record(point: Point, record: Path, output: Path) -> None:
+    """Raises a UserError if the recorded command differs from the point's in more than the study's output folder."""
+    command, folder = recorded_command(record)
+    earlier = str(Path(folder)).removesuffix(str(point.folder.relative_to(output)))
+    old = [word.replace(earlier, "") if earlier else word for word in command[1:]]
+    new = [word.replace(f"{output}/", "") for word in map(without_secrets, point.words())]
+    if old != new:
+        recorded, wanted = ([word for word in own if word not in other] for own, other in ((old, new), (new, old)))
+        raise UserError(
+            f"{record} is not of this study's run: it was recorded with {shlex.join(recorded) or 'fewer options'},"
+            f" and the study has {shlex.join(wanted) or 'fewer options'}; give another folder as --records, or remove the"
+            " file to run it again"
+        )
 
 
 def _study_of(words: Sequence[str]) -> Study:
