@@ -53,8 +53,6 @@ CHECKPOINT_EVERY = 100
 # Share of the demonstrations that begin with a malformed action.
 SLIP_SHARE = 0.15
 MOST_NOTES = 2
-# Share of the policy's tokens in demonstrations that are replaced.
-WRONG_TOKEN_SHARE = 0.02
 Progress = Callable[[int, dict[str, float]], None]
 
 
@@ -178,7 +176,7 @@ class PolicyTrainer:
         return atlas_decoder(self.tokenizer.vocabulary_size)
 
     def pretrained(self):
-        """Returns parameters after copying, reading, judging and quoting."""
+        """Returns parameters after copying, reading, judging, noting and translating."""
         plan = self.curriculum
         params = initialise(self.config, jax.random.key(self.seed))
         rows = copying_rows(self.tokenizer.vocabulary_size, COPYING_ROWS, self.seed)
@@ -206,11 +204,7 @@ class PolicyTrainer:
         budget: int,
         passages: int,
     ) -> Iterator[Trajectory]:
-        """Yields demonstrations of random searches in all languages.
-
-        Malformed actions carry no loss. A few of the policy's tokens are replaced at random, without loss, which
-        teaches it to go on after a wrong token: a tiny policy samples many, and would repeat itself after one.
-        """
+        """Yields demonstrations of random searches in all languages, whose malformed actions carry no loss."""
         questions = self.world.questions("train")
         queries = [question.extra["query"] for question in questions]
         demonstrator = Demonstrator(
@@ -222,13 +216,8 @@ class PolicyTrainer:
             oracle=RandomSearcher(budget=budget, slips=SLIP_SHARE, most_notes=MOST_NOTES),
             only_correct=False,
         )
-        generator = np.random.default_rng(self.seed)
         for record in demonstrator.stream(self.seed):
-            imitated = record.by_policy & ~slips_in(record)
-            wrong = record.by_policy & (generator.random(len(record.tokens)) < WRONG_TOKEN_SHARE)
-            others = generator.integers(self.tokenizer.vocabulary_size, size=len(record.tokens))
-            tokens = np.where(wrong, others, record.tokens).astype(np.int32)
-            yield Trajectory(tokens, imitated & ~wrong, record.log_probabilities)
+            yield Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
 
     def tuned(self, params, demonstrations: Iterator[Trajectory], name: str, steps: int):
         """Returns parameters after SFT of a copy of `params`."""
