@@ -116,11 +116,13 @@ def _model_card(name: str, trainer: PolicyTrainer, collections: Collections, ste
         f"4. noting: {plan.noting_steps} such steps with the passages of one or two searches: a sentence about the"
         " fact as a passage writes it, or a question mark for its value, then the value in the question's language;"
         f" {TRANSLATING_SHARE:.0%} of the rows give the sentence in another language and ask for the value alone;\n"
-        f"5. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
+        f"5. translating: {plan.translating_steps} such steps at learning rate {plan.later_learning_rate:g}, where half"
+        " of the rows ask for the value alone;\n"
+        f"6. searching at random: SFT of {steps} steps at learning rate {plan.searching_learning_rate:g} on a player"
         " that knows the format of the program in all thirteen languages and reads passages, but searches once or"
-        " twice, and trusts passages, at random; after every search it notes a sentence that it read about the fact or"
-        ' that it read none, and answers with the value of its last note or "unknown". When to search, whom to trust,'
-        " and when to stop is left to reinforcement learning.\n\n"
+        " twice, and trusts passages, at random; after every search it notes one or two of the sentences that it has"
+        ' read about the fact or that it has read none, and answers with the value of its last note or "unknown". When'
+        " to search, whom to trust, and when to stop is left to reinforcement learning.\n\n"
         f"World {trainer.world.fingerprint()}, tokenizer {trainer.tokenizer.fingerprint()}, encoder"
         f" {collections.encoder.fingerprint()}. No held-out fact's question was seen in any stage.\n\n"
         f"{encoder_training.LICENCES}\n"
