@@ -14,7 +14,7 @@ from lcrag.app.composition.bindings import check_bindings
 from lcrag.app.composition.gin_files import read_bindings, read_file
 
 POINTS = {  # with the usual variants: cold starts and other preparations, runs of each seed
-    "lcrl_tables": (0, 6 + 2 + 1 + 5),
+    "lcrl_tables": (0, 6 + 2 + 1 + 1 + 5),
     "lcrl_ablations": (0, 6),
     "lcrl_penalties": (0, 6),
     "lcrl_collections": (0, 3 * 6 + 1),

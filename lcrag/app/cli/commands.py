@@ -114,7 +114,7 @@ COMMANDS = {
         },
         details="What a finished run measured is one small file in --records, and the report is made from these;\n"
         "runs with a record are skipped. The output of each run is in FOLDER.log, and the first run that fails ends\n"
-        "the study. --gin_file and --gin. are passed to every training.",
+        "the study. --gin_file and --gin. are passed to every point but the cold starts, which get the platforms only.",
         listing="lcrag.app.commands.study:described",
     ),
     "report": Command(

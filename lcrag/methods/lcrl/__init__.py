@@ -1,7 +1,7 @@
 """LcRL: Language-Coupled Reinforcement Learning for Multilingual Retrieval-Augmented Generation.
 
 Qi, Mo, Chen, Zhang, Wang, Li, Xu, Jiang, Nie and Huang; code of the authors: https://github.com/Cherry-qwq/LcRL-Open.
-Results: `docs/atlas_tables.md`; ablations and studies: `docs/studies.md`.
+Results: `docs/results.md`; ablations and studies: `docs/studies.md`.
 
 | in the paper | here |
 |---|---|

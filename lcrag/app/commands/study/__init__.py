@@ -64,8 +64,8 @@ def _check_record(point: Point, record: Path, output: Path) -> None:
         recorded, wanted = ([word for word in own if word not in other] for own, other in ((old, new), (new, old)))
         raise UserError(
             f"{record} is not of this study's run: it was recorded with {shlex.join(recorded) or 'fewer options'},"
-            f" and the study has {shlex.join(wanted) or 'fewer options'}; give another folder as --records, or remove the"
-            " file to run it again"
+            f" and the study has {shlex.join(wanted) or 'fewer options'}; give another folder as --records, or remove"
+            " the file to run it again"
         )
 
 

@@ -23,8 +23,12 @@ MORE_ABLATIONS = {
     "pivot_coupling": Variant(  # native, English and a related version of a question, answered in the native language
         name="LcRL, pivot coupling", bindings=("Method.coupling = 'pivot'", "train.couplings = 32")
     ),
+    "two_samples": Variant(  # the prompts and samples of `independent_groups` on the atlas, with coupled baselines
+        name="LcRL, two samples a prompt", bindings=("Method.samples = 2", "train.couplings = 6")
+    ),
     "dapo": Variant(name="LcRL with DAPO", files=("objective/dapo.gin",)),
     "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
+    "from_long_sft": Variant(name="LcRL from long SFT", bindings=("policy.folder = 'atlas/long_sft'",)),
 }
 # The penalty of section 3.3 with and without the floor of the whole reward, by weight.
 PENALTIES = {
@@ -47,6 +51,12 @@ METHODS = {
 }
 TRAINED_METHODS = ("lcrl", "msearch_r1", "search_r1")
 PROMPTED_METHODS = ("direct", "rag", "ircot", "search_o1", "d_rag")
+
+# Policies without reinforcement learning that play LcRL's program: the initial one, and the atlas's long SFT.
+UNREWARDED = {
+    "before": ("evaluate.label = 'LcRL before training'",),
+    "long_sft": ("evaluate.label = 'long SFT'", "policy.folder = 'atlas/long_sft'"),
+}
 
 # The baselines search every collection that a question is given, at once.
 AT_ONCE = tuple(f"{name}.route = @all_at_once" for name in ("rag", "ircot", "search_o1", "d_rag"))
@@ -98,8 +108,8 @@ def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ..
     return Point(
         folder=folder,
         command=("evaluate",),
-        gin_files=(f"{settings.experiment}.gin", *files),
-        bindings=(*bindings, seeded(seed)),
+        gin_files=settings.files(*files),
+        bindings=(*bindings, seeded(seed), *settings.bindings),
         done=EVALUATED,
     )
 
@@ -127,20 +137,27 @@ def _compared(
 
 
 def table_points(settings: Settings) -> list[Point]:
-    """LcRL, its ablations and the baselines."""
-    trained, root = ("lcrl", *ABLATIONS), settings.output / "tables"
-    names = settings.chosen((*trained, *TRAINED_METHODS[1:], "sft", *PROMPTED_METHODS))
-    ablations = tuple(name for name in trained if name in names)
-    points = ablation_points(dataclasses.replace(settings, only=ablations), "tables") if ablations else []
+    """LcRL, its ablations and the baselines, one seed after the other."""
+    ablated = ("lcrl", *ABLATIONS, *MORE_ABLATIONS)
+    usual = ("lcrl", *ABLATIONS, *TRAINED_METHODS[1:], "sft", "before", *PROMPTED_METHODS)
+    names = settings.chosen((*usual, *MORE_ABLATIONS, *UNREWARDED), usual)
+    ablations = tuple(name for name in names if name in ablated)
+    points: list[Point] = []
+    root = settings.output / "tables"
     for seed in settings.seeds:
+        if ablations:
+            points += ablation_points(dataclasses.replace(settings, only=ablations, seeds=(seed,)), "tables")
         for name in names:
             folder = root / f"{name}-{seed}"
             if name == "sft":
-                files = (f"{settings.sft_experiment or settings.experiment}.gin", "baselines/sft.gin")
-                points.append(Point(folder=folder, command=("sft",), gin_files=files, bindings=(seeded(seed),)))
+                tuned = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
+                files, bindings = tuned.files("baselines/sft.gin"), (seeded(seed), *settings.bindings)
+                points.append(Point(folder=folder, command=("sft",), gin_files=files, bindings=bindings))
+            elif name in UNREWARDED:
+                points.append(_evaluated(folder, settings, seed, (), *UNREWARDED[name]))
             elif name in PROMPTED_METHODS:
                 points.append(_evaluated(folder, settings, seed, METHODS[name]))
-            elif name in METHODS and name != "lcrl":
+            elif name not in ablated:
                 points.append(_trained(folder, settings, seed, METHODS[name]))
     return points
 
@@ -186,7 +203,7 @@ def _study(name: str, summary: str, points: Callable[[Settings], list[Point]], *
     return Study(
         summary=summary,
         points=points,
-        experiment="quickstart",
+        experiment="lcrl/atlas_study",
         output="runs/studies",
         reported=name,
         report=report,
@@ -199,7 +216,7 @@ STUDIES = {
         "tables",
         "tables 1 and 2: LcRL, its ablations and the baselines",
         table_points,
-        *("--against=mSearch-R1", "--gin.compare_runs.also=('before',)"),
+        "--against=mSearch-R1",
     ),
     "lcrl_ablations": _study(
         "ablations", "table 2: LcRL without each of its parts, and by PPO", ablation_points, "--against=LcRL"

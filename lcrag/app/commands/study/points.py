@@ -91,8 +91,8 @@ class Settings:
       only: Names of variants or methods; empty: the study's own choice.
       cold_start: Whether cold starts are trained; without, variants begin with the experiment's own policy.
       sft_experiment: The gin file that the baseline SFT is trained on, without its ending; empty: `experiment`.
-      gin_files: Further gin files of every training, after the study's own.
-      bindings: Further bindings of every training.
+      gin_files: Further gin files of every point, after the study's own; a cold start has the platforms only.
+      bindings: Further bindings of every point but the cold starts.
     """
 
     output: Path
@@ -104,11 +104,15 @@ class Settings:
     gin_files: tuple[str, ...] = ()
     bindings: tuple[str, ...] = ()
 
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The gin files of platforms among `gin_files`."""
+        return tuple(name for name in self.gin_files if name.startswith("platform/"))
+
     def files(self, *own: str) -> tuple[str, ...]:
-        """Returns the gin files of a training: platforms, the experiment, which may override them, and the others."""
-        platforms = tuple(name for name in self.gin_files if name.startswith("platform/"))
-        others = (name for name in self.gin_files if name not in platforms)
-        return (*platforms, f"{self.experiment}.gin", *own, *others)
+        """Returns the gin files of a point: platforms, the experiment, which may override them, and the others."""
+        others = (name for name in self.gin_files if name not in self.platforms)
+        return (*self.platforms, f"{self.experiment}.gin", *own, *others)
 
     def chosen(self, known: Mapping[str, object] | Sequence[str], usual: Sequence[str] = ()) -> list[str]:
         """Returns the names to run: the requested ones, or the usual ones, or all.
@@ -191,4 +195,5 @@ def _cold_start(folder: Path, variant: Variant, settings: Settings) -> Point:
     """Returns the SFT that a variant begins with; a variant's own cold start has its bindings."""
     own = variant.start == folder.name and variant.sft_bindings
     bindings = (*variant.bound(), *variant.sft_bindings) if own else ()
-    return Point(folder=folder, command=("sft",), gin_files=(f"{settings.experiment}_sft.gin",), bindings=bindings)
+    gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
+    return Point(folder=folder, command=("sft",), gin_files=gin_files, bindings=bindings)
