@@ -5,7 +5,8 @@ world.questions("held_out", languages=["fi"], hops=(1,))
 world.passages("fi")
 
 Further modules: questions over `independent_facts`, `comprehension` questions, the rule-based `oracle`, the
-`vocabulary` of the shipped tokenizer, and `tasks`, which registers seqio tasks.
+`random_searcher` that cold starts imitate, the `fact_sampler` of demonstrations, the `vocabulary` of the shipped
+tokenizer, and `tasks`, which registers seqio tasks.
 """
 
 from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Relation

@@ -8,20 +8,14 @@ import collections
 import dataclasses
 import functools
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
-from lcrag.atlas.facts import KINDS, RELATIONS, Fact, names_of, read_facts, section_of, written
-from lcrag.atlas.holdings import DATED_SHARE, PRESENT_YEARS, STALE_YEARS, STATED_SHARE, Entry
+from lcrag.atlas.facts import KINDS, RELATIONS, names_of, read_facts, written
 from lcrag.atlas.independent_facts import EARLIER, EVERY
-from lcrag.atlas.wording import UNKNOWN, label, query_text, sentence_text
-from lcrag.atlas.world import World
+from lcrag.atlas.wording import UNKNOWN, label, query_text
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes.tags import SearchAction, parse_action
-from lcrag.retrieval.passages import Passage
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
@@ -29,10 +23,6 @@ ATLAS_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
 SEARCH_R1_LINE = r"Doc \d+\(Title: (?P<title>[^)\n]+)\) (?P<text>[^\n]+)"
 _SENTENCE = re.compile(r"(?P<label>[^:]+?)(?: \((?P<year>\d{4})\))?: (?P<value>.+)")
 LAST_STALE_YEAR = 2010
-# Value of a fact in a note when no passage states it.
-UNREAD = "?"
-# Searches that miss a tag or both.
-MALFORMED = (" {query}", "<search> {query}", " {query}</search>", "<answer> {query}</search>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +79,7 @@ class Oracle:
         wanted = question.extra.get("answer_language", question.language)
         chain = question.extra["kind"].split("+")
         subject, name = question.extra["subject"][1], question.extra["entity"]
-        more = _searches(turns) < self.budget
+        more = searches_in(turns) < self.budget
         for relation in chain:
             last = relation == chain[-1]
             value = self.value(readings, relation, subject, wanted if last else question.language, stale=not more)
@@ -108,7 +98,7 @@ class Oracle:
             for wanted in known.given
             if self.value(known.readings, wanted.relation, wanted.subject, known.question.language, stale=False) is None
         ]
-        if queries and _searches(turns) < self.budget:
+        if queries and searches_in(turns) < self.budget:
             return f"<search> {min(queries, key=said.count)}</search>"
         return f"<answer> {known.answer()}</answer>"
 
@@ -154,61 +144,9 @@ class Oracle:
         return written(kind, code, language)[0] if code else reading.value
 
 
-def _searches(turns: Sequence[tuple[str, str]]) -> int:
+def searches_in(turns: Sequence[tuple[str, str]]) -> int:
+    """Returns the number of searches in an episode's turns."""
     return sum(by == "policy" and isinstance(parse_action(text), SearchAction) for by, text in turns)
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomSearcher:
-    """Knows the format and reads passages, but searches at random and trusts passages at random.
-
-    It plays questions over one fact. After every search it notes one or two of the sentences that it has read about the
-    fact, as written, or that it has read none; then it searches again or answers with the value of its last note. What
-    it leaves to reinforcement learning is when to search again, which passage to trust, and when to stop. Its choices
-    are a function of the dialogue.
-
-    Attributes:
-      budget: Maximum number of searches; each number from 1 is equally likely.
-      slips: Share of the dialogues whose first text is a malformed action, after which it tries again.
-      most_notes: Maximum number of sentences noted after a search; each number from 1 is equally likely.
-      reader: Reads and translates what the passages say.
-    """
-
-    budget: int
-    slips: float = 0.0
-    most_notes: int = 1
-    reader: Oracle = Oracle()
-
-    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the policy's next text; see `Oracle.next_text`."""
-        generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
-        query = query_text(question.language, question.extra["kind"], question.extra["entity"])
-        searches = _searches(turns)
-        if searches == 0 and all(by == "environment" for by, _ in turns) and generator.random() < self.slips:
-            return MALFORMED[int(generator.integers(len(MALFORMED)))].format(query=query)
-        search = f"<search> {query}</search>"
-        if searches == 0:
-            return search
-        readings = self.reader.readings(text for by, text in turns if by == "environment")
-        notes, value = self.notes(generator, readings, question)
-        left = self.budget - searches
-        again = generator.random() < left / (left + 1)
-        return notes + (search if again else f"<answer> {value or UNKNOWN[question.language]}</answer>")
-
-    def notes(
-        self, generator: np.random.Generator, readings: Sequence[Reading], question: Question
-    ) -> tuple[str, str | None]:
-        """Returns lines of some of the sentences read about the question's fact, and the last one's value in the
-        question's language; without any, a line with a question mark for the value, and None.
-        """
-        relation, subject = question.extra["kind"], question.extra["subject"][1]
-        about = list({row.text: row for row in readings if (row.relation, row.subject) == (relation, subject)}.values())
-        if not about:
-            return f" {question.extra['entity']}: {sentence_text(question.language, relation, UNREAD)}\n", None
-        count = int(generator.integers(1, min(self.most_notes, len(about)) + 1))
-        trusted = [about[place] for place in generator.permutation(len(about))[:count]]
-        notes = "".join(f" {row.text}\n" for row in trusted)
-        return notes, self.reader.in_language(trusted[-1], question.language)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,67 +283,3 @@ def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:
     """Returns the code of the entity with this name, or of the value so written, in the first possible language."""
     codes = _codes_by_text().get((kind, name), {})
     return next((codes[language] for language in languages if language in codes), None)
-
-
-COUNTERFACTUAL_SHARE = 0.7
-
-
-class FactSampler:
-    """Samples training facts of a world for demonstrations."""
-
-    def __init__(self, world: World):
-        self._world = world
-        self._by_section: dict[str, list[Fact]] = collections.defaultdict(list)
-        self._facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
-        self._by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
-        self._by_subject: dict[str, list[Fact]] = collections.defaultdict(list)
-        for fact in self._facts:
-            self._by_relation[fact.relation].append(fact)
-            self._by_subject[fact.subject].append(fact)
-            self._by_section[section_of(fact)].append(fact)
-
-    def any(self, generator: np.random.Generator) -> Fact:
-        return _one_of(generator, self._facts)
-
-    def often_counterfactual(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns the fact, with probability `COUNTERFACTUAL_SHARE` with a value that only reading reveals."""
-        if generator.random() >= COUNTERFACTUAL_SHARE:
-            return fact
-        return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)
-
-    def passage(
-        self, generator: np.random.Generator, fact: Fact, language: str, *, hidden: Fact | None = None
-    ) -> Passage:
-        """Returns a passage that states a fact and usually the other training facts of its section, some of them dated.
-
-        Args:
-          hidden: A fact that is not stated.
-        """
-        section = section_of(fact)
-        told = [
-            fact if other.id == fact.id else other
-            for other in self._by_section[section]
-            if hidden is None or other.id != hidden.id
-        ]
-        kept = [other for other in told if other is fact or generator.random() < STATED_SHARE]
-        years = [int(generator.integers(STALE_YEARS[0], PRESENT_YEARS[1])) for _ in kept]
-        dated = generator.random(len(kept)) < DATED_SHARE
-        statements = [
-            (other, Entry(other.value, year if has_year else None))
-            for other, year, has_year in zip(kept, years, dated, strict=True)
-        ]
-        return self._world.written_passage(f"{language}/{section}", language, statements)
-
-    def of_section(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns a fact of the same section, possibly the same."""
-        return _one_of(generator, self._by_section[section_of(fact)])
-
-    def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns another fact of the same subject or relation as a plausible wrong search result."""
-        pool = (self._by_subject[fact.subject], self._by_relation[fact.relation])[int(generator.random() < 0.6)]
-        others = [other for other in pool if other.id != fact.id]
-        return _one_of(generator, others or self._facts)
-
-
-def _one_of(generator: np.random.Generator, items: list[Fact]) -> Fact:
-    return items[int(generator.integers(len(items)))]

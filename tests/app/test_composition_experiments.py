@@ -162,7 +162,7 @@ def test_papers_name_e5_and_the_atlas_its_own(files, encoder):
     assert composed("train", *files)["collections"].encoder == encoder
 
 
-@pytest.mark.parametrize(("experiment", "tokens"), [("lcrl/paper.gin", 4 * 256), ("lcrl/atlas.gin", 3 * 24)])
+@pytest.mark.parametrize(("experiment", "tokens"), [("lcrl/paper.gin", 4 * 256), ("lcrl/atlas.gin", 128)])
 def test_dr_grpo_divides_by_the_tokens_of_the_experiments_episodes(experiment, tokens):
     objective = composed("train", experiment, "objective/dr_grpo.gin")["objective"]
     assert (objective.aggregation, objective.constant_length) == ("constant", tokens)

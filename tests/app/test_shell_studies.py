@@ -95,7 +95,8 @@ def test_systems_have_names_of_their_own():
         for point in runs:
             statements = [each for file in point.gin_files for each in read_file(file)]
             statements += read_bindings(point.bindings)
-            systems.append([each.value for each in statements if getattr(each, "key", "") == "Method.name"][-1])
+            named = {each.key: each.value for each in statements if hasattr(each, "key")}
+            systems.append(named.get("evaluate.label", named["Method.name"]))
         assert len(set(systems)) == len(systems), name
 
 
@@ -131,7 +132,7 @@ def test_methods_are_trained_with_the_same_prompts_and_samples():
 
 def test_a_platform_comes_before_the_experiment():
     [trained] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", "--gin_file=platform/h200.gin")
-    assert trained.gin_files == ("platform/h200.gin", "quickstart.gin")
+    assert trained.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
 
 
 def test_the_selection_of_rag_r1_reaches_its_training():

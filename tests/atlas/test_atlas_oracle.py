@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from lcrag.atlas import Chain, build_world
+from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import section_of
-from lcrag.atlas.oracle import MALFORMED, SEARCH_R1_LINE, FactSampler, Oracle, RandomSearcher, entity_called
+from lcrag.atlas.oracle import SEARCH_R1_LINE, Oracle, entity_called
+from lcrag.atlas.random_searcher import MALFORMED, RandomSearcher
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.episodes.tags import Invalid, parse_action

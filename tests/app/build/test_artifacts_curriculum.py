@@ -20,8 +20,10 @@ from lcrag.app.commands.build.pretask_rows import (
     translating_rows,
 )
 from lcrag.atlas import SPLITS, build_world
+from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.oracle import FactSampler, Oracle, RandomSearcher
+from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.random_searcher import RandomSearcher
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER, TAG_NAMES
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.curation.oracle_demonstrations import Demonstrator

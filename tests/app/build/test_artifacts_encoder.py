@@ -9,8 +9,9 @@ import pytest
 import lcrag.atlas
 from lcrag.app.commands.build import encoder as artifact
 from lcrag.atlas import build_world
+from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.oracle import FactSampler, Oracle
+from lcrag.atlas.oracle import Oracle
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.policy import load_tokenizer
 from lcrag.retrieval import ContrastiveConfig, load_encoder

@@ -80,7 +80,7 @@ def test_a_baseline_is_described_by_its_own_program():
 
 def test_an_episode_longer_than_the_context_is_said():
     budgets = described("train", "lcrl/atlas.gin")["budgets"]
-    assert budgets["longest_tokens"] == budgets["prompt_tokens"] + 2 * (24 + 160) + 24
+    assert budgets["longest_tokens"] == budgets["prompt_tokens"] + 2 * (80 + 144) + 80
     assert not budgets["fits_context"]
     assert described("train", "lcrl/atlas.gin", bindings=["Sampler.context = 800", "Layout.row_lengths = (800,)"])[
         "budgets"

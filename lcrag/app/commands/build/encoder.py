@@ -20,8 +20,8 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
+from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import Fact, section_of, subject_of
-from lcrag.atlas.oracle import FactSampler
 from lcrag.atlas.splits import mentioned_entities
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER as TOKENIZER_FOLDER
 from lcrag.atlas.world import Chain, World, build_world

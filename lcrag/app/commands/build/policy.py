@@ -26,7 +26,7 @@ from lcrag.app.commands.build.pretask_rows import (
     translating_rows,
 )
 from lcrag.atlas import World
-from lcrag.atlas.oracle import RandomSearcher
+from lcrag.atlas.random_searcher import RandomSearcher
 from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program

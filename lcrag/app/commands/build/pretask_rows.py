@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool
 
+from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import Fact, subject_of
-from lcrag.atlas.oracle import UNREAD, FactSampler, RandomSearcher, Reading
+from lcrag.atlas.oracle import Reading
+from lcrag.atlas.random_searcher import UNREAD, RandomSearcher
 from lcrag.atlas.vocabulary import tags
 from lcrag.atlas.wording import sentence_text
 from lcrag.atlas.world import Chain, World, render_passage
