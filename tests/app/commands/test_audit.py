@@ -60,7 +60,7 @@ def test_an_audit_counts_searches_and_observations(audited):
     for part in (
         "**Golds that searches find: train**",
         "native@4",
-        "3 passages of each searched language in 48",
+        "3 passages of each searched language, the best 3 of them, in 48",
     ):
         assert part in text
 
@@ -89,15 +89,14 @@ FINNISH, ENGLISH = asked("fi", "Kuka in fi 1"), asked("en", "in en 2")
 GOLDS = Golds([FINNISH, ENGLISH])
 
 
-def searched(tokens=900, passages=3):
+def searched(tokens=900, passages=3, shown=None):
     """The row of the Finnish question; the pretended hit at rank n + 1 ends with the number n."""
-    program = functools.partial(
-        hierarchical_search, passages=passages, observation_tokens=tokens, route=local_first, style="search_r1"
-    )
+    settings = {"passages": passages, "observation_tokens": tokens, "shown": shown}
+    program = functools.partial(hierarchical_search, **settings, route=local_first, style="search_r1")
     method = Method(name="LcRL", program=program, reward=answer_only("exact_match"))
-    shown = observations(method, tiny_tokenizer(), "end")
+    observed = observations(method, tiny_tokenizer(), "end")
     row = Audited(split="test", dataset="set", question_id="1", language="fi")
-    [found] = search([(FINNISH, row)], PretendedCollections(("de", "en", "fi")), GOLDS, 4, shown)
+    [found] = search([(FINNISH, row)], PretendedCollections(("de", "en", "fi")), GOLDS, 4, observed)
     return found
 
 
@@ -106,15 +105,16 @@ def test_ranks_are_those_of_the_first_passage_that_holds_a_gold():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "passages", "observed"),
+    ("tokens", "passages", "shown", "observed"),
     [
-        (900, 3, {"1": (True, True), "2": (True, True)}),
-        (900, 2, {"1": (True, True), "2": (False, False)}),  # the English passage is the third
-        (40, 3, {"1": (True, False), "2": (True, False)}),
+        (900, 3, None, {"1": (True, True), "2": (True, True)}),
+        (900, 2, None, {"1": (True, True), "2": (False, False)}),  # the English passage is the third
+        (40, 3, None, {"1": (True, False), "2": (True, False)}),
+        (900, 3, 2, {"1": (True, True), "2": (True, False)}),  # and among the first two of German and English it is not
     ],
 )
-def test_observations_within_a_budget(tokens, passages, observed):
-    assert searched(tokens, passages).observed == observed
+def test_observations_within_a_budget(tokens, passages, shown, observed):
+    assert searched(tokens, passages, shown).observed == observed
 
 
 def test_a_method_without_searches_has_no_observations():

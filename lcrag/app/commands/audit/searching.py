@@ -31,19 +31,22 @@ class Observations:
       tokenizer: The policy's tokenizer, with the runner's way of cutting passages.
       passages: Passages of each searched language.
       tokens: Budget of an observation.
+      shown: Most passages of an observation: the best over all searched languages; None: all.
     """
 
     method: Method
     tokenizer: ContextTokenizer
     passages: int
     tokens: int
+    shown: int | None = None
 
     @property
     def about(self) -> str:
         """A sentence that describes how passages are shown."""
+        best = "" if self.shown is None else f" the best {self.shown} of them,"
         return (
-            f"{self.passages} passages of each searched language in {self.tokens:,} tokens; beyond them is cut"
-            f" {self.tokenizer.cut_passages!r}."
+            f"{self.passages} passages of each searched language,{best}"
+            f" in {self.tokens:,} tokens; beyond them is cut {self.tokenizer.cut_passages!r}."
         )
 
     def of(
@@ -61,7 +64,7 @@ class Observations:
             holding = [code for code in languages if ranks.get(code, NO_LIMIT) <= self.passages]
             if holding:
                 hits = FoundPassages([[list(found[code][: self.passages]) for code in languages]], (question.text,))
-                text = information(hits, style, self.tokens).fit(self.tokenizer, NO_LIMIT) or ""
+                text = information(hits, style, self.tokens, shown=self.shown).fit(self.tokenizer, NO_LIMIT) or ""
                 wanted = [gold for code in holding for gold in golds.of(question, code)]
             shown[str(number)] = (bool(holding), bool(holding) and holds([text], wanted))
         return shown
@@ -75,7 +78,8 @@ def observations(method: Method, tokenizer: Tokenizer | None, cut_passages: str)
     if tokenizer is None or budget["passages"] is None or tokens is None:
         return None
     context = ContextTokenizer(tokenizer, configured_chat(), cut_passages)
-    return Observations(method=method, tokenizer=context, passages=budget["passages"], tokens=tokens)
+    shown = own.get("shown")
+    return Observations(method=method, tokenizer=context, passages=budget["passages"], tokens=tokens, shown=shown)
 
 
 def search(
