@@ -53,7 +53,7 @@ class Demonstrator:
       search: Answers (query, language) pairs.
       tokenizer: The policy's.
       oracle: Plays the program.
-      context: Tokens that a context holds.
+      context: Tokens that a context holds; longer demonstrations are left out.
       chat: How openings are put to a model with a chat template.
       translator: Makes the translations that the program requests, if any.
       only_correct: Whether demonstrations with another answer than the passages' value are dropped.
@@ -110,7 +110,7 @@ class Demonstrator:
         for (question, _, told), record in zip(drawn, records, strict=True):
             golden = self.world.values(told, question.language) if told else question.answers
             correct = record.outcome.answer in golden
-            if correct or not self.only_correct:
+            if len(record.tokens) <= self.context and (correct or not self.only_correct):
                 yield record
 
     def _retold(self, found: Found, fact: Fact | None, told: Fact | None) -> Found:

@@ -99,8 +99,7 @@ class GoldenAnswers:
     For a program that retrieves by itself this is the SFT baseline; where the policy may search, it answers without.
 
     Attributes:
-      template: The text, with the placeholder `{answer}`. A beginning of it that already ends the context, because the
-        environment has opened the answer, is not repeated.
+      template: The text, with the placeholder `{answer}`.
     """
 
     template: str = "<answer> {answer}</answer>"
@@ -111,10 +110,7 @@ class GoldenAnswers:
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         _check_dialogue(question, request)
-        head, _, tail = self.template.partition(PLACE)
-        if head.strip() and turns[-1].text.endswith(head.rstrip()):
-            head = head[len(head.rstrip()) :]
-        return head + golden_answer(question) + tail
+        return self.template.replace(PLACE, golden_answer(question))
 
 
 def golden_answer(question: Question) -> str:

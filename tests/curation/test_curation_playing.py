@@ -117,23 +117,23 @@ def test_what_a_search_found_may_be_changed_for_one_program():
 
 
 @pytest.mark.parametrize(
-    ("program", "learned"),
+    "program",
     [
-        (reading, " Lima</answer>"),  # the prompt has opened the answer
-        (lambda asked: reading(asked, "full"), "<answer> Lima</answer>"),
-        (lambda asked: direct_inference(asked, LANGUAGES), "<answer> Lima</answer>"),
-        (searching, "<answer> Lima</answer>"),
+        reading,
+        lambda asked: reading(asked, "full"),
+        lambda asked: direct_inference(asked, LANGUAGES),
+        searching,
     ],
 )
-def test_golden_answers_are_what_the_program_reads(program, learned):
+def test_golden_answers_are_what_the_program_reads(program):
     asked = question(answers=(" Lima ", "Ciudad de los Reyes"))
     [record] = played([(asked, program(asked))], GoldenAnswers())
-    assert TOKENIZER.decode(record.tokens[record.by_policy]) == learned
+    assert TOKENIZER.decode(record.tokens[record.by_policy]) == "<answer> Lima</answer>"
     assert (record.outcome.answer, misread(record)) == ("Lima", "")
 
 
 def test_answers_that_the_program_does_not_read():
-    [record] = played([(question(), reading(question()))], GoldenAnswers("The answer is {answer}."))
+    [record] = played([(question(), reading(question(), "full"))], GoldenAnswers("The answer is {answer}."))
     assert "read the answer None from 'The answer is Lima.', not 'Lima'" in misread(record)
     assert "no room" in misread(dataclasses.replace(record, finished=False))
 

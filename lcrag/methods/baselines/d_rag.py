@@ -10,7 +10,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Complete, Generate, Program, RetrievalFailure, Retrieve, Turn
 from lcrag.episodes.observation import Framed, information, statements
 from lcrag.episodes.routing import Route, all_at_once
-from lcrag.episodes.tags import ANSWER, INFORMATION, closing, opening
+from lcrag.episodes.tags import INFORMATION, closing, opening
 from lcrag.errors import UserError, choose
 from lcrag.limits import Count, Passages
 from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, answer_from, titles_of
@@ -85,7 +85,7 @@ class GoldenArguments:
           UserError: the question has no golden answer, or the program does not argue from passages.
         """
         prompt = turns[-1].text
-        short = prompt.endswith(opening(ANSWER))  # the wording "atlas"
+        short = "\n" in request.stop  # the wording "atlas"
         if isinstance(request, Complete):
             return self._argument(question, _shown(prompt, request), short)
         full = f"<think> {_weighing(prompt)} </think>\n<answer> {{answer}} </answer>"
@@ -93,14 +93,18 @@ class GoldenArguments:
 
     def _argument(self, question: Question, passages: str, short: bool) -> str:
         golds = [gold for gold in self._golds[question.coupling] or question.answers if gold.lower() not in VERDICTS]
-        quoted = next((text for text in sentences(passages) if holds_answer([text], golds)), None)
         if short:
-            return f" {quoted or '?'}{closing(ANSWER)}"
+            return f" {_first_with(passages.splitlines(), golds) or '?'}\n"
+        quoted = _first_with(sentences(passages), golds)
         argument = NO_EVIDENCE
         if quoted is not None:
             supported = next(gold for gold in golds if holds_answer([quoted], [gold]))
             argument = f"Extraction: {quoted} Explanation: this supports the answer {supported}."
         return f"{opening(INFORMATION)} {argument} {closing(INFORMATION)}"
+
+
+def _first_with(texts: Iterable[str], golds: Sequence[str]) -> str | None:
+    return next((text.strip() for text in texts if holds_answer([text], golds)), None)
 
 
 def sentences(passages: str) -> Iterable[str]:

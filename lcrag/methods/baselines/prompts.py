@@ -28,6 +28,8 @@ class Step:
       tag: The tag around the requested text.
       stop: Strings that end the model's text.
       opened: Beginning of the model's text that the prompt already contains.
+      then_opened: What the last step of an episode shows after a text without an answer, so that the policy answers; ""
+        to end there.
       style: Name of the passage style.
       shown: How the text is shown to a later step: {text}, and the step's own values.
     """
@@ -37,6 +39,7 @@ class Step:
     tag: str = ANSWER
     stop: tuple[str, ...] = (closing(ANSWER),)
     opened: str = ""
+    then_opened: str = ""
     style: str = "search_r1"
     shown: str = "{text}\n"
 
@@ -87,6 +90,10 @@ def answer_from(step: Step, prompt: str | FittedText) -> Generator[Observe | Gen
     yield Observe(prompt)
     text = yield Generate(stop=step.stop)
     answer = answer_in(step.opened + text)
+    if answer is None and step.then_opened:
+        yield Observe(step.then_opened)
+        text = yield Generate(stop=(closing(ANSWER),))
+        answer = answer_in(step.then_opened + text)
     return Outcome(answer=answer, invalid_actions=int(answer is None))
 
 
@@ -100,11 +107,13 @@ _NEXT_SENTENCE = (
     + "Reasoning so far: {thoughts}\nWrite the next sentence of the reasoning, and nothing else. When you know the "
     "answer, write instead: So the answer is <answer> {example} </answer>. The answer must be in {wanted}.\n"
 )
-# The tiny policy reads passages and copies values from them: texts of earlier steps are shown to it as passages.
-_SHORT = Step(before="{question}\n", opened=opening(ANSWER), style="atlas")
-_SHOWN_AS_PASSAGE = dataclasses.replace(_SHORT, shown=" {titles}: {text}\n")
+# The tiny policy notes a sentence of the passages on a line and answers with its value. Such lines are shown to later
+# steps as passages.
+_SHORT = Step(
+    before="{question}\n", stop=("\n", closing(ANSWER)), then_opened=opening(ANSWER), style="atlas", shown=" {text}\n"
+)
 _SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas")
-_SURE_SHORT = dataclasses.replace(_SHORT, shown=" {text}\n")
+_CANDIDATE = Step(before="{question}\n", opened=opening(ANSWER), style="atlas", shown=" {text}\n")
 
 DIRECT = {
     "full": Step(before="Answer the given question from your own knowledge. " + _REASON_AND_ANSWER + _QUESTION),
@@ -181,7 +190,7 @@ SEARCH_O1_DOCUMENTS = {
         tag=INFORMATION,
         stop=(closing(INFORMATION),),
     ),
-    "atlas": _SHOWN_AS_PASSAGE,
+    "atlas": _SHORT,
 }
 
 STEP_SEARCH = {
@@ -209,7 +218,7 @@ D_RAG_ARGUMENT = {
         stop=(closing(INFORMATION),),
         shown="Argument from {language} passages ({titles}): {text}\n",
     ),
-    "atlas": _SHOWN_AS_PASSAGE,
+    "atlas": _SHORT,
 }
 
 D_RAG_ANSWER = {
@@ -232,7 +241,7 @@ SURE_CANDIDATES = {
         "Reason inside <think> and </think> first, then write them inside <answer> and </answer> as (a) {example} (b) "
         "another, and so on.\n",
     ),
-    "atlas": _SURE_SHORT,
+    "atlas": _CANDIDATE,
 }
 
 SURE_SUMMARY = {
@@ -244,7 +253,7 @@ SURE_SUMMARY = {
         tag=INFORMATION,
         stop=(closing(INFORMATION),),
     ),
-    "atlas": dataclasses.replace(_SHORT, shown=" {titles}: {candidate}\n"),
+    "atlas": dataclasses.replace(_CANDIDATE, shown=" {titles}: {candidate}\n"),
 }
 
 SURE_VALIDITY = {
@@ -254,7 +263,7 @@ SURE_VALIDITY = {
         + "Answer: {candidate}\nDoes the passage really support this answer to the question? Write <answer> True "
         "</answer> or <answer> False </answer>.\n",
     ),
-    "atlas": _SURE_SHORT,
+    "atlas": _CANDIDATE,
 }
 
 SURE_RANKING = {
@@ -265,5 +274,5 @@ SURE_RANKING = {
         "<answer> 2 </answer> for the second.\n",
         shown="Passage {number}: {text}\n",
     ),
-    "atlas": _SURE_SHORT,
+    "atlas": _CANDIDATE,
 }

@@ -57,11 +57,18 @@ def test_rag_reads_what_the_question_finds():
     assert searched(everywhere) == [((QUESTION.text,), ("fr", "ar", "en", "ja"))]
 
 
-def test_in_short_the_policy_goes_on_with_the_answer():
-    outcome, log = drive(rag(QUESTION, COLLECTIONS, wording="atlas", passages=1), [" Lima</answer>"])
+def test_in_short_the_policy_notes_a_line_and_then_must_answer():
+    outcome, log = drive(rag(QUESTION, COLLECTIONS, wording="atlas", passages=1), [" Pérou: Lima\n", " Lima</answer>"])
     assert outcome == Outcome(answer="Lima")
-    assert log[1][1] == (f"{QUESTION.text}\n<information>\n T0-fr: {QUESTION.text} says fr\n</information>\n<answer>")
-    assert drive(direct_inference(QUESTION, COLLECTIONS, wording="atlas"), [" </answer>"])[0].answer is None
+    assert texts_of(log, "observe") == [
+        f"{QUESTION.text}\n<information>\n T0-fr: {QUESTION.text} says fr\n</information>\n", "<answer>"
+    ]  # fmt: skip
+    assert [request.stop for kind, request in log if kind == "generate"] == [("\n", "</answer>"), ("</answer>",)]
+
+
+@pytest.mark.parametrize(("says", "answer"), [(["<answer> Lima</answer>"], "Lima"), ([" ?\n", " </answer>"], None)])
+def test_in_short_an_answer_needs_no_line_and_is_asked_for_once(says, answer):
+    assert drive(direct_inference(QUESTION, COLLECTIONS, wording="atlas"), says)[0].answer == answer
 
 
 # IRCoT.

@@ -50,13 +50,13 @@ def test_an_argument_quotes_the_sentence_with_a_golden_answer_in_any_language():
     assert misread(record) == ""
 
 
-def test_the_short_wording_shows_the_quotes_as_passages():
+def test_the_short_wording_quotes_whole_passages():
     record = written("atlas")
     assert [each.text for each in record.completions] == [
-        " Sa capitale est Lima.</answer>", " 首都はリマである。</answer>", " ?</answer>"
+        f" Pérou (pays): {PASSAGES['fr']}\n", f" Pérou (pays): {PASSAGES['ja']}\n", " ?\n"
     ]  # fmt: skip
-    assert "Pérou (pays): Sa capitale est Lima." in record.prompt
-    assert (record.turns[-1].text, record.outcome.answer) == (" Lima</answer>", "Lima")
+    assert f"\n Pérou (pays): {PASSAGES['fr']}\n" in record.prompt
+    assert (record.turns[-1].text, record.outcome.answer) == ("<answer> Lima</answer>", "Lima")
 
 
 def test_yes_and_no_are_not_looked_for_in_passages():
