@@ -103,7 +103,7 @@ def test_systems_have_names_of_their_own():
 def test_a_variant_begins_with_its_cold_start():
     start, trained = points_of("r_search", "--only=without_evidence", "--seeds=0", "--output_dir=out")
     assert (start.command, start.gin_files) == (("sft",), ("r_search/atlas_sft.gin",))
-    assert bound(start)["EvidenceOracle.evidence"] is False
+    assert bound(start)["RandomReasoner.evidence"] is False
     assert bound(trained)["policy.folder"] == f"{start.folder}/policy"
     assert bound(trained)["r_search.evidence"] is False
     usual, _ = points_of("r_search", "--only=ppo", "--seeds=0", "--output_dir=out")

@@ -18,7 +18,7 @@ from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.lcrl import hierarchical_search, language_coupled
 from lcrag.methods.r_search import answer_from_evidence, r_search, r_search_reward
 from lcrag.methods.r_search.evidence_reader import EvidenceReader
-from lcrag.methods.r_search.oracle import EvidenceOracle
+from lcrag.methods.r_search.players import RandomReasoner, RuleReader
 from lcrag.methods.rag_r1 import rag_r1
 from lcrag.methods.translate_r1.call_costs import cost
 from lcrag.methods.translate_r1.oracles import TranslatingOracle
@@ -77,7 +77,7 @@ for _reward in (
     ),
 ):
     gin.external_configurable(_reward, module="lcrag.rewards")
-for _oracle in (EvidenceOracle, PlanOracle, TranslatingOracle):
+for _oracle in (RandomReasoner, PlanOracle, TranslatingOracle):
     gin.external_configurable(_oracle, module="lcrag.atlas")
 gin.register(Attack, module="lcrag.evaluation")
 gin.register(GoldenArguments, module="lcrag.methods")
@@ -105,6 +105,7 @@ for _model in (
     LookUpTranslator,
     ModelTranslator,
     RememberedTranslator,
+    RuleReader,
     TranslationCache,
     TranslationLimits,
 ):

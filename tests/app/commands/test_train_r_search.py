@@ -29,6 +29,8 @@ SIZES = (
     "Method.samples=4",
     "Runner.answer_room=16",
     "r_search.observation_tokens=48",
+    "r_search_reward.reader=@EvidenceReader()",
+    "EvidenceReader.wording='atlas'",
     "local_model.mesh=@one_device()",
     "local_model.slots=4",
     "local_model.context=96",
@@ -129,6 +131,12 @@ def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, name, terms):
     assert ("loss/value" in measured) == (name == "ppo")
 
 
+def test_on_the_atlas_a_reader_follows_rules(tiny, tmp_path):
+    bindings = [each for each in SIZES if "EvidenceReader" not in each]
+    assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 0
+    assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["reward/evidence"] >= 0.0
+
+
 def test_a_reader_that_is_not_there_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
     bindings = (*SIZES, "local_model.folder='nowhere'")
     assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
@@ -142,13 +150,12 @@ def test_who_only_asks_needs_no_reader(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("evidence", [True, False])
-def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_path, evidence):
+def test_the_cold_start_is_learned_from_a_player_that_gives_evidence(tiny, tmp_path, evidence):
     bindings = (
         "SFT_STEPS=2",
         "TRAINING_LANGUAGES=('en', 'fi')",
         "sft.rows_per_step=4",
         "sft.collections=@exact_collections()",
-        "local_model.folder='nowhere'",
         "r_search.observation_tokens=48",
         "train/oracle_demonstrations.count=12",
         "validation/oracle_demonstrations.count=4",
@@ -156,7 +163,7 @@ def test_the_cold_start_is_learned_from_an_oracle_that_gives_evidence(tiny, tmp_
         "train/atlas_questions.limit=40",
     )
     if not evidence:
-        bindings += (*changed(VARIANTS["without_evidence"]), "EvidenceOracle.evidence=False")
+        bindings += (*changed(VARIANTS["without_evidence"]), "RandomReasoner.evidence=False")
     assert run("sft", tiny, *bindings, gin_files=("r_search/atlas_sft.gin",), output=tmp_path / "run") == 0
     shown = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
     learned, given = ("".join(span["text"] for span in shown if span["learned"] is side) for side in (True, False))

@@ -24,7 +24,7 @@ VARIANTS = {
         name="R-Search w/o evidence",
         bindings=("r_search.evidence = False", "r_search_reward.reader = None"),
         start="without_evidence",
-        sft_bindings=("EvidenceOracle.evidence = False",),
+        sft_bindings=("RandomReasoner.evidence = False",),
     ),
 }
 

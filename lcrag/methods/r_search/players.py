@@ -1,0 +1,107 @@
+"""R-Search on the atlas: a player that searches and gives evidence at random, and a reader that follows rules."""
+
+import dataclasses
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from lcrag.atlas.oracle import NeededFact, Oracle, Reading, SearchState, searches_in
+from lcrag.atlas.random_searcher import UNREAD
+from lcrag.atlas.wording import UNKNOWN, query_text, sentence_text
+from lcrag.data.questions import Question
+from lcrag.errors import UserError
+from lcrag.limits import Count
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomReasoner:
+    """Plays `r_search` in its atlas wording: it knows the format and follows chains of facts, but stops at random.
+
+    After every search it notes what it has read about the facts on the way to the answer. Then it searches for the
+    first fact that it has not read, or answers with the last value that it noted; each number of searches from 1 to the
+    budget is equally likely. As evidence it gives some of its notes, at random. When to go on, and which evidence an
+    answer needs, is left to reinforcement learning. Its choices are a function of the dialogue.
+
+    Attributes:
+      budget: Maximum number of searches.
+      evidence: Whether it gives evidence.
+    """
+
+    budget: Count = 3
+    evidence: bool = True
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
+        generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
+        reader, searches = Oracle(), searches_in(turns)
+        seen = [_as_information(text) for by, text in turns if by == "environment"]
+        state = SearchState(question, reader, reader.readings(seen))
+        path = state.path({}, guess=False, asked=())
+        wanted = next((each for each in path if state.value(each) is None), path[-1])
+        search = f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
+        if searches == 0:
+            return search
+        read = [sentence for each in path if (sentence := _about(state.readings, each))]
+        new = [sentence for sentence in read if sentence in reader.readings(seen[-1:])]
+        missing = f"{wanted.name}: {sentence_text(question.language, wanted.relation, UNREAD)}"
+        notes = "".join(f" {line}\n" for line in ([each.text for each in new] or [missing]))
+        left = self.budget - searches
+        if generator.random() < left / (left + 1):
+            return notes + search
+        value = reader.in_language(read[-1], question.language) if read else UNKNOWN[question.language]
+        chosen = self._evidence([each.text for each in read] or [missing], generator) if self.evidence else ""
+        return f"{notes}{chosen}<answer> {value}</answer>"
+
+    @staticmethod
+    def _evidence(lines: Sequence[str], generator: np.random.Generator) -> str:
+        """Returns some of the lines in their order, at least one, each number of them equally likely, in their tags."""
+        count = int(generator.integers(1, len(lines) + 1))
+        chosen = sorted(generator.permutation(len(lines))[:count])
+        return "<original_evidence>\n" + "".join(f" {lines[place]}\n" for place in chosen) + "</original_evidence>"
+
+
+class RuleReader:
+    """Answers the atlas's questions from evidence by rules: a reader of another kind than the policies.
+
+    It knows words and names in all languages, but no facts. It answers what follows from the sentences: for a chain of
+    facts it needs every one of them.
+
+    Args:
+      questions: The questions it may be asked.
+    """
+
+    def __init__(self, questions: Sequence[Question]):
+        self._questions = {question.text: question for question in questions}
+
+    def __call__(self, questions: Sequence[str], evidences: Sequence[str]) -> list[str]:
+        """Returns the answers, in order; "" if the evidence gives none.
+
+        Raises:
+          UserError: a question is not one of those it may be asked.
+        """
+        if unknown := [text for text in questions if text not in self._questions]:
+            raise UserError(
+                f"RuleReader does not know the question {unknown[0]!r}: bind the training set as its questions"
+            )
+        pairs = zip(questions, evidences, strict=True)
+        return [self._answer(self._questions[text], evidence) for text, evidence in pairs]
+
+    @staticmethod
+    def _answer(question: Question, evidence: str) -> str:
+        reader = Oracle()
+        lines = "".join(f" {line.strip()}\n" for line in evidence.splitlines())
+        state = SearchState(question, reader, reader.readings([f"<information>\n{lines}</information>"]))
+        path = state.path({}, guess=False, asked=())
+        return (len(path) == len(state.relations) and state.value(path[-1])) or ""
+
+
+def _about(readings: Sequence[Reading], wanted: NeededFact) -> Reading | None:
+    """Returns the first sentence that states a fact, of the present if there is one."""
+    rows = [row for row in readings if (row.relation, row.subject) == (wanted.relation, wanted.subject)]
+    return min(rows, key=lambda row: row.stale, default=None)
+
+
+def _as_information(text: str) -> str:
+    """Replaces R-Search's tags around passages with LcRL's."""
+    return text.replace("<observation>", "<information>").replace("</observation>", "</information>")
