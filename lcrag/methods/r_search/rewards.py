@@ -58,7 +58,11 @@ def evidence_rewards(
 
 @limited
 def r_search_reward(
-    reader: Reader | None, answer: str = "token_f1", gamma_evidence: NonNegative = 0.2, gamma_answer: NonNegative = 0.2
+    reader: Reader | None,
+    answer: str = "token_f1",
+    gamma_evidence: NonNegative = 0.2,
+    gamma_answer: NonNegative = 0.2,
+    evidence_weight: NonNegative = 1.0,
 ) -> Reward:
     """R-Search's reward (equation 6): answer + evidence + format, at most 2.4 with a search and 1.4 without.
 
@@ -68,6 +72,7 @@ def r_search_reward(
       answer: Compares answers, the policy's and the reader's, with golds: a key of `ANSWER_TERMS`.
       gamma_evidence: Reward of well-formed evidence.
       gamma_answer: Reward of a well-formed answer.
+      evidence_weight: Weight of the evidence reward (the paper: 1); 0: it is logged only.
 
     Returns:
       A reward that names "total", the answer reward, "evidence" and "format".
@@ -93,4 +98,4 @@ def r_search_reward(
     last = Term("format", form)
     if reader is None:
         return TermSum(terms=(first, last))
-    return TermSum(terms=(first, Term("evidence", evidence), last), models={"reader": reader})
+    return TermSum(terms=(first, Term("evidence", evidence, evidence_weight), last), models={"reader": reader})

@@ -61,6 +61,13 @@ def test_the_terms_and_their_sum():
     assert reader.asked == [[("Q0?", "The capital is Lima"), ("Q3?", "It is Cusco")]]  # once, and only what is formed
 
 
+def test_evidence_may_be_judged_without_reward():
+    batch = episodes(("Lima", FORMED), ("Cusco", FORMED | {"evidence": "It is Lima"}))
+    usual, judged = (r_search_reward(Parrot(), evidence_weight=weight)(batch) for weight in (1.0, 0.0))
+    np.testing.assert_array_equal(judged["evidence"], usual["evidence"])
+    np.testing.assert_allclose(usual["total"] - judged["total"], usual["evidence"])
+
+
 def test_without_evidence_neither_it_nor_its_form_is_rewarded():
     batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, FORMED | {"evidence": None}))
     rewards = r_search_reward(None, gamma_answer=0.3)(batch)

@@ -10,9 +10,9 @@ VARIANTS = {
         bindings=("PolicyGradient.aggregation = 'sequence_mean'", "Critic.kl_in_reward = 0.0"),
         start="grpo",
     ),
-    "unrewarded": Variant(  # evidence is written, and neither its quality nor its form is rewarded
+    "unrewarded": Variant(  # evidence is written and judged, and neither its quality nor its form is rewarded
         name="R-Search, evidence not rewarded",
-        bindings=("r_search_reward.reader = None",),
+        bindings=("r_search_reward.evidence_weight = 0.0", "r_search_reward.gamma_evidence = 0.0"),
         start="grpo",
     ),
     "answer_only": Variant(  # evidence is written, and only the answer is rewarded
