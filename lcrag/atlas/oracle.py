@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lcrag.atlas.facts import KINDS, RELATIONS, names_of, read_facts, written
 from lcrag.atlas.independent_facts import EARLIER, EVERY
-from lcrag.atlas.wording import UNKNOWN, label, query_text
+from lcrag.atlas.wording import UNKNOWN, UNREAD, label, query_text, sentence_text
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes.tags import SearchAction, parse_action
@@ -169,6 +169,13 @@ class SearchState:
     def value(self, wanted: NeededFact) -> str | None:
         """Returns a fact's value from the passages, in the question's language; None if no passage has it."""
         return self.reader.value(self.readings, wanted.relation, wanted.subject, self.question.language)
+
+    def note(self, wanted: NeededFact) -> str:
+        """Returns the first sentence that states a fact, of the present if there is one; one with "?" if none does."""
+        about = [row for row in self.readings if (row.relation, row.subject) == (wanted.relation, wanted.subject)]
+        if not about:
+            return f"{wanted.name}: {sentence_text(self.question.language, wanted.relation, UNREAD)}"
+        return min(about, key=lambda row: row.stale).text
 
     @property
     def relations(self) -> list[str]:

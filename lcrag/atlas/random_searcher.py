@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from lcrag.atlas.oracle import Oracle, Reading, searches_in
-from lcrag.atlas.wording import UNKNOWN, query_text, sentence_text
+from lcrag.atlas.wording import UNKNOWN, UNREAD, query_text, sentence_text
 from lcrag.data.questions import Question
 
-# Value of a fact in a note when no passage states it.
-UNREAD = "?"
 # Searches that miss a tag or both.
 MALFORMED = (" {query}", "<search> {query}", " {query}</search>", "<answer> {query}</search>")
 

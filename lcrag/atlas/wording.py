@@ -23,6 +23,8 @@ def wording() -> Mapping[str, Any]:
 
 
 UNKNOWN: Mapping[str, str] = wording()["unknown"]
+# Value of a fact in a note when no passage states it.
+UNREAD = "?"
 
 
 def question_text(language: str, chain: Sequence[str], kind: str, name: str) -> str:

@@ -52,8 +52,9 @@ class PlanOracle:
         if not searches:
             subjects = ", ".join(wanted.name for wanted in known.given)
             return f"<think> {subjects}</think><plan> {_plan(question, careless)}</plan>{_sub_plan(known, facts[0])}"
-        value = known.value(facts[searches - 1]) or UNKNOWN[question.language]
-        resolved = f"<think> {value}</think><subAnswer> #{searches} = {value}</subAnswer></subPlan>"
+        resolving = facts[searches - 1]
+        value = known.value(resolving) or UNKNOWN[question.language]
+        resolved = f"<think> {known.note(resolving)}</think><subAnswer> #{searches} = {value}</subAnswer></subPlan>"
         if searches < min(len(goals), self.budget):
             return resolved + _sub_plan(known, facts[searches])
         answer = value if careless and len(known.given) == 1 else known.answer()

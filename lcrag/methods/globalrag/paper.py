@@ -27,6 +27,7 @@ GLOBALRAG: tuple[PaperSetting, ...] = (
     PaperSetting("globalrag_reward.structural_weight", LOST, "E.4", 0.5, FROM_NOTES),
     PaperSetting("globalrag_reward.sub_goal_weight", LOST, "E.4", 0.5, FROM_NOTES),
     PaperSetting("globalrag_reward.transition_steps", 50, "Table 11"),
+    PaperSetting("globalrag_reward.transition_width", 10, "3.2.5"),
     PaperSetting("globalrag_reward.threshold", NOT_STATED, "", 0.7, "from notes on the paper, which gives no number"),
     PaperSetting("globalrag_reward.structure", "graded", "3.2.1"),
     PaperSetting("PolicyGradient.clip_low", LOST, "E.4", 0.2, "the usual clip of GRPO"),

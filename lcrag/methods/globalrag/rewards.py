@@ -17,21 +17,21 @@ from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, 
 # texts -> unit vectors
 Encode: TypeAlias = Callable[[Sequence[str]], Float[np.ndarray, "texts width"]]
 
-ANNEALING_WIDTH_STEPS = 10.0
 TURNING_SHARE = 0.9
 
 
-def annealed(weight: float, transition_steps: float | None) -> float | Schedule:
-    """Returns the schedule weight / (1 + exp((t - 0.9 T) / 10)) of step t (GlobalRAG, section 3.2.5, equation 6).
+def annealed(weight: float, transition_steps: float | None, width_steps: float = 10.0) -> float | Schedule:
+    """Returns the schedule weight / (1 + exp((t - 0.9 T) / w)) of step t (GlobalRAG, section 3.2.5, equation 6).
 
     Args:
       weight: Initial weight; half of it is left at 0.9 T.
       transition_steps: T; None keeps the weight constant.
+      width_steps: w, 10 in the paper; the weight falls from .88 to .12 of its initial value within 4 w steps.
     """
     if transition_steps is None:
         return weight
     turn = TURNING_SHARE * transition_steps
-    return lambda step: weight * float(expit((turn - step) / ANNEALING_WIDTH_STEPS))
+    return lambda step: weight * float(expit((turn - step) / width_steps))
 
 
 @limited
@@ -44,6 +44,7 @@ def globalrag_reward(
     structural_weight: NonNegative = 0.5,
     sub_goal_weight: NonNegative = 0.5,
     transition_steps: Positive | None = 50,
+    transition_width: Positive = 10.0,
     threshold: Annotated[float, Within(least=-1, most=1)] = 0.7,
     structure: str = "graded",
 ) -> Reward:
@@ -58,6 +59,8 @@ def globalrag_reward(
       structural_weight: Weight of the structural similarity of the plans.
       sub_goal_weight: Weight of the sub-answers to matched sub-questions.
       transition_steps: T of lambda_t; None: lambda is 1 throughout.
+      transition_width: Steps in which lambda_t falls by a factor e once it is small. Of a shorter run, make it as much
+        smaller as T (the paper: T / 5), because lambda_t begins at 1 / (1 + exp(-0.9 T / width)).
       threshold: Minimum cosine similarity of sub-questions that may match.
       structure: "graded" or "binary", as in `plan_scores`.
 
@@ -71,7 +74,12 @@ def globalrag_reward(
     """
     if structure not in STRUCTURES:
         raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")
-    final, compare, fading = answer_term(answer), answer_term(sub_answer), annealed(1.0, transition_steps)
+    final, compare = answer_term(answer), answer_term(sub_answer)
+
+    def fade(weight: float) -> float | Schedule:
+        return annealed(weight, transition_steps, transition_width)
+
+    fading = fade(1.0)
 
     def scores(episodes: Episodes) -> dict[str, Values]:
         pairs = _plan_pairs(episodes)
@@ -87,10 +95,10 @@ def globalrag_reward(
     return TermSum(
         terms=(
             final,
-            Term("format", _well_formed, annealed(format_weight, transition_steps)),
-            Term("semantic", lambda each: scored(each)["semantic"], annealed(semantic_weight, transition_steps)),
-            Term("structural", lambda each: scored(each)["structural"], annealed(structural_weight, transition_steps)),
-            Term("sub_goal", lambda each: scored(each)["subgoal"], annealed(sub_goal_weight, transition_steps)),
+            Term("format", _well_formed, fade(format_weight)),
+            Term("semantic", lambda each: scored(each)["semantic"], fade(semantic_weight)),
+            Term("structural", lambda each: scored(each)["structural"], fade(structural_weight)),
+            Term("sub_goal", lambda each: scored(each)["subgoal"], fade(sub_goal_weight)),
         ),
         adjustments=(note,),
         models={"encoder": encoder},

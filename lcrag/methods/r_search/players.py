@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lcrag.atlas.oracle import NeededFact, Oracle, Reading, SearchState, searches_in
-from lcrag.atlas.random_searcher import UNREAD
-from lcrag.atlas.wording import UNKNOWN, query_text, sentence_text
+from lcrag.atlas.oracle import Oracle, SearchState, searches_in
+from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.limits import Count
@@ -42,15 +41,16 @@ class RandomReasoner:
         search = f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
         if searches == 0:
             return search
-        read = [sentence for each in path if (sentence := _about(state.readings, each))]
-        new = [sentence for sentence in read if sentence in reader.readings(seen[-1:])]
-        missing = f"{wanted.name}: {sentence_text(question.language, wanted.relation, UNREAD)}"
-        notes = "".join(f" {line}\n" for line in ([each.text for each in new] or [missing]))
+        read = [each for each in path if state.value(each) is not None]
+        seen_last = SearchState(question, reader, reader.readings(seen[-1:]))
+        new = [state.note(each) for each in read if seen_last.value(each) is not None] or [state.note(wanted)]
+        notes = "".join(f" {line}\n" for line in new)
         left = self.budget - searches
         if generator.random() < left / (left + 1):
             return notes + search
-        value = reader.in_language(read[-1], question.language) if read else UNKNOWN[question.language]
-        chosen = self._evidence([each.text for each in read] or [missing], generator) if self.evidence else ""
+        value = state.value(read[-1]) if read else UNKNOWN[question.language]
+        lines = [state.note(each) for each in read or [wanted]]
+        chosen = self._evidence(lines, generator) if self.evidence else ""
         return f"{notes}{chosen}<answer> {value}</answer>"
 
     @staticmethod
@@ -94,12 +94,6 @@ class RuleReader:
         state = SearchState(question, reader, reader.readings([f"<information>\n{lines}</information>"]))
         path = state.path({}, guess=False, asked=())
         return (len(path) == len(state.relations) and state.value(path[-1])) or ""
-
-
-def _about(readings: Sequence[Reading], wanted: NeededFact) -> Reading | None:
-    """Returns the first sentence that states a fact, of the present if there is one."""
-    rows = [row for row in readings if (row.relation, row.subject) == (wanted.relation, wanted.subject)]
-    return min(rows, key=lambda row: row.stale, default=None)
 
 
 def _as_information(text: str) -> str:

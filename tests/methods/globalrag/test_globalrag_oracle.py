@@ -81,11 +81,12 @@ def test_its_texts():
         "<subPlan><think> Finnish</think><search> Finnish main country</search>"
     )
     assert second == (
-        "<think> Finland</think><subAnswer> #1 = Finland</subAnswer></subPlan>"
+        "<think> Finnish: main country: Finland</think><subAnswer> #1 = Finland</subAnswer></subPlan>"
         "<subPlan><think> Finland</think><search> Finland currency</search>"
     )
     assert last == (
-        "<think> Euro</think><subAnswer> #2 = Euro</subAnswer></subPlan><think> Euro</think><answer> Euro</answer>"
+        "<think> Finland: currency: Euro</think><subAnswer> #2 = Euro</subAnswer></subPlan>"
+        "<think> Euro</think><answer> Euro</answer>"
     )
 
 

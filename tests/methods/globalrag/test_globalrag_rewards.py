@@ -76,9 +76,8 @@ def test_the_weights_fade_as_equation_6_says(step):
     rewards = globalrag_reward(Encoder())(episodes(*BATCH, step=step))
     assert rewards["total"][0] == pytest.approx(1 + share * 1.6)
     assert rewards["annealing"].tolist() == pytest.approx([share] * 4)
-    assert globalrag_reward(Encoder(), transition_steps=100)(episodes(*BATCH, step=step))["total"][0] == pytest.approx(
-        1 + 1.6 / (1 + math.exp(min(700.0, (step - 90) / 10)))
-    )
+    later = globalrag_reward(Encoder(), transition_steps=100, transition_width=5)(episodes(*BATCH, step=step))
+    assert later["total"][0] == pytest.approx(1 + 1.6 / (1 + math.exp(min(700.0, (step - 90) / 5))))
 
 
 def test_several_golden_graphs_and_the_binary_structure():
@@ -104,6 +103,7 @@ def test_several_golden_graphs_and_the_binary_structure():
         ({"structure": "exact"}, "globalrag_reward.structure is 'exact': choose one of graded, binary"),
         ({"semantic_weight": -1}, "globalrag_reward.semantic_weight must be 0 or more, but -1 is not"),
         ({"threshold": 70}, "globalrag_reward.threshold must be from -1 to 1, but 70 is not"),
+        ({"transition_width": 0}, "globalrag_reward.transition_width must be above 0, but 0 is not"),
         ({"transition_steps": 0}, "globalrag_reward.transition_steps must be above 0, but 0 is not"),
     ],
 )

@@ -12,9 +12,9 @@ from jaxtyping import Bool
 from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import Fact, subject_of
 from lcrag.atlas.oracle import Reading
-from lcrag.atlas.random_searcher import UNREAD, RandomSearcher
+from lcrag.atlas.random_searcher import RandomSearcher
 from lcrag.atlas.vocabulary import tags
-from lcrag.atlas.wording import sentence_text
+from lcrag.atlas.wording import UNREAD, sentence_text
 from lcrag.atlas.world import Chain, World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.learning import Trajectory
