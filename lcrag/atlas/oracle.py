@@ -213,6 +213,12 @@ class SearchState:
             path.append(NeededFact(relation, bridge, name))
         return path
 
+    @property
+    def complete(self) -> bool:
+        """Whether the passages state every fact that the answer needs."""
+        read = [wanted for wanted in self.path({}, guess=False, asked=()) if self.value(wanted) is not None]
+        return len(read) == len(self.given) + len(self.relations) - 1
+
     def thought(self) -> str:
         """Returns the values read that matter for the next step: dates to compare, or bridges to later facts."""
         if len(self.given) + len(self.relations) == 2:

@@ -26,7 +26,7 @@ POINTS = {  # with the usual variants: cold starts and other preparations, runs 
     "rag_r1": (3, 1),
     "rag_r1_single": (3, 1),
     "rag_r1_ablations": (6, 5),
-    "globalrag": (1, 3),
+    "globalrag": (2, 4),
     "translate_r1": (1, 6),
     "translate_and_search": (2, 2),
 }
@@ -223,7 +223,7 @@ def test_a_dry_run_prints_the_commands(capsys):
     assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
-        ["lcrag", name] for name in ("sft", *["train", "report"] * 3, "report")
+        ["lcrag", name] for name in ("sft", "sft", *["train", "report"] * 4, "report")
     ]
 
 

@@ -15,10 +15,10 @@ from lcrag.limits import Count
 
 @dataclasses.dataclass(frozen=True)
 class RandomReasoner:
-    """Plays `r_search` in its atlas wording: it knows the format and follows chains of facts, but stops at random.
+    """Plays `r_search`, or `search_r1`, in the atlas wording: it follows chains of facts, but stops at random.
 
     After every search it notes what it has read about the facts on the way to the answer. Then it searches for the
-    first fact that it has not read, or answers with the last value that it noted; each number of searches from 1 to the
+    first fact that it has not read, or answers with what it has; each number of searches from 1 to the
     budget is equally likely. As evidence it gives some of its notes, at random. When to go on, and which evidence an
     answer needs, is left to reinforcement learning. Its choices are a function of the dialogue.
 
@@ -48,9 +48,12 @@ class RandomReasoner:
         left = self.budget - searches
         if generator.random() < left / (left + 1):
             return notes + search
-        value = state.value(read[-1]) if read else UNKNOWN[question.language]
         lines = [state.note(each) for each in read or [wanted]]
         chosen = self._evidence(lines, generator) if self.evidence else ""
+        if state.complete or len(state.given) > 1:
+            value = state.answer()
+        else:
+            value = (read and state.value(read[-1])) or UNKNOWN[question.language]
         return f"{notes}{chosen}<answer> {value}</answer>"
 
     @staticmethod
@@ -64,8 +67,8 @@ class RandomReasoner:
 class RuleReader:
     """Answers the atlas's questions from evidence by rules: a reader of another kind than the policies.
 
-    It knows words and names in all languages, but no facts. It answers what follows from the sentences: for a chain of
-    facts it needs every one of them.
+    It knows words and names in all languages, but no facts. It answers what follows from the sentences, and needs every
+    fact of a chain, a comparison or a conjunction.
 
     Args:
       questions: The questions it may be asked.
@@ -92,8 +95,7 @@ class RuleReader:
         reader = Oracle()
         lines = "".join(f" {line.strip()}\n" for line in evidence.splitlines())
         state = SearchState(question, reader, reader.readings([f"<information>\n{lines}</information>"]))
-        path = state.path({}, guess=False, asked=())
-        return (len(path) == len(state.relations) and state.value(path[-1])) or ""
+        return state.answer() if state.complete else ""
 
 
 def _as_information(text: str) -> str:

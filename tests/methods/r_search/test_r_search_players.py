@@ -5,6 +5,8 @@ import collections
 import pytest
 
 from lcrag.atlas import build_world
+from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
+from lcrag.atlas.wording import label
 from lcrag.curation.playing import play
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
@@ -72,6 +74,31 @@ def test_its_evidence_is_a_part_of_its_notes():
 )
 def test_the_reader_needs_every_fact_of_a_chain(lines, answer):
     assert RuleReader([QUESTION])([QUESTION.text], ["\n".join(lines)]) == [answer]
+
+
+def compared(kind):
+    questions = {"earlier": comparison_questions, "every": conjunction_questions}[kind](WORLD, "train", ["en"])
+    question = questions[0]
+    relation = label("en", question.extra["kind"].split("+")[1])
+    values = [answers[0] for answers in question.extra["sub_answers"].values()]
+    return question, [
+        f"{name}: {relation}: {value}" for name, value in zip(question.extra["entities"], values, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["earlier", "every"])
+def test_of_several_facts_each_is_searched_and_needed(kind):
+    question, lines = compared(kind)
+    player, turns = RandomReasoner(budget=9), []
+    for line in lines:
+        texts = {player.next_text(question, [("environment", f"{n}\n"), *turns]) for n in range(60)}
+        [search] = [text for text in texts if "<search>" in text]
+        assert search.endswith(f"<search> {line.rpartition(': ')[0].replace(':', '')}</search>")
+        turns += [("policy", search), block(line)]
+    final = {player.next_text(question, [("environment", f"{n}\n"), *turns]) for n in range(60)}
+    assert any(text.endswith(f"<answer> {question.answers[0]}</answer>") for text in final)
+    read = RuleReader([question])
+    assert read([question.text] * 2, ["\n".join(lines), lines[0]]) == [question.answers[0], ""]
 
 
 def test_the_reader_refuses_a_question_that_it_cannot_parse():

@@ -1,4 +1,4 @@
-"""GlobalRAG's study: with and without the rewards of the plan, table 2."""
+"""GlobalRAG's study: with and without the rewards of the plan (table 2), against Search-R1 (table 1)."""
 
 from lcrag.app.commands.study.points import Study, Variant, variant_points
 
@@ -28,12 +28,22 @@ VARIANTS = {
         bindings=("critic/adamw.learning_rate = 1e-5",),
         start="full",
     ),
+    "search_r1": Variant(  # the same questions and collection, without plans
+        name="Search-R1",
+        bindings=(
+            "Method.program = @search_r1()",
+            "Method.reward = @answer_only()",
+            "answer_only.answer = 'squad_exact_match'",
+        ),
+        start="search_r1",
+        sft_bindings=("oracle_demonstrations.oracle = @RandomReasoner", "RandomReasoner.evidence = False"),
+    ),
 }
 
 STUDIES = {
     "globalrag": Study(
-        summary="GlobalRAG with the plan's rewards, without them, and with constant weights",
-        points=variant_points(VARIANTS, usual=("full", "outcome_only", "constant_weights")),
+        summary="GlobalRAG with the plan's rewards, without them, with constant weights, and Search-R1",
+        points=variant_points(VARIANTS, usual=("full", "outcome_only", "constant_weights", "search_r1")),
         experiment="globalrag/atlas",
         output="runs/methods/globalrag",
         report=("--gin.compare_runs.metrics=('squad_exact_match', 'squad_f1', 'searches', 'answered')",),
