@@ -219,11 +219,11 @@ class SearchState:
         read = [wanted for wanted in self.path({}, guess=False, asked=()) if self.value(wanted) is not None]
         return len(read) == len(self.given) + len(self.relations) - 1
 
-    def thought(self) -> str:
-        """Returns the values read that matter for the next step: dates to compare, or bridges to later facts."""
-        if len(self.given) + len(self.relations) == 2:
-            return ""
-        return ", ".join(value for wanted in self.path({}, guess=False, asked=()) if (value := self.value(wanted)))
+    def notes(self, texts: Iterable[str]) -> list[str]:
+        """Returns the sentences that state the facts of which some texts speak, on the way to the answer."""
+        told = dataclasses.replace(self, readings=self.reader.readings(texts))
+        path = self.path({}, guess=False, asked=())
+        return [self.note(wanted) for wanted in path if told.value(wanted) is not None]
 
     def answer(self) -> str:
         """Returns the answer from the passages; what they lack is "unknown", or the first of two that are compared."""

@@ -23,9 +23,9 @@ POINTS = {  # with the usual variants: cold starts and other preparations, runs 
     "lcrl_training_languages": (0, 16),
     "lcrl_curves": (0, 2),
     "r_search": (2, 5),
-    "rag_r1": (3, 1),
-    "rag_r1_single": (3, 1),
-    "rag_r1_ablations": (6, 5),
+    "rag_r1": (0, 3 + 1),
+    "rag_r1_single": (0, 3 + 1),
+    "rag_r1_ablations": (0, 6 + 5),
     "globalrag": (2, 4),
     "translate_r1": (1, 6),
     "translate_and_search": (2, 2),
@@ -135,12 +135,13 @@ def test_a_platform_comes_before_the_experiment():
     assert trained.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
 
 
-def test_the_selection_of_rag_r1_reaches_its_training():
-    demonstrations, tuned, selection, first, second = points_of("rag_r1", "--seeds=0,1")
-    assert bound(tuned)["demonstration_files.files"] == (f"{demonstrations.folder}/rows.jsonl",)
-    assert bound(selection)["selection.demonstrated"] == str(demonstrations.folder)
-    assert bound(second)["train/jsonl_questions.files"] == (f"{selection.folder}/train.jsonl",)
-    assert [bound(each)["SEED"] for each in (tuned, selection, first, second)] == [0, 0, 0, 1]
+def test_every_seed_of_rag_r1_has_its_own_stages():
+    points = points_of("rag_r1", "--seeds=0,1")
+    for seed, (demonstrations, tuned, selection, trained) in enumerate((points[:4], points[4:])):
+        assert bound(tuned)["demonstration_files.files"] == (f"{demonstrations.folder}/rows.jsonl",)
+        assert bound(selection)["selection.demonstrated"] == str(demonstrations.folder)
+        assert bound(trained)["train/jsonl_questions.files"] == (f"{selection.folder}/train.jsonl",)
+        assert {bound(each)["SEED"] for each in (demonstrations, tuned, selection, trained)} == {seed}
     found = {point.folder.name: point for point in points_of("rag_r1_ablations")}
     assert bound(found["without_selection-0"])["train/jsonl_questions.files"][0].endswith("/unfiltered.jsonl")
     assert "policy.folder" not in bound(found["without_sft-0"])

@@ -55,6 +55,18 @@ def play(question, queries, memory=None):
     return text.partition("<answer>")[2].partition("</answer>")[0].strip(), searches
 
 
+def test_a_thought_notes_what_the_last_search_has_shown():
+    question = next(each for each in chains(2) if each.id == "country_of_language+currency/fi")
+    oracle, turns = ParallelOracle(queries=1), [("environment", question.text)]
+    notes = ("Finnish: main country: Finland", "Finland: currency: Euro")
+    for note, action in zip(notes, ("<search> Finland currency</search>", "<answer> Euro</answer>"), strict=True):
+        shown = f"<information>\n {note}; three-letter code: x\n</information>\n"
+        turns += [("policy", oracle.next_text(question, turns)), ("environment", shown)]
+        assert oracle.next_text(question, turns) == f"<think>\n {note}\n</think>{action}"
+    turns[-1] = ("environment", "<information>\n Norway: currency: x\n</information>\n")
+    assert oracle.next_text(question, turns) == "<answer> unknown</answer>"
+
+
 def test_the_earlier_one_is_the_answer_in_every_language():
     for question in asked("comparison", "held_out", LCRL_LANGUAGES):
         dates = [fact.value for fact in facts_of(question)]

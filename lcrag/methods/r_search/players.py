@@ -41,19 +41,15 @@ class RandomReasoner:
         search = f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
         if searches == 0:
             return search
-        read = [each for each in path if state.value(each) is not None]
-        seen_last = SearchState(question, reader, reader.readings(seen[-1:]))
-        new = [state.note(each) for each in read if seen_last.value(each) is not None] or [state.note(wanted)]
-        notes = "".join(f" {line}\n" for line in new)
+        unread = [state.note(wanted)]
+        notes = "".join(f" {line}\n" for line in state.notes(seen[-1:]) or unread)
         left = self.budget - searches
         if generator.random() < left / (left + 1):
             return notes + search
-        lines = [state.note(each) for each in read or [wanted]]
-        chosen = self._evidence(lines, generator) if self.evidence else ""
-        if state.complete or len(state.given) > 1:
-            value = state.answer()
-        else:
-            value = (read and state.value(read[-1])) or UNKNOWN[question.language]
+        chosen = self._evidence(state.notes(seen) or unread, generator) if self.evidence else ""
+        read = [value for each in path if (value := state.value(each))]
+        several = state.complete or len(state.given) > 1
+        value = state.answer() if several else (read or [UNKNOWN[question.language]])[-1]
         return f"{notes}{chosen}<answer> {value}</answer>"
 
     @staticmethod

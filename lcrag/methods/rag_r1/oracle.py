@@ -47,7 +47,8 @@ class ParallelOracle:
         searches = [content for by, text in turns if by == "policy" for content in _SEARCH.findall(text)]
         asked = {query for content in searches for query in parallel_queries(content, self.queries).asked}
         missing = self._missing(known, asked) if len(searches) < self.budget else []
-        thought = f"<think> {seen}</think>" if (seen := known.thought()) else ""
+        notes = "".join(f" {line}\n" for line in known.notes(shown[-1:]))
+        thought = f"<think>\n{notes}</think>" if notes else ""
         if missing:
             return f"{thought}<search> {', '.join(missing)}</search>"
         return f"{thought}<answer> {known.answer()}</answer>"

@@ -17,14 +17,15 @@ WITHOUT = {
 
 @dataclasses.dataclass(frozen=True)
 class _Stages:
-    """The stages before PPO, made once with the first seed."""
+    """The stages of one seed, which has its own demonstrations, SFT and selection."""
 
     settings: Settings
     mode: str
+    seed: int
 
     @property
     def folder(self) -> Path:
-        return self.settings.output / "made" / self.mode
+        return self.settings.output / "made" / f"{self.mode}-{self.seed}"
 
     def point(self, folder: Path, *command: str, done: str, needs: tuple[str, ...] = (), bindings=()) -> Point:
         """Returns a point with the user's gin files and bindings, which all commands of the study get."""
@@ -32,19 +33,19 @@ class _Stages:
             folder=folder,
             command=command,
             gin_files=self.settings.files(),
-            bindings=(*MODES[self.mode].bound(), *bindings, *self.settings.bindings),
+            bindings=(*MODES[self.mode].bound(), *bindings, seeded(self.seed), *self.settings.bindings),
             done=done,
             needs=tuple(self.folder / name for name in needs),
         )
 
-    def points(self) -> list[Point]:
+    def made(self) -> list[Point]:
         """Demonstrations, SFT, and the selection of questions."""
-        made, seed = self.folder, seeded(self.settings.seeds[0])
+        made = self.folder
         rows = f"demonstration_files.files = ({str(made / 'demonstrations' / 'rows.jsonl')!r},)"
-        chosen = (seed, policy_of(made / "sft"), f"selection.demonstrated = {str(made / 'demonstrations')!r}")
+        chosen = (policy_of(made / "sft"), f"selection.demonstrated = {str(made / 'demonstrations')!r}")
         return [
             self.point(made / "demonstrations", "curate", "demonstrations", done=CURATED),
-            self.point(made / "sft", "sft", done="report.md", needs=("demonstrations",), bindings=(seed, rows)),
+            self.point(made / "sft", "sft", done="report.md", needs=("demonstrations",), bindings=(rows,)),
             self.point(
                 made / "selection",
                 *("curate", "selection"),
@@ -54,53 +55,51 @@ class _Stages:
             ),
         ]
 
-    def reinforced(self, name: str, questions: str = "train.jsonl", *, tuned: bool = True) -> list[Point]:
-        """PPO on a file of the selection, with every seed."""
+    def run(self, name: str) -> Point:
+        """Returns the run of a system."""
+        if name == "without_rl":
+            return self.evaluated(name)
+        return self.reinforced(
+            name, "unfiltered.jsonl" if name == "without_selection" else "train.jsonl", tuned=name != "without_sft"
+        )
+
+    def reinforced(self, name: str, questions: str, *, tuned: bool) -> Point:
+        """PPO on a file of the selection."""
         path = str(self.folder / "selection" / questions)
         data = (f"train/jsonl_questions.files = ({path!r},)", "train/jsonl_questions.dataset = 'selected'")
         start = (policy_of(self.folder / "sft"),) if tuned else ()
-        points = [
-            self.point(
-                self.settings.output / "study" / f"{name}-{seed}",
-                "train",
-                done="report.md",
-                needs=("sft", "selection"),
-                bindings=(*WITHOUT.get(name, Variant()).bound(), *start, *data, seeded(seed)),
-            )
-            for seed in self.settings.seeds
-        ]
-        return [dataclasses.replace(each, gin_files=(*each.gin_files, "data/jsonl_training.gin")) for each in points]
+        point = self.point(
+            self.settings.output / "study" / f"{name}-{self.seed}",
+            "train",
+            done="report.md",
+            needs=("sft", "selection"),
+            bindings=(*WITHOUT.get(name, Variant()).bound(), *start, *data),
+        )
+        return dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin"))
 
-    def evaluated(self, name: str) -> list[Point]:
-        """The policy of the SFT as it is, with every seed."""
-        return [
-            self.point(
-                self.settings.output / "study" / f"{name}-{seed}",
-                "evaluate",
-                done=EVALUATED,
-                needs=("sft",),
-                bindings=(*WITHOUT[name].bound(), policy_of(self.folder / "sft"), seeded(seed)),
-            )
-            for seed in self.settings.seeds
-        ]
+    def evaluated(self, name: str) -> Point:
+        """The policy of the SFT as it is."""
+        return self.point(
+            self.settings.output / "study" / f"{name}-{self.seed}",
+            "evaluate",
+            done=EVALUATED,
+            needs=("sft",),
+            bindings=(*WITHOUT[name].bound(), policy_of(self.folder / "sft")),
+        )
 
 
 def points_of(*usual: str) -> Callable[[Settings], list[Point]]:
-    """Points of some systems, each after the stages that it needs."""
+    """Points of some systems, each after the stages that it needs, one seed after the other."""
 
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen((*MODES, *WITHOUT), usual)
+        mode_of = {name: "single" if name == "single" else "several" for name in names}
         found: list[Point] = []
-        for mode in MODES:
-            stages = _Stages(settings, mode)
-            own = {mode, *WITHOUT} if mode == "several" else {mode}
-            if own & set(names):
-                found += stages.points()
-            found += stages.reinforced(mode) if mode in names else []
-        several = _Stages(settings, "several")
-        found += several.reinforced("without_sft", tuned=False) if "without_sft" in names else []
-        found += several.reinforced("without_selection", "unfiltered.jsonl") if "without_selection" in names else []
-        return found + (several.evaluated("without_rl") if "without_rl" in names else [])
+        for seed in settings.seeds:
+            stages = {mode: _Stages(settings, mode, seed) for mode in MODES if mode in mode_of.values()}
+            found += [point for each in stages.values() for point in each.made()]
+            found += [stages[mode].run(name) for name, mode in mode_of.items()]
+        return found
 
     return points
 
