@@ -21,7 +21,7 @@ from lcrag.methods.r_search.evidence_reader import EvidenceReader
 from lcrag.methods.r_search.players import RandomReasoner, RuleReader
 from lcrag.methods.rag_r1 import rag_r1
 from lcrag.methods.translate_r1.call_costs import cost
-from lcrag.methods.translate_r1.oracles import TranslatingOracle
+from lcrag.methods.translate_r1.oracles import TranslatingSearcher
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.methods.translate_r1.translate_and_search import translate_and_search
 from lcrag.models import EndpointTranslator, FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
@@ -77,7 +77,7 @@ for _reward in (
     ),
 ):
     gin.external_configurable(_reward, module="lcrag.rewards")
-for _oracle in (RandomReasoner, PlanOracle, TranslatingOracle):
+for _oracle in (RandomReasoner, PlanOracle, TranslatingSearcher):
     gin.external_configurable(_oracle, module="lcrag.atlas")
 gin.register(Attack, module="lcrag.evaluation")
 gin.register(GoldenArguments, module="lcrag.methods")

@@ -14,7 +14,7 @@ Its text names neither authors nor an arXiv number. Commands and results: `docs/
 | section 6.3, figure 1: Pareto shares | `tool_use.pareto_shares`, `tool_plots.draw_pareto` |
 | tables 3 to 5, figure 7: reward and rate by domain, selectivity | `tool_tables`, `tool_plots.draw_selectivity` |
 | translation before a search (not in the paper) | `translate_and_search.translate_and_search` |
-| the atlas's oracles | `oracles.ComprehensionOracle`, `oracles.TranslatingOracle` |
+| the atlas's players | `oracles.ComprehensionOracle`, `oracles.TranslatingSearcher` |
 
 Domains, tiers and constructed languages, which other methods use too, are in `lcrag.data`; the domains' rewards are in
 `lcrag.rewards.domains`.

@@ -1,4 +1,4 @@
-"""Rule-based oracles of the atlas: `ComprehensionOracle` for `translate_r1`, `TranslatingOracle` with searches."""
+"""Players of the atlas: `ComprehensionOracle` for `translate_r1`, `TranslatingSearcher` with searches."""
 
 import dataclasses
 import json
@@ -18,14 +18,17 @@ from lcrag.atlas.comprehension import (
     letter_of,
     meaning_of,
 )
-from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.oracle import searches_in
+from lcrag.atlas.random_searcher import RandomSearcher
+from lcrag.atlas.wording import UNKNOWN
+from lcrag.data.batches import in_share
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import MATHEMATICS, Question
-from lcrag.errors import UserError
-from lcrag.limits import Amount
+from lcrag.limits import Amount, Share
 
 CALL_BEGINS = "<tool_call>"
+CALLING_SEED = 0
 _RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 
@@ -111,32 +114,28 @@ def _guess(question: Question, shown: str, generator: np.random.Generator) -> st
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslatingOracle:
+class TranslatingSearcher:
     """Writes the policy's texts in an episode of `translate_and_search` in its atlas wording.
 
-    It translates questions that it cannot read, then acts as `Oracle` does in LcRL's program.
+    It calls the translator for the same share of the questions in every language, and then searches as `RandomSearcher`
+    does in LcRL's program. A question that it cannot read it searches for as it is, and does not answer. When a call
+    pays is left to reinforcement learning.
 
     Attributes:
-      budget: Maximum searches; after them it answers with what it has found.
-      calls: 0 if it may not call the translator.
+      budget: Maximum number of searches.
+      calls: Share of the questions for which it calls the translator.
     """
 
-    budget: Amount = 3
-    calls: Amount = 1
+    budget: Amount = 2
+    calls: Share = 0.5
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the policy's next text; arguments as for `ComprehensionOracle`.
-
-        Raises:
-          UserError: it cannot read the question's language, and may not have it translated.
-        """
-        if question.language in LCRL_LANGUAGES:
-            return Oracle(budget=self.budget).next_text(question, turns)
-        if not self.calls:
-            raise UserError(
-                f"the oracle cannot read question {question.id} in {question.language!r} without a translation: leave"
-                " such questions out of its demonstrations, or set TranslatingOracle.calls"
-            )
-        if not any(by == "environment" and "</tool_response>" in text for by, text in turns):
+        """Returns the policy's next text; arguments as for `ComprehensionOracle`."""
+        translated = any(by == "environment" and "</tool_response>" in text for by, text in turns)
+        if not translated and in_share(question.key, self.calls, CALLING_SEED):
             return call(question.text)
-        return Oracle(budget=self.budget).next_text(dataclasses.replace(question, language="en"), turns)
+        if question.language in LCRL_LANGUAGES:
+            return RandomSearcher(budget=self.budget).next_text(question, turns)
+        if translated:
+            return RandomSearcher(budget=self.budget).next_text(dataclasses.replace(question, language=ENGLISH), turns)
+        return f"<answer> {UNKNOWN[ENGLISH]}</answer>" if searches_in(turns) else f"<search> {question.text}</search>"

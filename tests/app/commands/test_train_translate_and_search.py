@@ -1,13 +1,14 @@
 """Translation and search by gin: the cold start's demonstrations, and a step with and without translation."""
 
+import dataclasses
+
 import pytest
 from experiment_parts import changed, json_lines, run
 
 from lcrag.app.commands.study.translate_r1 import WITH_SEARCH
 from lcrag.atlas import build_world
 from lcrag.data.constructed import KIVARI, vocabulary_of
-from lcrag.errors import UserError
-from lcrag.methods.translate_r1.oracles import TranslatingOracle
+from lcrag.methods.translate_r1.oracles import TranslatingSearcher
 
 GIN, SFT = "translate_r1/with_search_atlas.gin", "translate_r1/with_search_atlas_sft.gin"
 ABLATION = changed(WITH_SEARCH["search_alone"])
@@ -28,22 +29,27 @@ def english_and_kivari():
     return english, table
 
 
-def test_the_teacher_has_translated_what_it_cannot_read():
-    import dataclasses
-
+def test_the_player_has_questions_translated_and_then_searches():
     english, table = english_and_kivari()
     asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
-    called = TranslatingOracle().next_text(asked, [("environment", asked.text)])
+    always = TranslatingSearcher(calls=1.0)
+    called = always.next_text(asked, [("environment", asked.text)])
     assert called.startswith('<tool_call>{"name":"translate"')
     assert asked.text in called
     turns = [("environment", asked.text), ("policy", called)]
     turns.append(("environment", f"<tool_response>\n{english.text}\n</tool_response>\n"))
-    searched = TranslatingOracle().next_text(asked, turns)
-    assert searched == TranslatingOracle().next_text(english, [("environment", english.text)])
-    assert searched.startswith("<search> ")
-    assert english.extra["entity"] in searched
-    with pytest.raises(UserError, match="cannot read question .* in 'qki' without a translation"):
-        TranslatingOracle(calls=0).next_text(asked, [])
+    assert always.next_text(asked, turns) == f"<search> {english.extra['query']}</search>"
+
+
+def test_what_the_player_cannot_read_it_does_not_answer():
+    english, table = english_and_kivari()
+    asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
+    never = TranslatingSearcher(calls=0.0)
+    searched = never.next_text(asked, [("environment", asked.text)])
+    assert searched == f"<search> {asked.text}</search>"
+    turns = [("environment", asked.text), ("policy", searched), ("environment", "<information>\n\n</information>\n")]
+    assert never.next_text(asked, turns) == "<answer> unknown</answer>"
+    assert never.next_text(english, [("environment", english.text)]) == f"<search> {english.extra['query']}</search>"
 
 
 @pytest.mark.parametrize("ablation", [(), ABLATION])

@@ -21,7 +21,7 @@ WITH_SEARCH = {
         bindings=("translate_and_search.calls = 0", "cost.method = 'none'"),
         start="search_alone",
         sft_bindings=(
-            "TranslatingOracle.calls = 0",
+            "TranslatingSearcher.calls = 0",
             "train/oracle_demonstrations.questions = @train/home/atlas_questions()",
             "validation/oracle_demonstrations.questions = @validation/home/atlas_questions()",
         ),
