@@ -160,9 +160,9 @@ def _read_places(words: Sequence[str], kind: str, language: str) -> dict[str, st
 
 DATASET = "atlas_comprehension"
 KNOWN, HALF_KNOWN = ("en", "fr", "it"), ("fi", "ru")
-# Shares of the countries that are unknown in the half-known languages. A call of the translator then gains about .15
-# and .35 of the choices, on either side of a cost of .3 for each correct answer.
-STRANGE_COUNTRIES: Mapping[str, float] = {"fi": 0.25, "ru": 0.5}
+# Shares of the countries that are unknown in the half-known languages: a call of the translator gains less of the
+# choices in the first than a cost of .3 for each correct answer, and more in the second.
+STRANGE_COUNTRIES: Mapping[str, float] = {"fi": 0.1, "ru": 0.5}
 TIERS: Mapping[str, tuple[str, ...]] = {"known": KNOWN, "half_known": HALF_KNOWN, "constructed": tuple(CONSTRUCTED)}
 LANGUAGES = (*NATURAL, *CONSTRUCTED)
 # Shares of the questions; "demonstrations" are for supervised learning, "train" for reinforcement learning.

@@ -211,7 +211,7 @@ def test_the_oracle_guesses_what_it_does_not_understand(tasks, by_split):
     shares = {where: sum(row) / len(row) for where, row in right.items()}
     assert shares["known", MATHEMATICS] == shares["known", MULTIPLE_CHOICE] == 1
     assert 0.45 < shares["half_known", MATHEMATICS] < 0.7
-    assert 0.65 < shares["half_known", MULTIPLE_CHOICE] < 0.8
+    assert 0.65 < shares["half_known", MULTIPLE_CHOICE] < 0.85
     assert shares["constructed", MATHEMATICS] < 0.15
     assert 0.2 < shares["constructed", MULTIPLE_CHOICE] < 0.3
 
@@ -220,7 +220,7 @@ def test_half_known_languages_have_strange_words_of_their_own(tasks):
     strange = {language: tasks.strange_words(language) for language in HALF_KNOWN}
     assert len(set(strange.values())) == len(HALF_KNOWN)
     assert all(len(words & set("2345")) == 1 for words in strange.values())
-    assert {language: len(words) - 1 for language, words in strange.items()} == {"fi": 5, "ru": 10}
+    assert {language: len(words) - 1 for language, words in strange.items()} == {"fi": 2, "ru": 10}
 
 
 def test_the_oracle_is_right_once_it_reads_english(oracle, by_split, translator):
