@@ -39,18 +39,13 @@ PENALTIES = {
     for floor in (0.0, None)
     for weight in (0.02, 0.2, 0.5)
 }
-METHODS = {
-    "lcrl": (),
-    **{
-        name: (f"baselines/{name}.gin",)
-        for name in (
-            *("msearch_r1", "search_r1", "direct", "rag", "ircot", "search_o1", "d_rag"),
-            *("sure", "iter_retgen", "flare", "adaptive_rag"),
-        )
-    },
-}
 TRAINED_METHODS = ("lcrl", "msearch_r1", "search_r1")
 PROMPTED_METHODS = ("direct", "rag", "ircot", "search_o1", "d_rag")
+MORE_PROMPTED_METHODS = ("iter_retgen", "flare", "sure", "adaptive_rag")  # R-Search's
+METHODS = {
+    "lcrl": (),
+    **{name: (f"baselines/{name}.gin",) for name in (*TRAINED_METHODS[1:], *PROMPTED_METHODS, *MORE_PROMPTED_METHODS)},
+}
 
 # Policies without reinforcement learning that play LcRL's program: the initial one, and the atlas's long SFT.
 UNREWARDED = {
@@ -140,7 +135,7 @@ def table_points(settings: Settings) -> list[Point]:
     """LcRL, its ablations and the baselines, one seed after the other."""
     ablated = ("lcrl", *ABLATIONS, *MORE_ABLATIONS)
     usual = ("lcrl", *ABLATIONS, *TRAINED_METHODS[1:], "sft", "before", *PROMPTED_METHODS)
-    names = settings.chosen((*usual, *MORE_ABLATIONS, *UNREWARDED), usual)
+    names = settings.chosen((*usual, *MORE_ABLATIONS, *UNREWARDED, *MORE_PROMPTED_METHODS), usual)
     ablations = tuple(name for name in names if name in ablated)
     points: list[Point] = []
     root = settings.output / "tables"
@@ -155,7 +150,7 @@ def table_points(settings: Settings) -> list[Point]:
                 points.append(Point(folder=folder, command=("sft",), gin_files=files, bindings=bindings))
             elif name in UNREWARDED:
                 points.append(_evaluated(folder, settings, seed, (), *UNREWARDED[name]))
-            elif name in PROMPTED_METHODS:
+            elif name in (*PROMPTED_METHODS, *MORE_PROMPTED_METHODS):
                 points.append(_evaluated(folder, settings, seed, METHODS[name]))
             elif name not in ablated:
                 points.append(_trained(folder, settings, seed, METHODS[name]))
