@@ -222,7 +222,7 @@ def test_passages_leave_room_for_the_markup_of_the_chat_template(program):
 
     record = run_alone(
         program(question(), LANGUAGES, wording="atlas", observation_tokens=10_000),
-        lambda *_: " Lima</answer>",
+        lambda *_: "<answer>Lima</answer>",
         context=200,
         search=long,
         tokenizer=chat_tokenizer(),
@@ -230,7 +230,7 @@ def test_passages_leave_room_for_the_markup_of_the_chat_template(program):
     )
     assert (record.outcome.answer, record.finished) == ("Lima", True)
     prompts = [record.prompt, *(each.prompt for each in record.completions)]
-    assert all("</information>\n<answer><eos>[assistant]" in prompt for prompt in prompts)
+    assert all("</information>\n<eos>[assistant]" in prompt for prompt in prompts)
     assert 150 < len(record.tokens[record.turn == -1]) <= 200 - 16 or program is d_rag
 
 

@@ -115,7 +115,7 @@ def test_completions_are_measured(tiny, tmp_path):
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert measured["episode/completions"] == 13
     assert measured["episode/completion_tokens"] > 0
-    assert measured["episode/policy_tokens"] <= 10
+    assert measured["episode/policy_tokens"] <= 20  # a line and the answer, of at most ten tokens each
     assert measured["sampling_training_gap"] <= 1e-4
     (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
     assert len(episode["completions"]) == 13

@@ -38,7 +38,7 @@ def trained(tiny, output, *bindings, gin_files=()):
 def test_it_trains_and_logs_every_reward_and_count(tiny, tmp_path):
     measured = trained(tiny, tmp_path / "run")
     assert {name for name in measured if name.startswith("reward/")} == {f"reward/{name}" for name in REWARDS}
-    assert measured["reward/annealing"] == pytest.approx(0.7941, abs=1e-3)  # 1 / (1 + exp(-.9 * 15 / 10))
+    assert measured["reward/annealing"] == pytest.approx(0.9890, abs=1e-3)  # 1 / (1 + exp(-.9 * 10 / 2))
     counts = (
         "plan",
         "plan_missing",
