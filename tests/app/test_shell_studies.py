@@ -22,13 +22,13 @@ POINTS = {  # with the usual variants: cold starts and other preparations, runs 
     "lcrl_data": (0, 8),
     "lcrl_training_languages": (0, 16),
     "lcrl_curves": (0, 2),
-    "r_search": (2, 5),
+    "r_search": (4, 5),
     "rag_r1": (0, 3 + 1),
     "rag_r1_single": (0, 3 + 1),
     "rag_r1_ablations": (0, 6 + 5),
-    "globalrag": (2, 4),
-    "translate_r1": (1, 6),
-    "translate_and_search": (2, 2),
+    "globalrag": (4, 4),
+    "translate_r1": (2, 6),
+    "translate_and_search": (4, 2),
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.
 PRETENDED = """
@@ -101,25 +101,28 @@ def test_systems_have_names_of_their_own():
 
 
 def test_a_variant_begins_with_its_cold_start():
-    start, trained = points_of("r_search", "--only=without_evidence", "--seeds=0", "--output_dir=out")
+    start, before, trained = points_of("r_search", "--only=without_evidence", "--seeds=0", "--output_dir=out")
     assert (start.command, start.gin_files) == (("sft",), ("r_search/atlas_sft.gin",))
     assert bound(start)["RandomReasoner.evidence"] is False
-    assert bound(trained)["policy.folder"] == f"{start.folder}/policy"
-    assert bound(trained)["r_search.evidence"] is False
-    usual, _ = points_of("r_search", "--only=ppo", "--seeds=0", "--output_dir=out")
+    for point in (before, trained):
+        assert bound(point)["policy.folder"] == f"{start.folder}/policy"
+        assert bound(point)["r_search.evidence"] is False
+    assert (before.command, bound(trained)["Evaluation.before"]) == (("evaluate",), False)
+    usual, *_ = points_of("r_search", "--only=ppo", "--seeds=0", "--output_dir=out")
     assert usual.folder.name == "grpo"
     assert usual.bindings == ()
 
 
 def test_options_choose_what_is_run():
     words = ("--experiment=mine.gin", "--only=gated", "--seeds=4", "--gin.STEPS=3", "--gin_file=model/lora.gin")
-    start, trained = points_of("translate_r1", *words)
+    start, before, trained = points_of("translate_r1", *words)
     assert start.gin_files == ("mine_sft.gin",)
-    assert trained.gin_files == ("mine.gin", "model/lora.gin")
+    assert before.gin_files == trained.gin_files == ("mine.gin", "model/lora.gin")
     assert bound(trained)["STEPS"] == 3
     assert bound(trained)["SEED"] == 4
-    (alone,) = points_of("translate_r1", *words, "--no_cold_start")
-    assert "policy.folder" not in bound(alone)
+    alone = points_of("translate_r1", *words, "--no_cold_start")
+    assert [point.command for point in alone] == [("evaluate",), ("train",)]
+    assert all("policy.folder" not in bound(point) for point in alone)
     tuned = points_of("lcrl_tables", "--only=sft", "--seeds=0", "--sft_experiment=own.gin")
     assert [point.gin_files for point in tuned] == [("own.gin", "baselines/sft.gin")]
 
@@ -172,7 +175,7 @@ def test_points_are_run_once_and_then_reported(study, jobs):
     status, calls, _ = study(*words)
     assert status == 0
     done = sorted(call.command for call in calls[:-1])  # several jobs: in any order
-    assert done == ["report"] * 10 + ["sft"] * 2 + ["train"] * 10
+    assert done == ["evaluate"] * 2 + ["report"] * 12 + ["sft"] * 2 + ["train"] * 10
     assert calls[-1].command == "report"
     assert calls[-1].words == ("out/records/r_search",)
     assert (calls[-1].output_dir.parent / "study" / "ppo-1.log").is_file()
@@ -185,7 +188,8 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
     words = ("r_search", "--seeds=0,1", "--output_dir=out", "--records=kept")
     study(*words)
     recorded = {path.name for path in (tmp_path / "kept").iterdir()}
-    assert recorded == {f"{name}-{seed}.json" for name in r_search.VARIANTS for seed in (0, 1)}
+    trained = {f"{name}-{seed}.json" for name in r_search.VARIANTS for seed in (0, 1)}
+    assert recorded == trained | {"before-grpo.json", "before-without_evidence.json"}
     shutil.rmtree(tmp_path / "out")
     _, again, _ = study(*words)
     assert [call.words for call in again] == [("kept",)], "no cold start is trained for runs that have a record"
@@ -206,7 +210,7 @@ def test_a_record_of_another_command_is_refused(study):
     status, calls, error = study(*words, "--output_dir=out")
     assert status == 2
     assert not calls
-    assert "kept/grpo-0.json is not of this study's run: it was recorded with --gin.STEPS=5" in error
+    assert "kept/before-grpo.json is not of this study's run: it was recorded with --gin.STEPS=5" in error
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -224,7 +228,7 @@ def test_a_dry_run_prints_the_commands(capsys):
     assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
-        ["lcrag", name] for name in ("sft", "sft", *["train", "report"] * 4, "report")
+        ["lcrag", name] for name in ("sft", "sft", *["evaluate", "report"] * 2, *["train", "report"] * 4, "report")
     ]
 
 

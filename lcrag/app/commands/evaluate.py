@@ -55,6 +55,7 @@ class Evaluation:
     max_tokens: Count | None = None  # of a generation; None: as in training
     # Settings in place of those of training, of whichever program the method has, where it has them: {"passages": 5}.
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    before: bool = True  # whether a training also evaluates the policy that it starts from
     runs: Count = 1  # inference runs with different random numbers; greedy decoding has one
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)

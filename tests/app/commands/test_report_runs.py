@@ -187,6 +187,18 @@ def test_a_real_run(finished, tiny, tmp_path):
     assert contents(output) == before
 
 
+def test_only_the_trained_policy_may_be_evaluated(tiny, tmp_path):
+    bindings = ("STEPS=1", "Evaluation.before=False", "Evaluation.temperatures={'greedy': 0.0}")
+    assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
+    answered = {path.name for path in (tmp_path / "run" / "answers").glob("*.jsonl")}
+    assert "after_greedy.jsonl" in answered
+    assert "before_greedy.jsonl" not in answered
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "Every policy" in text
+    assert "Held-out questions, greedy" not in text
+    assert "| LcRL | 1 / 1 |" in reported(tmp_path / "run", output=tmp_path / "report")
+
+
 def test_a_run_is_not_reported_again_without_its_configuration(finished, capsys):
     before = contents(finished)
     assert_refused(capsys, "name the experiment", output=finished)

@@ -88,8 +88,12 @@ def report(
 
 
 def _is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
-    sides = itertools.product((BEFORE, AFTER), evaluation.temperatures)
+    sides = itertools.product(_sides(evaluation), evaluation.temperatures)
     return all(answers_path(folder, *side).is_file() for side in sides)
+
+
+def _sides(evaluation: Evaluation) -> tuple[str, ...]:
+    return (BEFORE, AFTER) if evaluation.before else (AFTER,)
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
@@ -120,7 +124,10 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
 
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
-    """Returns the tables of a run: before and after training by decoding, then results, costs and plans by policy."""
+    """Returns the tables of a run: before and after training by decoding, then results, costs and plans by policy.
+
+    Without an evaluation before training there is nothing to compare, and the first tables are left out.
+    """
     split = evaluation.split
     metrics = METRICS if evaluation.reward is None else REWARDED
     sections = [
@@ -131,7 +138,7 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         [(f"{split}/{subset}", "all") for subset in own] for own in (SUBSETS, STRATA, _parts(evaluation.questions))
     ]
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
-    policies = (BEFORE, AFTER, *evaluation.references)
+    policies = (*_sides(evaluation), *evaluation.references)
     runs = {
         (label, decoding): [read_answers(path) for path in inference_runs(folder, label, decoding)]
         for decoding in evaluation.temperatures
@@ -155,7 +162,7 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
             references=[names[label, decoding] for label in evaluation.references],
             differences=compare(answers[BEFORE, decoding], answers[AFTER, decoding], split=split, **settings),
         )
-        for decoding in evaluation.temperatures
+        for decoding in (evaluation.temperatures if evaluation.before else ())
     ]
     every = metrics if evaluation.reward is not None else (PAPERS, *metrics)
     for title, own in (("Every policy", every), ("What answers cost", COSTS)):

@@ -28,6 +28,7 @@ INCIDENTAL = (
     *("train.sentinels", "train.most_skipped_in_a_row"),
     *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
     *("Evaluation.audit", "Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
+    "Evaluation.before",
     *("remote_collections.url", "routed_collections.hosts", "atlas_collections.folder", "load_collections.folder"),
 )
 

@@ -163,6 +163,8 @@ def policy_of(folder: Path) -> str:
 def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
     """Returns the points of a method's variants: the cold starts they need, then every variant with every seed.
 
+    What variants begin with is evaluated once, instead of in each of their runs.
+
     Args:
       variants: Name -> variant; one whose `start` is its own name has its own cold start.
       usual: Default variants; empty: all.
@@ -170,30 +172,53 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen(variants, usual)
-        starts = {name: settings.output / "cold-start" / (variants[name].start or "any") for name in names}
-        made = {start: name for name, start in reversed(starts.items())} if settings.cold_start else {}
-        found = [_cold_start(folder, variants[name], settings) for folder, name in reversed(made.items())]
+        starts = dict.fromkeys(variants[name].start for name in names)
+        found = []
+        if settings.cold_start:
+            found += [_cold_start(start, variants.get(start, Variant()), settings) for start in starts]
+        found += [_before(start, variants.get(start, Variant()), settings) for start in starts]
         for seed in settings.seeds:
             for name in names:
-                start = (starts[name],) if settings.cold_start else ()
-                bindings = (*variants[name].bound(), *map(policy_of, start), seeded(seed), *settings.bindings)
-                found.append(
-                    Point(
-                        folder=settings.output / "study" / f"{name}-{seed}",
-                        command=("train",),
-                        gin_files=settings.files(*variants[name].files),
-                        bindings=bindings,
-                        needs=start,
-                    )
+                bindings = (*variants[name].bound(), "Evaluation.before = False", seeded(seed))
+                point = Point(
+                    folder=settings.output / "study" / f"{name}-{seed}",
+                    command=("train",),
+                    gin_files=settings.files(*variants[name].files),
+                    bindings=bindings,
                 )
+                found.append(_begun(point, variants[name].start, settings))
         return found
 
     return points
 
 
-def _cold_start(folder: Path, variant: Variant, settings: Settings) -> Point:
-    """Returns the SFT that a variant begins with; a variant's own cold start has its bindings."""
-    own = variant.start == folder.name and variant.sft_bindings
-    bindings = (*variant.bound(), *variant.sft_bindings) if own else ()
+def _cold_start_folder(start: str, settings: Settings) -> Path:
+    return settings.output / "cold-start" / (start or "any")
+
+
+def _cold_start(start: str, variant: Variant, settings: Settings) -> Point:
+    """Returns the SFT that variants begin with; a variant's own cold start has its bindings."""
+    bindings = (*variant.bound(), *variant.sft_bindings) if variant.sft_bindings else ()
     gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
+    folder = _cold_start_folder(start, settings)
     return Point(folder=folder, command=("sft",), gin_files=gin_files, bindings=bindings)
+
+
+def _before(start: str, variant: Variant, settings: Settings) -> Point:
+    """Returns the evaluation of the policy that variants begin with."""
+    label = f"{variant.name}, before training" if variant.name else "before training"
+    point = Point(
+        folder=settings.output / "study" / "-".join(filter(None, ("before", start))),
+        command=("evaluate",),
+        gin_files=settings.files(),
+        bindings=(*variant.bindings, f"evaluate.label = {label!r}"),
+        done=EVALUATED,
+    )
+    return _begun(point, start, settings)
+
+
+def _begun(point: Point, start: str, settings: Settings) -> Point:
+    """Returns a point with the policy of a cold start, if there are any, and the bindings of every point."""
+    folders = (_cold_start_folder(start, settings),) if settings.cold_start else ()
+    bindings = (*point.bindings, *map(policy_of, folders), *settings.bindings)
+    return dataclasses.replace(point, bindings=bindings, needs=folders)

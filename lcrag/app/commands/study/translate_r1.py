@@ -27,7 +27,7 @@ WITH_SEARCH = {
         ),
     ),
 }
-ORDER = ("before", *(variant.name for variant in VARIANTS.values()), "Translate-R1")
+ORDER = ("before training", *(variant.name for variant in VARIANTS.values()), "Translate-R1")
 
 STUDIES = {
     "translate_r1": Study(

@@ -43,8 +43,9 @@ class BoundEvaluation:
         return self.method.with_settings(self.evaluation.program_settings).on(self.collections.languages)
 
     def before(self, folder: pathlib.Path, params: Any, console: Console) -> None:
-        """Evaluates the policy that training starts from, and the references."""
-        self._run(BEFORE, folder, params, console)
+        """Evaluates the policy that training starts from, if its evaluation is wanted, and the references."""
+        if self.evaluation.before:
+            self._run(BEFORE, folder, params, console)
         parts = self.sampler, self.runner, self._program, self.policy
         self.evaluation.run_references(folder, *parts, seed=self.seed, console=console)
 
