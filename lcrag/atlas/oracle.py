@@ -171,7 +171,7 @@ class SearchState:
         return self.reader.value(self.readings, wanted.relation, wanted.subject, self.question.language)
 
     def note(self, wanted: NeededFact) -> str:
-        """Returns the first sentence that states a fact, of the present if there is one; one with "?" if none does."""
+        """Returns the first sentence that states a fact, a present one if there is any; without any, one with "?"."""
         about = [row for row in self.readings if (row.relation, row.subject) == (wanted.relation, wanted.subject)]
         if not about:
             return f"{wanted.name}: {sentence_text(self.question.language, wanted.relation, UNREAD)}"
@@ -220,7 +220,7 @@ class SearchState:
         return len(read) == len(self.given) + len(self.relations) - 1
 
     def notes(self, texts: Iterable[str]) -> list[str]:
-        """Returns the sentences that state the facts of which some texts speak, on the way to the answer."""
+        """Returns a sentence for each fact on the way to the answer that `texts` state."""
         told = dataclasses.replace(self, readings=self.reader.readings(texts))
         path = self.path({}, guess=False, asked=())
         return [self.note(wanted) for wanted in path if told.value(wanted) is not None]

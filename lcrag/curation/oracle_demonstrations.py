@@ -74,7 +74,7 @@ class Demonstrator:
         """Yields demonstrations forever, determined by the seed.
 
         Raises:
-          UserError: none of many consecutive questions was answered correctly.
+          UserError: none of many consecutive demonstrations could be kept.
         """
         generator, facts = np.random.default_rng(seed), FactSampler(self.world)
         last_facts = self.world.last_facts
@@ -90,14 +90,17 @@ class Demonstrator:
             fruitless = 0 if clean else fruitless + TOGETHER
             yield from clean
         raise UserError(
-            f"the oracle answered none of {fruitless} questions correctly: demonstrate with collections that hold their"
-            " facts, or ask other questions"
+            f"the oracle made no demonstration to keep for {fruitless} questions: demonstrate with collections that"
+            " hold their facts, ask other questions, or give a longer context"
         )
 
     def _clean(
         self, drawn: Sequence[tuple[Question, Fact | None, Fact | None]], tokenizer: ContextTokenizer
     ) -> Iterator[EpisodeRecord]:
-        """Plays questions, each in a world with its drawn fact, and yields those answered correctly."""
+        """Plays questions, each in a world with its drawn fact, and yields the records to keep.
+
+        These fit in the context and, if `only_correct`, are right.
+        """
         records = play(
             [(question, self.program(question)) for question, *_ in drawn],
             oracle_writer(self.oracle),

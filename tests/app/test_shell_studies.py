@@ -144,7 +144,9 @@ def test_every_seed_of_rag_r1_has_its_own_stages():
         assert bound(tuned)["demonstration_files.files"] == (f"{demonstrations.folder}/rows.jsonl",)
         assert bound(selection)["selection.demonstrated"] == str(demonstrations.folder)
         assert bound(trained)["train/jsonl_questions.files"] == (f"{selection.folder}/train.jsonl",)
+        assert bound(selection)["policy.folder"] == bound(trained)["policy.folder"] == f"{tuned.folder}/policy"
         assert {bound(each)["SEED"] for each in (demonstrations, tuned, selection, trained)} == {seed}
+    assert len({point.folder for point in points}) == len(points)
     found = {point.folder.name: point for point in points_of("rag_r1_ablations")}
     assert bound(found["without_selection-0"])["train/jsonl_questions.files"][0].endswith("/unfiltered.jsonl")
     assert "policy.folder" not in bound(found["without_sft-0"])

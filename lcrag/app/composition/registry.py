@@ -77,8 +77,8 @@ for _reward in (
     ),
 ):
     gin.external_configurable(_reward, module="lcrag.rewards")
-for _oracle in (RandomReasoner, PlanOracle, TranslatingSearcher):
-    gin.external_configurable(_oracle, module="lcrag.atlas")
+for _player in (RandomReasoner, PlanOracle, TranslatingSearcher):
+    gin.external_configurable(_player, module="lcrag.atlas")
 gin.register(Attack, module="lcrag.evaluation")
 gin.register(GoldenArguments, module="lcrag.methods")
 for _learning in (Critic, Layout, PolicyGradient, Supervised, adamw):

@@ -67,7 +67,8 @@ class GoldenArguments:
     The paper keeps those texts of a larger model that end with a right answer (Ranaldi et al., 2025b, section 3.2);
     `lcrag curate demonstrations` makes such rows. Here an argument quotes the first sentence of its passages with a
     golden answer of the question in any language, or says that no passage has one. The answer first says which
-    arguments have evidence, and is the golden one.
+    arguments have evidence, and is the golden one. In the atlas wording an argument is the first passage with such an
+    answer, or "?", and the answer stands alone.
 
     Args:
       questions: The questions, in all languages whose golden answers are looked for.
@@ -85,7 +86,7 @@ class GoldenArguments:
           UserError: the question has no golden answer, or the program does not argue from passages.
         """
         prompt = turns[-1].text
-        short = "\n" in request.stop  # the wording "atlas"
+        short = request.stop in (D_RAG_ARGUMENT["atlas"].stop, D_RAG_ANSWER["atlas"].stop)
         if isinstance(request, Complete):
             return self._argument(question, _shown(prompt, request), short)
         full = f"<think> {_weighing(prompt)} </think>\n<answer> {{answer}} </answer>"
@@ -94,17 +95,14 @@ class GoldenArguments:
     def _argument(self, question: Question, passages: str, short: bool) -> str:
         golds = [gold for gold in self._golds[question.coupling] or question.answers if gold.lower() not in VERDICTS]
         if short:
-            return f" {_first_with(passages.splitlines(), golds) or '?'}\n"
-        quoted = _first_with(sentences(passages), golds)
+            stated = (line for line in passages.splitlines() if holds_answer([_TITLE.sub("", line)], golds))
+            return f" {next(stated, '?').strip()}\n"
+        quoted = next((text for text in sentences(passages) if holds_answer([text], golds)), None)
         argument = NO_EVIDENCE
         if quoted is not None:
             supported = next(gold for gold in golds if holds_answer([quoted], [gold]))
             argument = f"Extraction: {quoted} Explanation: this supports the answer {supported}."
         return f"{opening(INFORMATION)} {argument} {closing(INFORMATION)}"
-
-
-def _first_with(texts: Iterable[str], golds: Sequence[str]) -> str | None:
-    return next((text.strip() for text in texts if holds_answer([text], golds)), None)
 
 
 def sentences(passages: str) -> Iterable[str]:

@@ -28,8 +28,7 @@ class Step:
       tag: The tag around the requested text.
       stop: Strings that end the model's text.
       opened: Beginning of the model's text that the prompt already contains.
-      then_opened: What the last step of an episode shows after a text without an answer, so that the policy answers; ""
-        to end there.
+      then_opened: Shown after a last text without an answer, before the policy writes once more; "" to end there.
       style: Name of the passage style.
       shown: How the text is shown to a later step: {text}, and the step's own values.
     """
@@ -86,7 +85,10 @@ def inside(tag: str, text: str) -> str:
 
 
 def answer_from(step: Step, prompt: str | FittedText) -> Generator[Observe | Generate, Any, Outcome]:
-    """Runs a baseline's last step: its prompt opens the episode's own context, and the policy answers."""
+    """Runs a baseline's last step: its prompt opens the episode's own context, and the policy answers.
+
+    If its text has no answer and the step has `then_opened`, that is shown, and the policy writes once more.
+    """
     yield Observe(prompt)
     text = yield Generate(stop=step.stop)
     answer = answer_in(step.opened + text)

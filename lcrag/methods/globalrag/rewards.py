@@ -26,7 +26,7 @@ def annealed(weight: float, transition_steps: float | None, width_steps: float =
     Args:
       weight: Initial weight; half of it is left at 0.9 T.
       transition_steps: T; None keeps the weight constant.
-      width_steps: w, 10 in the paper; the weight falls from .88 to .12 of its initial value within 4 w steps.
+      width_steps: w, 10 in the paper; the weight falls from .88 to .12 of `weight` within 4 w steps.
     """
     if transition_steps is None:
         return weight
@@ -59,8 +59,8 @@ def globalrag_reward(
       structural_weight: Weight of the structural similarity of the plans.
       sub_goal_weight: Weight of the sub-answers to matched sub-questions.
       transition_steps: T of lambda_t; None: lambda is 1 throughout.
-      transition_width: Steps in which lambda_t falls by a factor e once it is small. Of a shorter run, make it as much
-        smaller as T (the paper: T / 5), because lambda_t begins at 1 / (1 + exp(-0.9 T / width)).
+      transition_width: Steps in which lambda_t falls by a factor e once it is small. Scale it with T in a shorter run
+        (the paper: T / 5), because lambda_t begins at 1 / (1 + exp(-0.9 T / width)).
       threshold: Minimum cosine similarity of sub-questions that may match.
       structure: "graded" or "binary", as in `plan_scores`.
 

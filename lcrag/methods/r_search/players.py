@@ -1,4 +1,4 @@
-"""R-Search on the atlas: a player that searches and gives evidence at random, and a reader that follows rules."""
+"""R-Search on the atlas: a player that stops and chooses its evidence at random, and a reader that follows rules."""
 
 import dataclasses
 import zlib
@@ -17,10 +17,12 @@ from lcrag.limits import Count
 class RandomReasoner:
     """Plays `r_search`, or `search_r1`, in the atlas wording: it follows chains of facts, but stops at random.
 
-    After every search it notes what it has read about the facts on the way to the answer. Then it searches for the
-    first fact that it has not read, or answers with what it has; each number of searches from 1 to the
-    budget is equally likely. As evidence it gives some of its notes, at random. When to go on, and which evidence an
-    answer needs, is left to reinforcement learning. Its choices are a function of the dialogue.
+    After every search it notes the facts on the way to the answer that the search has shown, or, without any, the fact
+    that it wants, with "?" for a value that it has not read. Then it searches for the first fact that it has not read
+    (for the last one again if it has read all), or answers with what it has; each number of searches from 1 to the
+    budget is equally likely. As evidence it gives a random part of the sentences that it has read about these facts.
+    When to go on, and which evidence an answer needs, is left to reinforcement learning. Its choices are a function of
+    the dialogue.
 
     Attributes:
       budget: Maximum number of searches.
@@ -41,12 +43,12 @@ class RandomReasoner:
         search = f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
         if searches == 0:
             return search
-        unread = [state.note(wanted)]
-        notes = "".join(f" {line}\n" for line in state.notes(seen[-1:]) or unread)
+        fallback = [state.note(wanted)]
+        notes = "".join(f" {line}\n" for line in state.notes(seen[-1:]) or fallback)
         left = self.budget - searches
         if generator.random() < left / (left + 1):
             return notes + search
-        chosen = self._evidence(state.notes(seen) or unread, generator) if self.evidence else ""
+        chosen = self._evidence(state.notes(seen) or fallback, generator) if self.evidence else ""
         read = [value for each in path if (value := state.value(each))]
         several = state.complete or len(state.given) > 1
         value = state.answer() if several else (read or [UNKNOWN[question.language]])[-1]

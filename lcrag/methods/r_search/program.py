@@ -58,9 +58,9 @@ class _Wording:
             return Observe(atlas(question))
         return Observe(user_message(question), system=_SEARCHING + _EVIDENCE * evidence + _ANSWERING)
 
-    def observation(self, found: Found | RetrievalFailure, tokens: int, shown: int | None) -> Framed:
+    def observation(self, found: Found | RetrievalFailure, tokens: int) -> Framed:
         """Shows what a search found, cut to `tokens` tokens before the tags are added around it."""
-        return Framed(self.before, information(found, self.documents, tokens, shown=shown), self.after)
+        return Framed(self.before, information(found, self.documents, tokens), self.after)
 
 
 _WORDINGS = {
@@ -90,7 +90,6 @@ def r_search(
     wording: str = "full",
     evidence: bool = True,
     observation_tokens: Count = 1800,
-    shown: Count | None = None,
 ) -> Program:
     """The evidence program (R-Search, section 3.2.1): reason, search, give the evidence, answer.
 
@@ -107,7 +106,6 @@ def r_search(
       wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
       observation_tokens: At most this many tokens for the passages of one search, without the tags.
-      shown: At most this many passages of one search, the best over all its languages; None: all.
 
     Raises:
       UserError: an unknown wording.
@@ -119,7 +117,7 @@ def r_search(
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)
-            yield Observe(words.observation(found, observation_tokens, shown))
+            yield Observe(words.observation(found, observation_tokens))
             blind = blind or len(turns.texts)
     return _outcome(turns, blind, evidence)
 

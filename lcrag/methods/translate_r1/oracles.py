@@ -25,10 +25,10 @@ from lcrag.data.batches import in_share
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import MATHEMATICS, Question
-from lcrag.limits import Amount, Share
+from lcrag.limits import Count, Share
 
 CALL_BEGINS = "<tool_call>"
-CALLING_SEED = 0
+_CALLING_SEED = 0
 _RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 
@@ -118,7 +118,7 @@ class TranslatingSearcher:
     """Writes the policy's texts in an episode of `translate_and_search` in its atlas wording.
 
     It calls the translator for the same share of the questions in every language, and then searches as `RandomSearcher`
-    does in LcRL's program. A question that it cannot read it searches for as it is, and does not answer. When a call
+    does in LcRL's program. A question that it cannot read it searches for as it is, and answers "unknown". When a call
     pays is left to reinforcement learning.
 
     Attributes:
@@ -126,13 +126,13 @@ class TranslatingSearcher:
       calls: Share of the questions for which it calls the translator.
     """
 
-    budget: Amount = 2
+    budget: Count = 2
     calls: Share = 0.5
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; arguments as for `ComprehensionOracle`."""
         translated = any(by == "environment" and "</tool_response>" in text for by, text in turns)
-        if not translated and in_share(question.key, self.calls, CALLING_SEED):
+        if not translated and in_share(question.key, self.calls, _CALLING_SEED):
             return call(question.text)
         if question.language in LCRL_LANGUAGES:
             return RandomSearcher(budget=self.budget).next_text(question, turns)

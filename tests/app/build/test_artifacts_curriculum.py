@@ -204,6 +204,19 @@ def test_demonstrations_are_clean_and_tell_policy_from_environment(world, tokeni
     np.testing.assert_array_equal(next(demonstrator.stream(0)).tokens, again.tokens)
 
 
+def test_demonstrations_longer_than_the_context_are_left_out(world, tokenizer):
+    questions = world.questions("train", languages=("en",))
+
+    def lengths(context):
+        parts = world, questions, program, perfect_search(world), tokenizer, RandomSearcher(budget=2)
+        demonstrator = Demonstrator(*parts, only_correct=False, context=context)
+        return [len(row.tokens) for row in itertools.islice(demonstrator.stream(0), 24)]
+
+    every = lengths(4000)
+    middle = sorted(every)[12]
+    assert max(lengths(middle)) <= middle < max(every)
+
+
 def test_random_searches_are_kept_with_wrong_answers(world, tokenizer):
     questions = world.questions("train")
     texts = []

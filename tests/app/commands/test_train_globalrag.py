@@ -140,7 +140,7 @@ def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("lcrag.curation.oracle_demonstrations.MOST_FRUITLESS", 1)
     correct = "oracle_demonstrations.only_correct=True"
     assert taught(tiny, tmp_path, correct, "sft.collections=@load_collections()") == 2
-    assert "the oracle answered none of 24 questions correctly: demonstrate with" in capfd.readouterr().err
+    assert "the oracle made no demonstration to keep for 24 questions: demonstrate with" in capfd.readouterr().err
 
 
 def test_the_encoder_embeds_as_queries(tiny):

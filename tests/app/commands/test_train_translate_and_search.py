@@ -41,7 +41,7 @@ def test_the_player_has_questions_translated_and_then_searches():
     assert always.next_text(asked, turns) == f"<search> {english.extra['query']}</search>"
 
 
-def test_what_the_player_cannot_read_it_does_not_answer():
+def test_without_a_call_it_answers_unknown_to_what_it_cannot_read():
     english, table = english_and_kivari()
     asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
     never = TranslatingSearcher(calls=0.0)

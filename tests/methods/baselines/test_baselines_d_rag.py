@@ -59,6 +59,12 @@ def test_the_short_wording_quotes_whole_passages():
     assert (record.turns[-1].text, record.outcome.answer) == ("<answer> Lima</answer>", "Lima")
 
 
+def test_a_title_is_no_evidence():
+    titled = dataclasses.replace(QUESTION, answers=("Pérou (pays)",))
+    record = written("atlas", titled, questions=(titled,))
+    assert [each.text for each in record.completions] == [" ?\n"] * 3
+
+
 def test_yes_and_no_are_not_looked_for_in_passages():
     asked = dataclasses.replace(QUESTION, answers=("pays",)), dataclasses.replace(QUESTION, answers=("no",))
     texts = [written("full", question, questions=[question]).completions[0].text for question in asked]

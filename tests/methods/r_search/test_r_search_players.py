@@ -30,7 +30,7 @@ def block(*lines):
 
 
 def texts(*turns, evidence=True):
-    """Returns the player's texts after a dialogue and each of many openings, which only seed its choices."""
+    """Returns the player's texts after each of many openings, which only seed its choices, and a dialogue."""
     player = RandomReasoner(budget=2, evidence=evidence)
     return {player.next_text(QUESTION, [("environment", f"{n}\n"), *turns]) for n in range(60)}
 
@@ -76,7 +76,7 @@ def test_the_reader_needs_every_fact_of_a_chain(lines, answer):
     assert RuleReader([QUESTION])([QUESTION.text], ["\n".join(lines)]) == [answer]
 
 
-def compared(kind):
+def several_facts(kind):
     questions = {"earlier": comparison_questions, "every": conjunction_questions}[kind](WORLD, "train", ["en"])
     question = questions[0]
     relation = label("en", question.extra["kind"].split("+")[1])
@@ -88,11 +88,11 @@ def compared(kind):
 
 @pytest.mark.parametrize("kind", ["earlier", "every"])
 def test_of_several_facts_each_is_searched_and_needed(kind):
-    question, lines = compared(kind)
+    question, lines = several_facts(kind)
     player, turns = RandomReasoner(budget=9), []
     for line in lines:
-        texts = {player.next_text(question, [("environment", f"{n}\n"), *turns]) for n in range(60)}
-        [search] = [text for text in texts if "<search>" in text]
+        written = {player.next_text(question, [("environment", f"{n}\n"), *turns]) for n in range(60)}
+        [search] = [text for text in written if "<search>" in text]
         assert search.endswith(f"<search> {line.rpartition(': ')[0].replace(':', '')}</search>")
         turns += [("policy", search), block(line)]
     final = {player.next_text(question, [("environment", f"{n}\n"), *turns]) for n in range(60)}
@@ -106,12 +106,16 @@ def test_the_reader_refuses_a_question_that_it_cannot_parse():
         RuleReader([QUESTION])(["Who?"], [BRIDGE])
 
 
+def _hit(passage, language):
+    return Hit(id=passage.id, title=passage.title, text=passage.text, score=1.0, language=language)
+
+
 def search(queries, languages, passages):
     """Finds the section of the entity that a query begins with."""
     found = []
     for query, language in zip(queries, languages, strict=True):
         own = [each for each in WORLD.passages(language) if query.startswith(f"{each.title} ")]
-        found.append([Hit(id=p.id, title=p.title, text=p.text, score=1.0, language=language) for p in own[:passages]])
+        found.append([_hit(passage, language) for passage in own[:passages]])
     return found
 
 
@@ -122,7 +126,7 @@ def test_the_program_reads_what_it_plays_and_the_reader_its_evidence():
     def teacher(question, turns, request):
         return player.next_text(question, [(turn.by, turn.text) for turn in turns])
 
-    played = [(q, r_search(q, LANGUAGES, wording="atlas", budget=2, passages=8)) for q in questions]
+    played = [(each, r_search(each, LANGUAGES, wording="atlas", budget=2, passages=8)) for each in questions]
     records = play(played, teacher, search, ContextTokenizer(tiny_tokenizer(), Chat()), context=6000)
     read = RuleReader(questions)
     outcomes = collections.Counter()

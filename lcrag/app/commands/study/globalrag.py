@@ -34,6 +34,7 @@ VARIANTS = {
             "Method.program = @search_r1()",
             "Method.reward = @answer_only()",
             "answer_only.answer = 'squad_exact_match'",
+            "Evaluation.reading = 'Training begins with SFT on a player without plans that stops at random.'",
         ),
         start="search_r1",
         sft_bindings=("oracle_demonstrations.oracle = @RandomReasoner", "RandomReasoner.evidence = False"),
