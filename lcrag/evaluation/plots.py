@@ -14,11 +14,10 @@ from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
 from lcrag.evaluation.paper_tables import NOT_SHARES, UNRANKED, Difference, Marking, part_differences, study_points
 from lcrag.evaluation.scoreboard import Scoreboard
-from lcrag.evaluation.training_log import Curve
+from lcrag.evaluation.training_log import TOTAL, Curve
 from lcrag.evaluation.trials import point_name
 from lcrag.files import replacing
 
-TOTAL = "reward/total"
 SEARCHES = "episode/searches"
 LOSSES = {"loss/supervised": "training", "validation/loss": "validation"}
 # LcRL's figure 6, and the searches.

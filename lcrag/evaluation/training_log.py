@@ -1,8 +1,8 @@
-"""Reads `metrics.jsonl`, one object per training step, and tabulates the parts of a step's wall time."""
+"""Reads `metrics.jsonl`, one object per training step, and tabulates rewards and the parts of a step's wall time."""
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ PARTS = (
     ("rewards", "host: rewards", None),
     ("rest", "host: checkpoints, logs, new parameters for the sampler", None),
 )
+REWARD, TOTAL = "reward/", "reward/total"
 
 
 def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
@@ -96,6 +97,42 @@ def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a train
     )
     header = ("", "seconds", "of the step", "computed in vain")
     return Table(title=title, header=header, sections=(tuple(rows), (total,)), note=note)
+
+
+def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | None:
+    """Tabulates every term of the reward at the beginning and the end of training, a line per method; None without any.
+
+    Args:
+      logs: Method -> the training log of each of its runs, over which a line is the mean.
+    """
+    found = {name for own in logs.values() for log in own for name in log if name.startswith(REWARD)}
+    names = sorted(found, key=lambda name: (name != TOTAL, name))
+    lines = [
+        (Cell(method), *(Cell(_quarters([log[name] for log in own if name in log])) for name in names))
+        for method, own in logs.items()
+        if any(found & log.keys() for log in own)
+    ]
+    if not lines:
+        return None
+    header = ("", *(name.removeprefix(REWARD).replace("_", " ") for name in names))
+    note = (
+        "Means over the first → the last quarter of the steps, of what was sampled on training questions. The total is"
+        " what each method was rewarded with; terms may be logged without being rewarded."
+    )
+    return Table(title="Rewards in training", header=header, sections=(tuple(lines),), note=note)
+
+
+def _quarters(curves: Sequence[Curve]) -> str:
+    """Returns the mean of curves over their first and over their last quarter; "–" without curves."""
+    values = [np.asarray(own, float) for _, own in curves if len(own)]
+    if not values:
+        return "–"
+    counts = [-(-len(own) // 4) for own in values]
+    first, last = (
+        np.mean([part.mean() for part in parts])
+        for parts in zip(*((own[:count], own[-count:]) for own, count in zip(values, counts, strict=True)), strict=True)
+    )
+    return f"{first:.3f} → {last:.3f}"
 
 
 def _mean(curve: Curve) -> float:

@@ -35,6 +35,7 @@ from lcrag.evaluation.paper_tables import (
 )
 from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.tables import escaped
+from lcrag.evaluation.training_log import rewards_table
 
 RIGHT, HALF, NONE = [1] * 8, [1, 0] * 4, [0] * 8
 TRIALS = [
@@ -277,3 +278,15 @@ def test_a_table_with_section_titles_and_tones():
     assert r"\textbf{+.1}" in text
     assert text.count(r"\midrule") == 2
     assert "| _two_ |  |" in to_markdown(table)
+
+
+def test_rewards_in_training_are_tabulated_by_term():
+    def log(**values):
+        return {f"reward/{name}": (np.arange(len(own)), np.array(own, float)) for name, own in values.items()}
+
+    two_runs = [log(total=[0, 9, 9, 9, 1], f1=[0, 0, 1, 1, 1]), log(total=[2, 2, 9, 9, 9, 3, 3], f1=[0] * 7)]
+    table = rewards_table({"one": two_runs, "other": [log(total=[1.0])], "evaluated": [{}]})
+    assert table.header == ("", "total", "f1")
+    cells = {row[0].text: [cell.text for cell in row[1:]] for row in table.sections[0]}
+    assert cells == {"one": ["3.250 → 4.000", "0.000 → 0.500"], "other": ["1.000 → 1.000", "–"]}
+    assert rewards_table({"evaluated": [{"loss/policy": (np.arange(2), np.ones(2))}]}) is None

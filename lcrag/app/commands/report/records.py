@@ -24,12 +24,13 @@ from lcrag.app.runs.answers import AFTER
 from lcrag.errors import UserError
 from lcrag.evaluation import Curve
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
+from lcrag.evaluation.training_log import REWARD
 from lcrag.evaluation.trials import Questions, Trial
 from lcrag.files import file_name
 
 FORMAT = 1
 POINTS = 60  # maximum number of points of a downsampled curve
-SHOWN = ("reward/total", "episode/policy_tokens", "episode/searches")  # curves that reports draw
+SHOWN = ("episode/policy_tokens", "episode/searches")  # curves that reports draw, with the rewards and tool rates
 TOOL_RATES = ("tools/", "/rate")
 
 Numbers = list[int | float | None]
@@ -196,10 +197,11 @@ def fingerprint(asked: Questions) -> str:
 
 
 def thinned(log: Mapping[str, Curve]) -> dict[str, list[Numbers]]:
-    """Downsamples the curves that reports draw to [steps, values] of at most `POINTS` means of consecutive steps."""
+    """Downsamples the curves that reports show to [steps, values] of at most `POINTS` means of consecutive steps."""
     curves: dict[str, list[Numbers]] = {}
     for name, (steps, values) in log.items():
-        if len(steps) and (name in SHOWN or (name.startswith(TOOL_RATES[0]) and name.endswith(TOOL_RATES[1]))):
+        tool_rate = name.startswith(TOOL_RATES[0]) and name.endswith(TOOL_RATES[1])
+        if len(steps) and (name in SHOWN or name.startswith(REWARD) or tool_rate):
             blocks = np.array_split(np.arange(len(steps)), min(len(steps), POINTS))
             middles: Numbers = [int(steps[block[len(block) // 2]]) for block in blocks]
             curves[name] = [middles, [float(f"{values[block].mean():.4g}") for block in blocks]]

@@ -19,7 +19,7 @@ from lcrag.evaluation.paper_tables import (
 from lcrag.evaluation.plots import STUDIED_GROUPS, TRAINING_PANELS, draw_differences, draw_method_curves, draw_study
 from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.tables import Table, to_latex, to_markdown
-from lcrag.evaluation.training_log import Curve
+from lcrag.evaluation.training_log import Curve, rewards_table
 from lcrag.evaluation.trials import Trial
 from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
@@ -65,7 +65,7 @@ def study_tables(report: StudyReport) -> list[Table]:
         found.append(overall_table(boards, f"Overall, {decoding}", report.metrics, report.marking))
         for board in boards:
             found += _board_tables(report, board, f"{board.dataset}, {decoding}")
-    found.append(phase_table(report.logs))
+    found += [rewards_table(report.logs), phase_table(report.logs)]
     return [table for table in found if table is not None]
 
 
