@@ -37,7 +37,7 @@ from lcrag.retrieval import SearchableCollections
 
 MAY_CHANGE = (
     *HARDWARE,
-    *("sft.steps", "sft.patience", "adamw.steps", "sft/adamw.steps", "remote_collections.url"),
+    *("sft.steps", "sft.patience", "adamw.steps", "sft/adamw.steps", "remote_collections.url", "Evaluation.reading"),
     *(f"MetricsLog.{part}" for part in ("sinks", "project", "offline")),
 )
 SAME_HASHES = ("rows", "validation_rows")
