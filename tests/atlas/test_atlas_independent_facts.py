@@ -42,9 +42,9 @@ def facts_of(question):
     return [FACTS[relation, code] for _, code in question.extra["subjects"]]
 
 
-def play(question, queries, memory=None):
+def play(question, queries, memory=None, hurried=0.0):
     """(answer, searches with their queries) of an episode with a perfect retriever of the English collection."""
-    oracle = ParallelOracle(queries=queries, memory=memory or {})
+    oracle = ParallelOracle(queries=queries, memory=memory or {}, hurried=hurried)
     turns, searches = [("environment", question.text)], []
     while "</answer>" not in (text := oracle.next_text(question, turns)):
         sent = parallel_queries(text.partition("<search>")[2].partition("</search>")[0], queries).asked
@@ -53,6 +53,13 @@ def play(question, queries, memory=None):
         content = json.dumps({"query": sent, "documents": documents}) if queries > 1 else f" {documents[0]}"
         turns += [("policy", text), ("environment", f"<information>\n{content}\n</information>\n")]
     return text.partition("<answer>")[2].partition("</answer>")[0].strip(), searches
+
+
+def test_in_a_hurry_it_answers_after_one_search():
+    asked = chains(2)[:60]
+    counts = [[len(play(question, 1, hurried=share)[1]) for question in asked] for share in (0.0, 0.5, 1.0)]
+    assert set(counts[2]) == {1}
+    assert counts[0].count(1) + 15 < counts[1].count(1) < 45
 
 
 def test_a_thought_notes_what_the_last_search_has_shown():

@@ -119,6 +119,7 @@ def oracle_teacher(
     budget: Amount = 4,
     remembered: Share = 0.4,
     mistaken: Share = 0.3,
+    hurried: Share = 0.0,
     seed: Seed = 0,
     world: Callable[[], World] = atlas_world,
 ) -> WritingTeacher:
@@ -131,11 +132,13 @@ def oracle_teacher(
       budget: Maximum number of searches, as in the program.
       remembered: Share of the training facts that the oracle knows; it uses them in searches before it has read them.
       mistaken: Share of the remembered facts that it remembers wrongly, which costs it another search.
-      seed: Seed that selects these facts.
+      hurried: Share of the questions that it answers after one search, whatever that has found.
+      seed: Seed that selects these facts and questions.
       world: Builds the atlas.
     """
     atlas = world()
-    oracle = ParallelOracle(queries=queries, budget=budget, memory=training_memory(atlas, remembered, mistaken, seed))
+    memory = training_memory(atlas, remembered, mistaken, seed)
+    oracle = ParallelOracle(queries=queries, budget=budget, memory=memory, hurried=hurried, seed=seed)
     return _rule_based(oracle, tokenizer, context, atlas)
 
 

@@ -16,7 +16,9 @@ import numpy as np
 from lcrag.atlas.oracle import ATLAS_LINE, Memory, Oracle, SearchState
 from lcrag.atlas.wording import query_text
 from lcrag.atlas.world import World
+from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
+from lcrag.limits import Share
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries, quoted
 
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
@@ -31,12 +33,16 @@ class ParallelOracle:
       queries: Queries allowed in one search.
       budget: Searches allowed; after them it answers with what it has found.
       memory: Facts that it remembers.
+      hurried: Share of the questions that it answers after one search, whatever that has found.
+      seed: Seed that selects these questions.
       line: Regular expression with the groups `title` and `text` of one passage.
     """
 
     queries: int = 3
     budget: int = 4
     memory: Memory = dataclasses.field(default_factory=dict)
+    hurried: Share = 0.0
+    seed: int = 0
     line: str = ATLAS_LINE
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
@@ -46,7 +52,8 @@ class ParallelOracle:
         known = SearchState(question, reader, reader.readings(shown))
         searches = [content for by, text in turns if by == "policy" for content in _SEARCH.findall(text)]
         asked = {query for content in searches for query in parallel_queries(content, self.queries).asked}
-        missing = self._missing(known, asked) if len(searches) < self.budget else []
+        budget = 1 if in_share(question.key, self.hurried, self.seed) else self.budget
+        missing = self._missing(known, asked) if len(searches) < budget else []
         notes = "".join(f" {line}\n" for line in known.notes(shown[-1:]))
         thought = f"<think>\n{notes}</think>" if notes else ""
         if missing:

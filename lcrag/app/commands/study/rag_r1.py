@@ -6,10 +6,7 @@ from pathlib import Path
 
 from lcrag.app.commands.study.points import CURATED, EVALUATED, Point, Settings, Study, Variant, policy_of, seeded
 
-SINGLE = Variant(  # the teacher has as many more searches as they find less
-    name="RAG-R1, single query",
-    bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1", "oracle_teacher.budget = 3"),
-)
+SINGLE = Variant(name="RAG-R1, single query", bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1"))
 MODES = {"several": Variant(), "single": SINGLE}
 WITHOUT = {
     "without_sft": Variant(name="RAG-R1 w/o SFT"),
