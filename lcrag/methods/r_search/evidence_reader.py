@@ -23,17 +23,30 @@ class ReaderPrompt:
       prompt: The prompt, with places for {question} and {evidence}.
       line: One line of the evidence.
       stop: Strings that end the answer and are not part of it.
+      then_opened: Shown after a first line that the reader writes, before its answer; "" to ask for that at once.
     """
 
     prompt: str
     line: str = "{line}\n"
     stop: tuple[str, ...] = ()
+    then_opened: str = ""
 
     def of(self, question: str, evidence: str) -> str:
         """Returns the prompt for one question. Tags and control tokens in either text are neutralised."""
         lines = filter(None, (line.strip() for line in neutralise(evidence).splitlines()))
         shown = "".join(self.line.format(line=line) for line in lines)
         return self.prompt.format(question=neutralise(question), evidence=shown)
+
+    @property
+    def line_stop(self) -> tuple[str, ...]:
+        """Strings that end the first line."""
+        return ("\n", *self.stop)
+
+    def after_line(self, prompt: str, written: str) -> str:
+        """Returns the prompt for the answer, after `prompt` and the line that the reader wrote."""
+        line = written.partition("\n")[0].partition(self.then_opened)[0].strip()
+        shown = self.line.format(line=neutralise(line)) if line else ""
+        return f"{prompt}{shown}{self.then_opened}"
 
     def answer_in(self, text: str) -> str:
         """Returns the answer in a reader's completion."""
@@ -50,9 +63,10 @@ READER_PROMPTS = {
     ),
     # For the built-in policies.
     "atlas": ReaderPrompt(
-        "{question}\n" + f"{opening(INFORMATION)}\n" + "{evidence}" + f"{closing(INFORMATION)}\n{opening(ANSWER)}",
+        "{question}\n" + f"{opening(INFORMATION)}\n" + "{evidence}" + f"{closing(INFORMATION)}\n",
         line=" {line}\n",
         stop=(closing(ANSWER),),
+        then_opened=opening(ANSWER),
     ),
 }
 
@@ -97,8 +111,17 @@ class EvidenceReader:
         """Returns the answers, in order; None where the model fails."""
         pairs = zip(questions, evidences, strict=True)
         prompts = {number: self._prompt.of(*pair) for number, pair in enumerate(pairs)}
+        if self._prompt.then_opened:
+            parameters = dataclasses.replace(self._parameters, stop=self._prompt.line_stop)
+            lines = complete_prompts(self._model, prompts, parameters)
+            prompts = {
+                n: self._prompt.after_line(prompts[n], line) for n, line in lines.items() if isinstance(line, str)
+            }
         texts = complete_prompts(self._model, prompts, self._parameters)
-        return [self._prompt.answer_in(text) if isinstance(text, str) else None for text in texts.values()]
+        return [
+            self._prompt.answer_in(text) if isinstance(text := texts.get(number), str) else None
+            for number in range(len(questions))
+        ]
 
 
 def answer_from_evidence(
@@ -133,7 +156,11 @@ def answer_from_evidence(
             found = yield from log_searches(searcher(question, collections), log)
     evidence = found.extra.get("evidence") or _passages(log, evidence_characters)
     shown = evidence[:evidence_characters]
-    completion = yield Complete(prompt=prompt.of(question.text, shown), stop=prompt.stop, model=reader)
+    asked = prompt.of(question.text, shown)
+    if prompt.then_opened:
+        line = yield Complete(prompt=asked, stop=prompt.line_stop, model=reader)
+        asked = prompt.after_line(asked, line.text)
+    completion = yield Complete(prompt=asked, stop=prompt.stop, model=reader)
     return Outcome(
         answer=prompt.answer_in(completion.text) or None,
         invalid_actions=found.invalid_actions,

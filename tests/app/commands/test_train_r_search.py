@@ -84,13 +84,15 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder,
     )
     evidences = ["Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima"]
     scored = method.score([record(n, "Lima", each) for n, each in enumerate(evidences)], step=3)
-    [batch] = batches
-    assert [prompt.split("\n")[2].strip() for prompt, _ in batch] == [each for each in evidences if each]
     config, params = load_hugging_face(reader_folder)
-    prompts, tokenizer = [prompt for prompt, _ in batch], load_tokenizer(reader_folder)
-    options = {"stop": ("</answer>",), "max_tokens": 5, "temperature": 0.0}
-    texts = [each.text for each in generate(config, params, tokenizer, prompts, **options)]
-    assert [each.text for each in model(batch)] == texts
+    tokenizer = load_tokenizer(reader_folder)
+    lines, answers = batches
+    for batch, stop in ((lines, ("\n", "</answer>")), (answers, ("</answer>",))):
+        prompts = [prompt for prompt, _ in batch]
+        assert [prompt.split("\n")[2].strip() for prompt in prompts] == [each for each in evidences if each]
+        options = {"stop": stop, "max_tokens": 5, "temperature": 0.0}
+        texts = [each.text for each in generate(config, params, tokenizer, prompts, **options)]
+        assert [each.text for each in model(batch)] == texts
     expected = token_f1([text.partition("</answer>")[0].strip() for text in texts], [["Lima"]] * 3)
     assert scored.rewards["evidence"].tolist() == [expected[0], 0.0, *expected[1:]]
     assert scored.rewards["format"].tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
