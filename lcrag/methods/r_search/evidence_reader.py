@@ -43,8 +43,12 @@ class ReaderPrompt:
         return ("\n", *self.stop)
 
     def after_line(self, prompt: str, written: str) -> str:
-        """Returns the prompt for the answer, after `prompt` and the line that the reader wrote."""
-        line = written.partition("\n")[0].partition(self.then_opened)[0].strip()
+        """Returns the prompt for the answer, after `prompt` and the line that the reader wrote.
+
+        A line without an end is left out: it repeats itself, and may not fit twice.
+        """
+        line, ended, _ = written.replace(self.then_opened, "\n").partition("\n")
+        line = line.strip() if ended else ""
         shown = self.line.format(line=neutralise(line)) if line else ""
         return f"{prompt}{shown}{self.then_opened}"
 

@@ -136,6 +136,12 @@ def test_in_the_atlas_the_reader_writes_a_line_and_then_answers(line):
     assert asked_of_a_reader("atlas", line, " Lima </answer>") == (asked, "Lima")
 
 
+def test_a_line_without_an_end_is_left_out():
+    asked, answer = asked_of_a_reader("atlas", " on and on and on", " Lima </answer>")
+    assert asked[1][0] == f"{asked[0][0]}<answer>"
+    assert answer == "Lima"
+
+
 def test_a_reader_that_fails_has_no_answer():
     def model(requests):
         return [GenerationFailure("too late") for _ in requests]
