@@ -78,11 +78,13 @@ READER_PROMPTS = {
 class EvidenceReader:
     """The frozen model of the evidence reward (section 3.2.2): answers many questions in one batch.
 
+    In the wording "atlas" it writes a line first, in a batch of its own.
+
     Args:
       model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
       wording: "full" or "atlas".
       temperature: Of sampling.
-      max_tokens: Longest answer.
+      max_tokens: Longest answer, and longest line before it.
       seed: Of sampling.
 
     Raises:
@@ -118,9 +120,8 @@ class EvidenceReader:
         if self._prompt.then_opened:
             parameters = dataclasses.replace(self._parameters, stop=self._prompt.line_stop)
             lines = complete_prompts(self._model, prompts, parameters)
-            prompts = {
-                n: self._prompt.after_line(prompts[n], line) for n, line in lines.items() if isinstance(line, str)
-            }
+            written = {number: line for number, line in lines.items() if isinstance(line, str)}
+            prompts = {number: self._prompt.after_line(prompts[number], line) for number, line in written.items()}
         texts = complete_prompts(self._model, prompts, self._parameters)
         return [
             self._prompt.answer_in(text) if isinstance(text := texts.get(number), str) else None
