@@ -189,13 +189,20 @@ def _table(
     cells = [_column_cells(column, systems, marking) for column in columns]
     boards = dict.fromkeys(column.board for column in columns)
     alone = next(filter(None, map(_alone, boards)), "") + judged_note(column.metric for column in columns)
+    ranked = any(column.metric not in UNRANKED for column in columns)
+    ranks = " Best in bold, second underlined." if ranked else ""
     return Table(
         title=title,
         header=("", *(column.name for column in columns)),
-        note=f"Percent. {about} {INTERVAL}{alone} Best in bold, second underlined.{marking.note}",
+        note=f"{_unit(columns)}{about} {INTERVAL}{alone}{ranks}{marking.note}",
         spans=spans,
         **_sections(systems, lambda system: (Cell(system[1]), *(column[system] for column in cells))),
     )
+
+
+def _unit(columns: Sequence[Column]) -> str:
+    shares = {column.metric not in NOT_SHARES for column in columns}
+    return "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
 
 
 def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ...]]) -> dict[str, Any]:

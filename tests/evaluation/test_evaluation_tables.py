@@ -89,6 +89,16 @@ def test_by_language():
     assert "trained on different languages" in language_table(other, "", "exact_match", MARKING).note
 
 
+@pytest.mark.parametrize(
+    ("metrics", "begins"),
+    [(["exact_match"], "Percent. "), (["searches"], "Means "), (["exact_match", "searches"], "Shares in percent. ")],
+)
+def test_the_unit_is_that_of_the_metrics(metrics, begins):
+    note = overall_table([BOARD], "Overall", metrics, MARKING).note
+    assert note.startswith(begins)
+    assert ("Best in bold" in note) == ("exact_match" in metrics)
+
+
 def test_by_part_and_number_of_runs():
     table = part_table(BOARD, "EM by part", "exact_match", Marking())
     assert table.header == ("", "all", "seen", "zero-shot", "odd")
