@@ -3,7 +3,8 @@
 Public:
   SamplerCompleter, EndpointCompleter: `Completer`s over a checkpoint on this machine and over a model at an endpoint.
   CompletionJudge: Judges prompts with a completer.
-  ModelTranslator, EndpointTranslator, LookUpTranslator: Translate by a model, or exactly in constructed languages.
+  ModelTranslator, EndpointTranslator: Translate by a model.
+  LookUpTranslator, TranslationMemory: Translate exactly: constructed languages, and questions known in both languages.
   FirstTranslator, RememberedTranslator, TranslationCache: Combine translators, and cache in memory or in a file.
 
 `lcrag.models.translation_service` serves a translator over HTTP, and contains its client. To translate training
@@ -18,4 +19,5 @@ from lcrag.models.translators import (
     LookUpTranslator,
     ModelTranslator,
     RememberedTranslator,
+    TranslationMemory,
 )

@@ -1,4 +1,4 @@
-"""Translators: a model that follows instructions, the exact look-up of constructed languages, and combinations.
+"""Translators: a model that follows instructions, exact ones of constructed languages and of questions, combinations.
 
 Each is an `lcrag.episodes.Translator`.
 """
@@ -11,6 +11,7 @@ import cachetools
 
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_language, words_of
 from lcrag.data.languages import LANGUAGES
+from lcrag.data.questions import Question
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
 from lcrag.errors import UserError
 from lcrag.limits import Count, NonNegative, Positive, Seed, limited
@@ -156,6 +157,36 @@ class LookUpTranslator:
             return text
         english = text if own == ENGLISH else self._tables[own].english(text)
         return english if target == ENGLISH else self._tables[target].constructed(english)
+
+
+class TranslationMemory:
+    """Translates questions by looking up their versions in other languages.
+
+    Other texts fail, and so do questions without a version in the target language; `FirstTranslator` passes them to the
+    next translator.
+
+    Args:
+      questions: The questions; the versions of one question have the same `coupling`.
+    """
+
+    def __init__(self, questions: Iterable[Question]):
+        self._versions: dict[str, dict[str, str]] = {}
+        self._couplings: dict[str, str] = {}
+        for question in questions:
+            self._versions.setdefault(question.coupling, {})[question.language] = question.text
+            self._couplings[question.text] = question.coupling
+
+    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
+        """Translates texts, whose language is known from the memory; `source` is not used."""
+        return [self._translated(text.strip(), target) for text in texts]
+
+    def _translated(self, text: str, target: str) -> Translated:
+        if text not in self._couplings:
+            return TranslationFailure("the translation memory does not hold this text")
+        versions = self._versions[self._couplings[text]]
+        if target not in versions:
+            return TranslationFailure(f"the translation memory holds this text in {', '.join(versions)}, not {target}")
+        return versions[target]
 
 
 class RememberedTranslator:

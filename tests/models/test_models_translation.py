@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from lcrag.data.questions import Question
 from lcrag.episodes import Completion, TranslationFailure
 from lcrag.errors import UserError
-from lcrag.models import EndpointTranslator, FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
+from lcrag.models import (
+    EndpointTranslator,
+    FirstTranslator,
+    ModelTranslator,
+    RememberedTranslator,
+    TranslationCache,
+    TranslationMemory,
+)
 from lcrag.testing.local_server import served, stand_in_chat
 
 
@@ -85,6 +93,19 @@ def test_the_cache_in_memory_drops_the_oldest():
     assert remembered(["b", "c"], None, "en") == ["b>en", "c>en"]
     assert remembered(["a"], None, "fi") == ["a>fi"]
     assert [texts for texts, *_ in remembered._translator.asked] == [("a", "b"), ("c",), ("a",)]
+
+
+def test_a_translation_memory_holds_the_versions_of_questions():
+    def question(key, language, text):
+        return Question(id=key, dataset="own", language=language, text=text, answers=("a",))
+
+    memory = TranslationMemory(
+        [question("1", "en", "Where is Oslo?"), question("1", "fi", "Missä on Oslo?"), question("2", "fi", "Kuka?")]
+    )
+    english, other, one_version, own = memory(["Missä on Oslo? ", "Missä?", "Kuka?", "Where is Oslo?"], None, "en")
+    assert english == own == "Where is Oslo?"
+    assert "does not hold this text" in other.reason
+    assert one_version.reason == "the translation memory holds this text in fi, not en"
 
 
 def test_several_translators_are_asked_in_turn():

@@ -27,7 +27,7 @@ from lcrag.methods.translate_r1.translate_and_search import translate_and_search
 from lcrag.models import EndpointTranslator, FirstTranslator, ModelTranslator, RememberedTranslator, TranslationCache
 from lcrag.models.completers import CompletionJudge, EndpointCompleter
 from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
-from lcrag.models.translators import LookUpTranslator
+from lcrag.models.translators import LookUpTranslator, TranslationMemory
 from lcrag.rewards.domains.reward import domain_reward
 from lcrag.rewards.terms import answer_only
 
@@ -108,5 +108,6 @@ for _model in (
     RuleReader,
     TranslationCache,
     TranslationLimits,
+    TranslationMemory,
 ):
     gin.register(_model, module="lcrag.models")

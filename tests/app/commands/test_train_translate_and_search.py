@@ -67,10 +67,9 @@ def test_a_step(tiny, tmp_path, ablation):
 def test_the_cold_start(tiny, tmp_path, ablation):
     bindings = (
         "SFT_STEPS=1",
-        "HOME_LANGUAGES=('en',)",
         "sft.rows_per_step=12",
         "sft.collections=@exact_collections()",
-        "train/oracle_demonstrations.count=12",
+        "train/oracle_demonstrations.count=48",
         "validation/oracle_demonstrations.count=4",
         "train/atlas_questions.copyable=True",
         "translate_and_search.observation_tokens=200",
@@ -83,3 +82,6 @@ def test_the_cold_start(tiny, tmp_path, ablation):
     assert bool(translated) is not bool(ablation)
     assert all(text.index("</tool_call>") < text.index("<search>") for text in translated if "<search>" in text)
     assert any("<tool_response>" in text for text in given) is not bool(ablation)
+    natural = build_world(0).questions("train", ("en", "fr", "fi"), (1,), True)
+    asked = {each.language for each in natural if any(f'"{each.text}"' in text for text in translated)}
+    assert asked == (set() if ablation else {"en", "fr", "fi"}), "questions in every language are translated"
