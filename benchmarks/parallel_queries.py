@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import gin
 import numpy as np
 
 import lcrag.app.composition.commands  # noqa: F401  registers what the files name
@@ -25,9 +26,9 @@ from lcrag.app.composition.collections import atlas_collections
 from lcrag.app.composition.components import make_runner, make_sampler
 from lcrag.app.composition.components import policy as load_policy
 from lcrag.app.composition.configuration import configure, read_configuration
+from lcrag.app.composition.method import Method
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program, Runner
-from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import exact_match
 
@@ -58,8 +59,8 @@ def make_side(name: str, folder: str, queries: int, collections: SearchableColle
     runner = make_runner(make_sampler(policy), policy, collections, seed=0)
     runner.temperature = 0.0
     runner.search = functools.partial(search_later, collections, delay)
-    options = {"queries": queries, "budget": BUDGET}
-    return Side(name, runner, lambda question: rag_r1(question, collections.languages, **options))
+    method = gin.get_configurable(Method)().with_settings({"queries": queries, "budget": BUDGET})
+    return Side(name, runner, method.on(collections.languages))
 
 
 def search_later(collections: SearchableCollections, delay: float, *query):

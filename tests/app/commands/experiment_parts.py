@@ -145,7 +145,7 @@ def words_of(command, folder, *bindings, words=(), gin_files=(), output=None):
     """A command line with everything tiny; `folder` holds `policy` and `collections`, later bindings win."""
     parts = [f"policy.folder='{folder / 'policy'}'", f"load_collections.folder='{folder / 'collections'}'"]
     parts += [f"{name}.collections=@load_collections()" for name in ("train", "evaluate", "sample")]
-    line = [command, *words, *(f"--gin_file={name}" for name in ("quickstart.gin", *gin_files))]
+    line = [command, *words, *(f"--gin_file={name}" for name in ("lcrl/atlas.gin", *gin_files))]
     line += [f"--gin.{binding}" for binding in (*SIZES, *parts, *bindings)]
     return [*line, "--allow_unused", *([f"--output_dir={output}"] if output else [])]
 
