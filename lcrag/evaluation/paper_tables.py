@@ -77,9 +77,11 @@ def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> 
 
 
 def _part_columns(board: Scoreboard, metric: str) -> list[Column]:
-    columns = [Column(board, metric, ("", group), group.replace("_", "-")) for group in ("all", "seen", "zero_shot")]
+    """Returns the columns of the whole data set, groups of languages and subsets, without empty ones and repeats."""
+    columns = [Column(board, metric, ("", group), group.replace("_", "-")) for group in ("seen", "zero_shot")]
     subsets = (subset for subset in board.subsets if "/" not in subset)  # those of two labels have tables of their own
-    return columns + [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
+    columns += [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
+    return [Column(board, metric, ("", "all"), "all"), *(each for each in columns if board.is_proper(each.part))]
 
 
 class Difference(NamedTuple):

@@ -87,6 +87,10 @@ class Scoreboard:
     def _members(self) -> dict[str, Bool[np.ndarray, " questions"]]:
         return {name: np.array([name in subsets for subsets in self.questions.subsets]) for name in self.subsets}
 
+    def is_proper(self, part: Part) -> bool:
+        """Whether a part is neither empty nor the whole data set, for at least one trial."""
+        return any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials)
+
     def rival(self, system: System, method: str) -> System | None:
         """Returns the system of another method with the same model and point; None if it was not run."""
         own = next((trial for trial in self.trials if trial.system == system), None)

@@ -109,6 +109,12 @@ def test_by_part_and_number_of_runs():
     assert text.startswith("50.0 ±")
 
 
+def test_parts_that_are_empty_or_repeat_the_whole_are_left_out():
+    board = Scoreboard([trial(name, {"en": RIGHT, "fi": HALF}, seen=("en", "fi")) for name in ("LcRL", "mSearch-R1")])
+    assert part_table(board, "EM by part", "exact_match", MARKING).header == ("", "all", "odd")
+    assert "2 tests" in difference_table(board, "", "exact_match", MARKING).note
+
+
 def test_differences_are_corrected_for_the_number_of_tests():
     better = [1, 1, 0, 0, 0, 0, 0, 0]
     board = Scoreboard([trial(name, {"en": right, "fi": HALF}) for name, right in (("a", better), ("b", NONE))])

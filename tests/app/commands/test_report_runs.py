@@ -68,6 +68,13 @@ def test_other_labels_and_an_order(runs, tmp_path):
     assert "| before | 2 / 4 |" in text, "once a seed, not once a run"
 
 
+def test_some_methods_only(runs, tmp_path):
+    text = reported(runs, output=tmp_path / "report", options=["--gin.compare_runs.only=('RAG', 'LcRL')"])
+    assert "mSearch-R1" not in text
+    assert "| LcRL |" in text
+    assert "| RAG |" in text
+
+
 def test_a_study(tmp_path):
     for share in (0.25, 1.0):
         for seed in (0, 1):
@@ -144,6 +151,11 @@ def another_configuration(runs):
         (lost("run.json"), [], "run.json, the provenance of 'after', cannot be read"),
         (None, ["--against=GRPO"], "there is no run of 'GRPO' to test against, only runs of RAG, mSearch-R1, LcRL"),
         (None, ["--axis=train.shares"], "sets no train.shares"),
+        (
+            None,
+            ["--gin.compare_runs.only=('GRPO',)"],
+            "compare_runs.only names 'GRPO', which was not run: choose among",
+        ),
         (None, ["--gin.compare_runs.metrics=('bleu',)"], "there is no metric 'bleu'"),
     ],
 )

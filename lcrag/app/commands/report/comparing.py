@@ -32,6 +32,7 @@ def compare_runs(
     threshold: Share = 0.01,
     axis: str | None = None,
     also: Sequence[str] = (),
+    only: Sequence[str] = (),
     order: Sequence[str] = (),
     title: str = "Comparison of runs",
 ) -> None:
@@ -51,6 +52,7 @@ def compare_runs(
       threshold: Largest marked p-value, exclusive.
       axis: The binding, `Name.parameter`, that a study varies: runs that differ in it are points of a curve.
       also: Other labels of training runs to show in addition to the methods, such as "before" and "long SFT".
+      only: Names of the methods in the report; empty: all.
       order: Names of methods in the desired order; all others follow as they are found.
       title: Title of the report.
 
@@ -74,7 +76,7 @@ def compare_runs(
         console.print(f"{len(written)} record{'s' if len(written) > 1 else ''} written into {records}")
     if output_dir is None:
         return
-    trials, origins = _read(found, axis, order)
+    trials, origins = _read(_chosen(found, only), axis, order)
     check_one_configuration(trials, origins)
     _check_metrics(trials, metrics)
     if against is not None and all(trial.method != against for trial in trials):
@@ -104,6 +106,13 @@ def _check_metrics(trials: Sequence[Trial], metrics: Sequence[str]) -> None:
             f"the records hold no {lost[0]}, only {', '.join(sorted(known))}: choose among these with"
             " compare_runs.metrics, or give the folders of the runs"
         )
+
+
+def _chosen(found: Sequence[tuple[Source, str, str]], only: Sequence[str]) -> list[tuple[Source, str, str]]:
+    known = list(dict.fromkeys(source.name for source, *_ in found))
+    if unknown := [name for name in only if name not in known]:
+        raise UserError(f"compare_runs.only names {unknown[0]!r}, which was not run: choose among {', '.join(known)}")
+    return [each for each in found if not only or each[0].name in only]
 
 
 def _read(
