@@ -46,5 +46,6 @@ STUDIES = {
         points=variant_points(WITH_SEARCH),
         experiment="translate_r1/with_search_atlas",
         output="runs/methods/translate_and_search",
+        report=("--gin.compare_runs.metrics=('c3_recall_bergen', 'tool_calls', 'searches')",),
     ),
 }
