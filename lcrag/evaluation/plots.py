@@ -1,6 +1,7 @@
 """Figures: training curves of one run and of several methods, results along a study's axis, and differences."""
 
 import pathlib
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import matplotlib.axes
@@ -33,6 +34,7 @@ COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599")
 PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
 SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
 DIFFERENCES_A_ROW = 4
+NAME_WIDTH = 11  # characters of a line below an axis
 LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 STYLE = {
     "font.size": 10,
@@ -161,7 +163,8 @@ def _common_steps(
 def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
     """Draws a metric along a study's axis into a PNG, with a panel per group of languages (LcRL, figures 3 to 5).
 
-    Points are means over a method's runs, bars their 95 % intervals. Trials without a point are not drawn.
+    Points are means over a method's runs, bars their 95 % intervals. Lines connect numbers, not names. Trials without a
+    point are not drawn.
     """
     points = study_points(board)
     numeric = not any(isinstance(point, str) for point in points)
@@ -171,13 +174,15 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
         figure, row = make_panels(len(series))
         for (group, lines), axes in zip(series.items(), row, strict=True):
             for number, (method, line) in enumerate(lines.items()):
-                x = [points[place] if numeric else place for place, _, _ in line]
+                beside = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at a name stand side by side
+                x = [points[place] if numeric else place + beside for place, _, _ in line]
                 values, errors = [value for _, value, _ in line], [error for _, _, error in line]
-                style = _line_style(number)
+                style = _line_style(number) if numeric else _line_style(number) | {"linestyle": "none"}
                 axes.errorbar(x, values, errors, marker="o", capsize=3, label=method, linewidth=2, **style)
             unit = "" if metric in NOT_SHARES else " (%)"
             finish(axes, f"{METRIC_NAMES.get(metric, metric)}{unit}: {STUDIED_GROUPS[group]}", axis)
-            axes.set_xticks(points if numeric else range(len(points)), list(map(point_name, points)))
+            labels = [textwrap.fill(point_name(point), NAME_WIDTH) for point in points]
+            axes.set_xticks(points if numeric else range(len(points)), labels)
         add_legend(figure, row)
         save_figure(figure, path)
 
