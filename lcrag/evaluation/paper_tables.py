@@ -203,6 +203,7 @@ def _table(
 
 
 def _unit(columns: Sequence[Column]) -> str:
+    """Returns the unit of a table's metrics, as the first sentence of its note; empty if none is a share."""
     shares = {column.metric not in NOT_SHARES for column in columns}
     return "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
 

@@ -174,7 +174,7 @@ class TranslationMemory:
         self._couplings: dict[str, str] = {}
         for question in questions:
             self._versions.setdefault(question.coupling, {})[question.language] = question.text
-            self._couplings[question.text] = question.coupling
+            self._couplings[question.text.strip()] = question.coupling
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
         """Translates texts, whose language is known from the memory; `source` is not used."""

@@ -109,6 +109,7 @@ def _check_metrics(trials: Sequence[Trial], metrics: Sequence[str]) -> None:
 
 
 def _chosen(found: Sequence[tuple[Source, str, str]], only: Sequence[str]) -> list[tuple[Source, str, str]]:
+    """Returns what belongs to the methods named by `only`, or everything if it is empty."""
     known = list(dict.fromkeys(source.name for source, *_ in found))
     if unknown := [name for name in only if name not in known]:
         raise UserError(f"compare_runs.only names {unknown[0]!r}, which was not run: choose among {', '.join(known)}")
