@@ -28,6 +28,7 @@ POINTS = {  # with the usual variants: cold starts and other preparations, runs 
     "rag_r1_ablations": (0, 6 + 5),
     "globalrag": (4, 4),
     "translate_r1": (2, 6),
+    "translate_r1_costs": (2, 9),
     "translate_and_search": (4, 2),
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.

@@ -89,7 +89,7 @@ def settings_of(chosen: Study, arguments: Arguments) -> tuple[Settings, int]:
         cold_start="--no_cold_start" not in arguments.switches,
         sft_experiment=typed.get("--sft_experiment", "").removesuffix(".gin"),
         gin_files=arguments.gin_files,
-        bindings=arguments.bindings,
+        bindings=(*chosen.bindings, *arguments.bindings),
     )
     return settings, jobs
 

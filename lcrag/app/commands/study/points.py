@@ -134,6 +134,7 @@ class Study:
       points: Settings -> its points, in sequential order.
       experiment: Default experiment.
       output: Default output folder.
+      bindings: Statements of every point but the cold starts, before those of the command line.
       seeds: Default training seeds.
       reported: Folder of the runs that the report compares, within the output folder.
       report: Arguments of `lcrag report`.
@@ -144,6 +145,7 @@ class Study:
     points: Callable[[Settings], list[Point]]
     experiment: str
     output: str
+    bindings: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
     reported: str = "study"
     report: tuple[str, ...] = ()

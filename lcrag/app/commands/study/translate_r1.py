@@ -14,6 +14,15 @@ VARIANTS = {
     "none": Variant(name="No tool", bindings=("translate_r1.calls = 0", "cost.method = 'none'")),
     **{cost: Variant(name=name, bindings=(f"cost.method = {method!r}",)) for cost, (method, name) in COSTS.items()},
 }
+# Where a hyperparameter is chosen: the gated cost by its strength (the paper tries .05 to .3) and by its gate.
+SWEEP = {
+    f"strength_{strength}_gate_{gate}": Variant(
+        name=f"strength {strength:g}, gate {gate}",
+        bindings=("cost.method = 'gated'", f"cost.strength = {strength}", f"cost.minimum_native_correct = {gate}"),
+    )
+    for strength in (0.05, 0.1, 0.3)
+    for gate in (2, 4, 6)
+}
 WITH_SEARCH = {
     "both": Variant(start="both"),
     "search_alone": Variant(  # no tool is offered, and the cold start has seen none used
@@ -27,6 +36,7 @@ WITH_SEARCH = {
         ),
     ),
 }
+METRICS = "--gin.compare_runs.metrics=('reward', 'tool_rate', 'tool_calls', 'answered')"
 ORDER = ("before training", *(variant.name for variant in VARIANTS.values()), "Translate-R1")
 
 STUDIES = {
@@ -37,9 +47,18 @@ STUDIES = {
         output="runs/methods/translate_r1",
         report=(
             "--gin.compare_runs.title='Translate-R1: what a translator brings, and what it costs'",
-            "--gin.compare_runs.metrics=('reward', 'tool_rate', 'tool_calls', 'answered')",
+            METRICS,
             f"--gin.compare_runs.order={ORDER!r}",
         ),
+    ),
+    "translate_r1_costs": Study(
+        summary="Translate-R1's gated cost by strength and gate, on validation questions",
+        points=variant_points(SWEEP),
+        experiment="translate_r1/atlas",
+        output="runs/methods/translate_r1_costs",
+        bindings=("held_out/comprehension_questions.split = 'validation'", "Evaluation.split = 'validation'"),
+        seeds=(0,),
+        report=(METRICS,),
     ),
     "translate_and_search": Study(
         summary="Translation and search in one episode, and search alone",
