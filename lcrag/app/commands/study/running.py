@@ -1,6 +1,8 @@
 """Runs the points of a study as processes of `lcrag`, several at once; the first failure ends the study."""
 
 import contextlib
+import itertools
+import os
 import subprocess
 import sys
 import time
@@ -39,6 +41,9 @@ def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
 def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> None:
     """Runs the unfinished points, each after the points that it needs, and records their results.
 
+    Concurrent points share the cores evenly, each with its own: on two cores, two short trainings at once took 84
+    seconds instead of 93. A point that is started while there are fewer than `jobs` may use all.
+
     Args:
       points: The points, in sequential order.
       jobs: Number of concurrent points.
@@ -49,32 +54,47 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
     """
     waiting = left(points)
     running: dict[Path, _Running] = {}
+    free = _shares_of_cores(jobs)
     with _ended(running), _display(make_console(), len(points), len(points) - len(waiting)) as display:
         while waiting or running:
             blocked = {point.folder for point in waiting} | running.keys()
-            for point in [each for each in waiting if blocked.isdisjoint(each.needs)][: jobs - len(running)]:
+            ready = [each for each in waiting if blocked.isdisjoint(each.needs)][: jobs - len(running)]
+            shared = len(running) + len(ready) == jobs
+            for point in ready:
                 waiting.remove(point)
-                running[point.folder] = _Running(point, commands(point, report))
+                running[point.folder] = _Running(point, commands(point, report), free.pop(), shared)
                 display.started(point)
             time.sleep(LOOK_SECONDS)
             for folder, each in list(running.items()):
                 if each.ended():
-                    del running[folder]
+                    free.append(running.pop(folder).share)
                     display.ended(each.point)
 
 
-class _Running:
-    """The commands of a point, one after the other; the output of all of them is in its log."""
+def _shares_of_cores(jobs: int) -> list[set[int]]:
+    """Returns the cores of each concurrent point; empty sets where there are too few, or cores cannot be chosen."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    bounds = [len(cores) * job // jobs for job in range(jobs + 1)] if jobs <= len(cores) else [0] * (jobs + 1)
+    return [set(cores[first:last]) for first, last in itertools.pairwise(bounds)]
 
-    def __init__(self, point: Point, commands: Sequence[Sequence[str]]):
-        self.point, self._left = point, list(commands)
+
+class _Running:
+    """The commands of a point, one after the other, on its share of the cores; its log has the output of all."""
+
+    def __init__(self, point: Point, commands: Sequence[Sequence[str]], share: set[int], shared: bool):
+        self.point, self.share, self._left = point, share, list(commands)
+        self._cores = share if shared else set()
         log_of(point.folder).parent.mkdir(parents=True, exist_ok=True)
         self.process = self._start("a" if point.finished else "w")  # what the finished run printed is kept
 
     def _start(self, mode: str) -> subprocess.Popen:
         words = [*LCRAG, *self._left.pop(0)]
         with log_of(self.point.folder).open(mode, encoding="utf-8") as file:
-            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        if self._cores:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                os.sched_setaffinity(process.pid, self._cores)
+        return process
 
     def ended(self) -> bool:
         """Returns whether the last command has ended; starts the next one if there is one left.
