@@ -31,6 +31,7 @@ def compare_runs(
     against: str | None = None,
     threshold: Share = 0.01,
     axis: str | None = None,
+    axis_name: str | None = None,
     also: Sequence[str] = (),
     only: Sequence[str] = (),
     order: Sequence[str] = (),
@@ -51,6 +52,7 @@ def compare_runs(
       against: The method that all others are tested against, question by question.
       threshold: Largest marked p-value, exclusive.
       axis: The binding, `Name.parameter`, that a study varies: runs that differ in it are points of a curve.
+      axis_name: What tables and figures call the axis; None: as the binding.
       also: Other labels of training runs to show in addition to the methods, such as "before" and "long SFT".
       only: Names of the methods in the report; empty: all.
       order: Names of methods in the desired order; all others follow as they are found.
@@ -88,7 +90,7 @@ def compare_runs(
         logs=_logs(trials, origins),
         metrics=metrics,
         marking=Marking(against=against, threshold=threshold),
-        axis=axis or "",
+        axis=(axis_name or axis) if axis else "",
         runs=list(dict.fromkeys(map(_line, trials, origins))),
     )
     tables = study_tables(report)

@@ -40,7 +40,7 @@ class StudyReport:
     logs: Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the log of each of its runs
     metrics: Sequence[str]  # metrics of the tables; the first two also by language
     marking: Marking  # significant differences to mark
-    axis: str  # the binding that a study varies; empty: no study
+    axis: str  # the name of what a study varies; empty: no study
     runs: Sequence[str]  # a line about each run: its folder and provenance
 
     def by_decoding(self) -> dict[str, list[Scoreboard]]:

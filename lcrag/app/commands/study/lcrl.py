@@ -194,6 +194,11 @@ def evaluated_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callab
     return points
 
 
+def _along(binding: str, name: str) -> tuple[str, str]:
+    """Returns the arguments of a report along a binding."""
+    return f"--axis={binding}", f"--gin.compare_runs.axis_name={name!r}"
+
+
 def _study(name: str, summary: str, points: Callable[[Settings], list[Point]], *report: str) -> Study:
     return Study(
         summary=summary,
@@ -226,25 +231,25 @@ STUDIES = {
         "collections",
         "figure 3: how many languages may be searched",
         evaluated_points("collections", COLLECTIONS),
-        "--axis=largest_collections.count",
+        *_along("largest_collections.count", "collections that may be searched"),
     ),
     "lcrl_retrieval": _study(
         "retrieval",
         "figure 3: which languages may be searched",
         evaluated_points("retrieval", RETRIEVAL),
-        "--axis=Method.collections",
+        *_along("Method.collections", "collections that may be searched"),
     ),
     "lcrl_data": _study(
         "data",
         "figure 4: 25, 50, 75 and 100 % of the training questions",
         trained_points("data", DATA),
-        "--axis=train.question_share",
+        *_along("train.question_share", "share of the training questions"),
     ),
     "lcrl_training_languages": _study(
         "training_languages",
         "figure 5: one to eight training languages",
         trained_points("training_languages", TRAINING_LANGUAGES),
-        "--axis=Evaluation.seen_languages",
+        *_along("Evaluation.seen_languages", "training languages"),
     ),
     "lcrl_curves": _study(
         "curves",
