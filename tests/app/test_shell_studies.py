@@ -46,8 +46,10 @@ if folder.name == pathlib.Path("fails").read_text():
 folder.mkdir(parents=True, exist_ok=True)
 if words[-1].startswith("--records"):
     run = pathlib.Path(words[1])
-    record = {"command": ["lcrag", *json.loads((run / "words").read_text())], "folder": words[1]}
-    record |= {"format": 1, "method": "", "model": "", "seed": 0, "commit": None, "policies": {}, "trained": True}
+    command = ["lcrag", *json.loads((run / "words").read_text())]
+    name = next((word.partition("=")[2].strip("'") for word in command if word.startswith("--gin.Method.name")), "")
+    record = {"command": command, "folder": words[1]}
+    record |= {"format": 1, "method": name, "model": "", "seed": 0, "commit": None, "policies": {}, "trained": True}
     record |= {"seen_languages": [], "step": "", "log": {}, "config": {}, "trained_config": {}, "answers": []}
     (folder / f"{run.name}.json").write_text(json.dumps(record))
     sys.exit()
@@ -189,6 +191,15 @@ def test_points_are_run_once_and_then_reported(study, jobs):
     status, again, _ = study(*words)
     assert status == 0
     assert [call.command for call in again] == ["report"]
+
+
+def test_the_report_compares_with_a_method_once_it_has_a_record(study):
+    words = ("lcrl_penalties", "--seeds=0", "--output_dir=out")
+    status, calls, _ = study(*words, "--only=floor_0.5")
+    assert status == 0
+    assert "--against" not in dict(calls[-1].others)
+    _, calls, _ = study(*words, "--only=floor_0.02")
+    assert dict(calls[-1].others)["--against"] == "LcRL, penalty 0.02"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot choose the cores of a process")

@@ -294,6 +294,11 @@ def recorded_command(path: pathlib.Path) -> tuple[list[str], str]:
     return record.command, record.folder
 
 
+def recorded_methods(folder: pathlib.Path) -> set[str]:
+    """Returns the names of the methods that have a record in a folder."""
+    return {_read(path, _Record).method for path in folder.glob("*.json") if path.name != QUESTIONS}
+
+
 def _recorded(
     path: pathlib.Path, record: _Record, label: str, policy: str, splits: Mapping[tuple[str, str], Questions]
 ) -> Source:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments, closest, whole_number
-from lcrag.app.commands.report.records import recorded_command
+from lcrag.app.commands.report.records import recorded_command, recorded_methods
 from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
 from lcrag.app.commands.study.points import Point, Settings, Study, left
 from lcrag.errors import UserError, without_secrets
@@ -38,14 +38,15 @@ def study(arguments: Arguments) -> None:
     for point in points:
         if point.record is not None and point.record.exists():
             _check_record(point, point.record, settings.output)
-    report = [*("report", str(records)), *chosen.report, f"--output_dir={settings.output / chosen.report_folder}"]
+    folder = f"--output_dir={settings.output / chosen.report_folder}"
     if "--dry_run" in arguments.switches:
         waiting = left(points)
-        for words in (*(words for point in waiting for words in running.commands(point, chosen.report)), report):
+        commands = [words for point in waiting for words in running.commands(point, chosen.report)]
+        for words in (*commands, ["report", str(records), *chosen.report, folder]):
             print(shlex.join(["lcrag", *words]), flush=True)
         return
     running.run_points(points, jobs, chosen.report)
-    running.run_report(report)
+    running.run_report(["report", str(records), *_comparable(chosen.report, records), folder])
 
 
 def _recorded(point: Point, reported: Path, records: Path) -> Point:
@@ -67,6 +68,13 @@ def _check_record(point: Point, record: Path, output: Path) -> None:
             f" and the study has {shlex.join(wanted) or 'fewer options'}; give another folder as --records, or remove"
             " the file to run it again"
         )
+
+
+def _comparable(report: Sequence[str], records: Path) -> list[str]:
+    """Returns the arguments of a report, without the comparison with a method that has no record yet."""
+    against = "--against="
+    known = recorded_methods(records)
+    return [word for word in report if not word.startswith(against) or word.removeprefix(against) in known]
 
 
 def _study_of(words: Sequence[str]) -> Study:
