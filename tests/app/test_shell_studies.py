@@ -14,12 +14,12 @@ from lcrag.app.commands.study import STUDIES, r_search, running, settings_of
 from lcrag.app.composition.bindings import check_bindings
 from lcrag.app.composition.gin_files import read_bindings, read_file
 
-POINTS = {  # with the usual variants: cold starts and other preparations, runs of each seed
-    "lcrl_tables": (0, 6 + 2 + 1 + 1 + 5),
+POINTS = {  # with the usual variants: cold starts and what is not trained, runs of each seed
+    "lcrl_tables": (1 + 5, 6 + 2 + 1),
     "lcrl_ablations": (0, 6),
     "lcrl_penalties": (0, 6),
-    "lcrl_collections": (0, 3 * 6 + 1),
-    "lcrl_retrieval": (0, 3 * 5 + 1),
+    "lcrl_collections": (2 * 6, 6 + 1),
+    "lcrl_retrieval": (2 * 5, 5 + 1),
     "lcrl_data": (0, 8),
     "lcrl_training_languages": (0, 16),
     "lcrl_curves": (0, 2),
@@ -232,6 +232,31 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
     (tmp_path / "kept" / "ppo-1.json").unlink()
     _, finished, _ = study(*words)
     assert [call.words for call in finished] == [("out/study/ppo-1",), ("kept",)], "a finished run is only recorded"
+
+
+def test_preparations_are_made_only_for_runs_without_a_record(study, tmp_path):
+    words = ("rag_r1_ablations", "--seeds=0", "--output_dir=out", "--records=kept")
+    study(*words, "--only=without_rl")
+    shutil.rmtree(tmp_path / "out")
+    _, calls, _ = study(*words, "--only=without_rl")
+    assert [call.words for call in calls] == [("kept",)]
+    _, calls, _ = study(*words, "--only=without_rl,several")
+    assert [call.command for call in calls] == ["curate", "sft", "curate", "train", "report", "report"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("lcrl_data", "--no_cold_start"), "--no_cold_start"),
+        (("r_search", "--sft_experiment=own.gin"), "--sft_experiment"),
+        (("lcrl_tables", "--only=lcrl", "--sft_experiment=own.gin"), "--sft_experiment"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(study, words, option):
+    status, calls, error = study(*words, "--output_dir=out")
+    assert status == 2
+    assert not calls
+    assert f"{option} changes none of the study's runs" in error
 
 
 def test_a_record_of_another_command_is_refused(study):

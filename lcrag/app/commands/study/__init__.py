@@ -25,7 +25,7 @@ def study(arguments: Arguments) -> None:
     """Runs a study; the same command continues after an interruption.
 
     Args:
-      arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every training.
+      arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every command but the cold starts.
 
     Raises:
       UserError: There is no such study or variant, an option has no meaning, a record is of another command than the
@@ -34,6 +34,7 @@ def study(arguments: Arguments) -> None:
     chosen = _study_of(arguments.words)
     settings, jobs = settings_of(chosen, arguments)
     records = Path(dict(arguments.others).get("--records", settings.output / "records" / arguments.words[0]))
+    _check_options(chosen, settings)
     points = [_recorded(point, settings.output / chosen.reported, records) for point in chosen.points(settings)]
     for point in points:
         if point.record is not None and point.record.exists():
@@ -47,6 +48,17 @@ def study(arguments: Arguments) -> None:
         return
     running.run_points(points, jobs, chosen.report)
     running.run_report(["report", str(records), *_comparable(chosen.report, records), folder])
+
+
+def _check_options(chosen: Study, settings: Settings) -> None:
+    """Raises a UserError for an option that changes no point of the study."""
+    without = {
+        "--no_cold_start": dataclasses.replace(settings, cold_start=True),
+        "--sft_experiment": dataclasses.replace(settings, sft_experiment=""),
+    }
+    for option, others in without.items():
+        if others != settings and chosen.points(others) == chosen.points(settings):
+            raise UserError(f"{option} changes none of the study's runs: leave it out")
 
 
 def _recorded(point: Point, reported: Path, records: Path) -> Point:

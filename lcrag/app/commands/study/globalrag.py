@@ -47,6 +47,9 @@ STUDIES = {
         points=variant_points(VARIANTS, usual=("full", "outcome_only", "constant_weights", "search_r1")),
         experiment="globalrag/atlas",
         output="runs/methods/globalrag",
-        report=("--gin.compare_runs.metrics=('squad_exact_match', 'squad_f1', 'searches', 'answered')",),
+        report=(
+            "--against=GlobalRAG",
+            "--gin.compare_runs.metrics=('squad_exact_match', 'squad_f1', 'searches', 'answered')",
+        ),
     )
 }

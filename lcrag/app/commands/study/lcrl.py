@@ -30,6 +30,7 @@ MORE_ABLATIONS = {
     "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
     "from_long_sft": Variant(name="LcRL from long SFT", bindings=("policy.folder = 'atlas/long_sft'",)),
 }
+COMPARED = {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}
 # The penalty of section 3.3 with and without the floor of the whole reward, by weight.
 PENALTIES = {
     f"{'floor' if floor == 0.0 else 'no_floor'}_{weight}": Variant(
@@ -99,89 +100,87 @@ def _trained(folder: Path, settings: Settings, seed: int, files: tuple[str, ...]
     )
 
 
-def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ...], *bindings: str) -> Point:
-    return Point(
-        folder=folder,
-        command=("evaluate",),
-        gin_files=settings.files(*files),
-        bindings=(*bindings, seeded(seed), *settings.bindings),
-        done=EVALUATED,
-    )
+def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ...] = (), *bindings: str) -> Point:
+    trained = _trained(folder, settings, seed, files, *bindings)
+    return dataclasses.replace(trained, command=("evaluate",), done=EVALUATED)
 
 
-def ablation_points(settings: Settings, study: str = "ablations") -> list[Point]:
-    """Returns the points of LcRL and each of its ablations, one seed after the other."""
-    return _compared(settings, study, {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}, ("lcrl", *ABLATIONS))
+def _variant(folder: Path, settings: Settings, seed: int, variant: Variant) -> Point:
+    return _trained(folder, settings, seed, variant.files, *variant.bound())
 
 
-def penalty_points(settings: Settings) -> list[Point]:
-    """Returns the points of LcRL with each of several penalties, one seed after the other."""
-    return _compared(settings, "penalties", PENALTIES)
+def compared_points(
+    study: str, variants: Mapping[str, Variant], usual: Sequence[str] = ()
+) -> Callable[[Settings], list[Point]]:
+    """Returns the function that lists a training of each variant, one seed after the other."""
 
+    def points(settings: Settings) -> list[Point]:
+        names = settings.chosen(variants, usual)
+        root = settings.output / study
+        return [
+            _variant(root / f"{name}-{seed}", settings, seed, variants[name])
+            for seed in settings.seeds
+            for name in names
+        ]
 
-def _compared(
-    settings: Settings, study: str, variants: Mapping[str, Variant], usual: Sequence[str] = ()
-) -> list[Point]:
-    return [
-        _trained(
-            settings.output / study / f"{name}-{seed}", settings, seed, variants[name].files, *variants[name].bound()
-        )
-        for seed in settings.seeds
-        for name in settings.chosen(variants, usual)
-    ]
-
-
-def table_points(settings: Settings) -> list[Point]:
-    """LcRL, its ablations and the baselines, one seed after the other."""
-    ablated = ("lcrl", *ABLATIONS, *MORE_ABLATIONS)
-    usual = ("lcrl", *ABLATIONS, *TRAINED_METHODS[1:], "sft", "before", *PROMPTED_METHODS)
-    names = settings.chosen((*usual, *MORE_ABLATIONS, *UNREWARDED, *MORE_PROMPTED_METHODS), usual)
-    ablations = tuple(name for name in names if name in ablated)
-    points: list[Point] = []
-    root = settings.output / "tables"
-    for seed in settings.seeds:
-        if ablations:
-            points += ablation_points(dataclasses.replace(settings, only=ablations, seeds=(seed,)), "tables")
-        for name in names:
-            folder = root / f"{name}-{seed}"
-            if name == "sft":
-                tuned = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
-                files, bindings = tuned.files("baselines/sft.gin"), (seeded(seed), *settings.bindings)
-                points.append(Point(folder=folder, command=("sft",), gin_files=files, bindings=bindings))
-            elif name in UNREWARDED:
-                points.append(_evaluated(folder, settings, seed, (), *UNREWARDED[name]))
-            elif name in (*PROMPTED_METHODS, *MORE_PROMPTED_METHODS):
-                points.append(_evaluated(folder, settings, seed, METHODS[name]))
-            elif name not in ablated:
-                points.append(_trained(folder, settings, seed, METHODS[name]))
     return points
 
 
+def table_points(settings: Settings) -> list[Point]:
+    """LcRL, its ablations and the baselines, one seed after the other; what is not trained has the first seed only."""
+    usual = ("lcrl", *ABLATIONS, *TRAINED_METHODS[1:], "sft", "before", *PROMPTED_METHODS)
+    names = settings.chosen((*usual, *MORE_ABLATIONS, *UNREWARDED, *MORE_PROMPTED_METHODS), usual)
+    untrained = {*UNREWARDED, *PROMPTED_METHODS, *MORE_PROMPTED_METHODS}
+    first = settings.seeds[0]
+    return [
+        _row(settings, name, seed)
+        for seed in settings.seeds
+        for name in names
+        if seed == first or name not in untrained
+    ]
+
+
+def _row(settings: Settings, name: str, seed: int) -> Point:
+    """Returns the point of a row of the tables."""
+    folder = settings.output / "tables" / f"{name}-{seed}"
+    if name == "sft":
+        tuned = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
+        return dataclasses.replace(_trained(folder, tuned, seed, ("baselines/sft.gin",)), command=("sft",))
+    if name in COMPARED:
+        return _variant(folder, settings, seed, COMPARED[name])
+    if name in UNREWARDED:
+        return _evaluated(folder, settings, seed, (), *UNREWARDED[name])
+    return (_trained if name in TRAINED_METHODS else _evaluated)(folder, settings, seed, METHODS[name])
+
+
 def trained_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
-    """Returns the function that lists a training of each method at every point of a table."""
+    """Returns the function that lists a training of each method at every point of a table, one seed after the other."""
 
     def points(settings: Settings) -> list[Point]:
-        found = []
-        for method in settings.chosen(METHODS, ("lcrl", "msearch_r1")):
-            for name, bindings in table.items():
-                found += [
-                    _trained(
-                        settings.output / study / f"{method}-{name}-{seed}", settings, seed, METHODS[method], *bindings
-                    )
-                    for seed in settings.seeds
-                ]
-        return found
+        methods = settings.chosen(METHODS, ("lcrl", "msearch_r1"))
+        root = settings.output / study
+        return [
+            _trained(root / f"{method}-{name}-{seed}", settings, seed, METHODS[method], *bindings)
+            for seed in settings.seeds
+            for method in methods
+            for name, bindings in table.items()
+        ]
 
     return points
 
 
 def evaluated_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
-    """Returns the function that lists a training of each method and seed, and its evaluation at every point."""
+    """Returns the function that lists a training of each method and seed, and its evaluation at every point.
+
+    Methods that are not trained are evaluated with the first seed only.
+    """
 
     def points(settings: Settings) -> list[Point]:
         found: list[Point] = []
-        for method in settings.chosen(METHODS, ("lcrl", "rag", "d_rag")):
-            for seed in settings.seeds:
+        for seed in settings.seeds:
+            for method in settings.chosen(METHODS, ("lcrl", "rag", "d_rag")):
+                if method not in TRAINED_METHODS and seed != settings.seeds[0]:
+                    continue
                 trained = settings.output / "trained" / f"{method}-{seed}"
                 start = (trained,) if method in TRAINED_METHODS else ()
                 found += [_trained(folder, settings, seed, METHODS[method]) for folder in start]
@@ -216,15 +215,18 @@ STUDIES = {
         "tables",
         "tables 1 and 2: LcRL, its ablations and the baselines",
         table_points,
-        "--against=mSearch-R1",
+        "--against=LcRL",
     ),
     "lcrl_ablations": _study(
-        "ablations", "table 2: LcRL without each of its parts, and by PPO", ablation_points, "--against=LcRL"
+        "ablations",
+        "table 2: LcRL without each of its parts, and by PPO",
+        compared_points("ablations", COMPARED, ("lcrl", *ABLATIONS)),
+        "--against=LcRL",
     ),
     "lcrl_penalties": _study(
         "penalties",
         "the penalty against consistency: three weights, with and without the floor of the reward",
-        penalty_points,
+        compared_points("penalties", PENALTIES),
         f"--against={PENALTIES['floor_0.02'].name}",
     ),
     "lcrl_collections": _study(

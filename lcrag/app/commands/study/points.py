@@ -45,13 +45,12 @@ class Point:
 
 
 def left(points: Sequence[Point]) -> list[Point]:
-    """Returns the points to do: those whose result or record is missing, and the preparations that these still need."""
-    read = {folder for point in points for folder in point.needs}
+    """Returns the points to do: those without their record, and the unfinished preparations that these need."""
     needed: set[Path] = set()
     found = []
     for point in reversed(points):
-        missing = not point.finished if point.record is None else not point.record.exists()
-        if missing and (point.folder in needed or point.folder not in read):
+        missing = point.folder in needed and not point.finished if point.record is None else not point.record.exists()
+        if missing:
             found.append(point)
             needed |= set(() if point.finished else point.needs)
     return found[::-1]
@@ -65,7 +64,7 @@ class Variant:
       name: Its name in tables; empty: that of the experiment.
       files: Gin files after the experiment.
       bindings: Statements `name = value`.
-      start: Name of the cold start that it begins with; empty: the study's first.
+      start: Name of the cold start that it begins with; empty: one with the experiment's own settings.
       sft_bindings: Statements for its own cold start, in addition to `bindings`.
     """
 

@@ -35,6 +35,9 @@ STUDIES = {
         points=variant_points(VARIANTS),
         experiment="r_search/atlas",
         output="runs/methods/r_search",
-        report=("--gin.compare_runs.metrics=('squad_f1', 'squad_exact_match', 'searches', 'answered')",),
+        report=(
+            "--against=R-Search",
+            "--gin.compare_runs.metrics=('squad_f1', 'squad_exact_match', 'searches', 'answered')",
+        ),
     )
 }

@@ -4,7 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from lcrag.app.commands.study.points import CURATED, EVALUATED, Point, Settings, Study, Variant, policy_of, seeded
+from lcrag.app.commands.study.points import (
+    CURATED,
+    EVALUATED,
+    TRAINED,
+    Point,
+    Settings,
+    Study,
+    Variant,
+    policy_of,
+    seeded,
+)
 
 SINGLE = Variant(name="RAG-R1, single query", bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1"))
 MODES = {"several": Variant(), "single": SINGLE}
@@ -45,7 +55,7 @@ class _Stages:
         chosen = (policy_of(made / "sft"), f"selection.demonstrated = {str(made / 'demonstrations')!r}")
         return [
             self.point(made / "demonstrations", "curate", "demonstrations", done=CURATED),
-            self.point(made / "sft", "sft", done="report.md", needs=("demonstrations",), bindings=(rows,)),
+            self.point(made / "sft", "sft", done=TRAINED, needs=("demonstrations",), bindings=(rows,)),
             self.point(
                 made / "selection",
                 *("curate", "selection"),
@@ -71,7 +81,7 @@ class _Stages:
         point = self.point(
             self.settings.output / "study" / f"{name}-{self.seed}",
             "train",
-            done="report.md",
+            done=TRAINED,
             needs=("sft", "selection"),
             bindings=(*WITHOUT.get(name, Variant()).bound(), *start, *data),
         )
@@ -111,7 +121,10 @@ def _study(summary: str, *names: str) -> Study:
         experiment="rag_r1/atlas",
         output="runs/rag_r1",
         seeds=(0,),
-        report=("--gin.compare_runs.metrics=('squad_exact_match', 'searches', 'retrieval_rounds')",),
+        report=(
+            "--against=RAG-R1",
+            "--gin.compare_runs.metrics=('squad_exact_match', 'searches', 'retrieval_rounds')",
+        ),
     )
 
 

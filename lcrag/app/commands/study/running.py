@@ -66,7 +66,7 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
                 display.started(point)
             time.sleep(LOOK_SECONDS)
             for folder, each in list(running.items()):
-                if each.ended():
+                if each.advance():
                     free.append(running.pop(folder).share)
                     display.ended(each.point)
 
@@ -96,8 +96,8 @@ class _Running:
                 os.sched_setaffinity(process.pid, self._cores)
         return process
 
-    def ended(self) -> bool:
-        """Returns whether the last command has ended; starts the next one if there is one left.
+    def advance(self) -> bool:
+        """Starts the next command if the running one has ended; returns whether all have ended.
 
         Raises:
           UserError: one failed, or left no result.

@@ -11,7 +11,7 @@ COSTS = {  # cost.method, and the name in tables
 }
 VARIANTS = {
     # The policy is offered no tool; the paper trains it for 100 steps.
-    "none": Variant(name="No tool", bindings=("translate_r1.calls = 0", "cost.method = 'none'")),
+    "no_tool": Variant(name="No tool", bindings=("translate_r1.calls = 0", "cost.method = 'none'")),
     **{cost: Variant(name=name, bindings=(f"cost.method = {method!r}",)) for cost, (method, name) in COSTS.items()},
 }
 # Where a hyperparameter is chosen: the gated cost by its strength (the paper tries .05 to .3) and by its gate.
@@ -37,7 +37,7 @@ WITH_SEARCH = {
     ),
 }
 METRICS = "--gin.compare_runs.metrics=('reward', 'tool_rate', 'tool_calls', 'answered')"
-ORDER = ("before training", *(variant.name for variant in VARIANTS.values()), "Translate-R1")
+ORDER = ("before training", *(variant.name for variant in VARIANTS.values()))
 
 STUDIES = {
     "translate_r1": Study(
@@ -47,6 +47,7 @@ STUDIES = {
         output="runs/methods/translate_r1",
         report=(
             "--gin.compare_runs.title='Translate-R1: what a translator brings, and what it costs'",
+            "--against=Gated",
             METRICS,
             f"--gin.compare_runs.order={ORDER!r}",
         ),
@@ -65,6 +66,9 @@ STUDIES = {
         points=variant_points(WITH_SEARCH),
         experiment="translate_r1/with_search_atlas",
         output="runs/methods/translate_and_search",
-        report=("--gin.compare_runs.metrics=('c3_recall_bergen', 'tool_calls', 'searches')",),
+        report=(
+            "--against=Translation and search",
+            "--gin.compare_runs.metrics=('c3_recall_bergen', 'tool_calls', 'searches')",
+        ),
     ),
 }
