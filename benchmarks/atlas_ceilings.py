@@ -17,7 +17,7 @@ from lcrag.atlas.oracle import Oracle
 from lcrag.atlas.random_searcher import RandomSearcher
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.rewards import c3_recall
+from lcrag.rewards import c3_recall_bergen
 
 Route = Callable[[str], Sequence[str]]  # the question's language -> languages that a search goes to
 
@@ -47,10 +47,15 @@ def answer(player: Oracle | RandomSearcher, question: Question, routes: Sequence
     turns: list[tuple[str, str]] = []
     for route in routes:
         if "</answer>" in (text := player.next_text(question, turns)):
-            return text.removeprefix("<answer> ").removesuffix("</answer>")
+            return answer_in(text)
         found = [lines[id] for code in route(question.language) if (id := f"{code}/{section}") in lines]
         turns += [("policy", text), ("environment", "\n ".join(("<information>", *found)) + "\n</information>")]
-    return player.next_text(question, turns).removeprefix("<answer> ").removesuffix("</answer>")
+    return answer_in(player.next_text(question, turns))
+
+
+def answer_in(text: str) -> str:
+    """Returns what stands between the tags of the answer."""
+    return text.partition("<answer> ")[2].partition("</answer>")[0]
 
 
 def main(world: World) -> None:
@@ -63,7 +68,7 @@ def main(world: World) -> None:
         answers = [
             answer(player, each, routes, lines, section) for each, section in zip(questions, sections, strict=True)
         ]
-        recall = np.asarray(c3_recall(answers, [list(question.answers) for question in questions]))
+        recall = np.asarray(c3_recall_bergen(answers, [list(question.answers) for question in questions]))
         print(f"{name:24} {recall.mean():.3f}  held {recall[held].mean():.3f}  missing {recall[~held].mean():.3f}")
 
 

@@ -16,7 +16,11 @@ ABLATIONS = {
     "native_only": Variant(
         name="LcRL w/o multi-language rollout", bindings=("hierarchical_search.route = @native_only",)
     ),
-    "ppo": Variant(name="LcRL with PPO", files=("objective/ppo.gin",)),
+    "ppo": Variant(  # the same prompts, samples, aggregation and KL; advantages come from a value model
+        name="LcRL with PPO",
+        files=("objective/ppo.gin",),
+        bindings=("PolicyGradient.aggregation = 'sequence_mean'", "Critic.kl_in_reward = 0.0"),
+    ),
 }
 # Not in the paper's table.
 MORE_ABLATIONS = {
@@ -129,7 +133,7 @@ def compared_points(
 def table_points(settings: Settings) -> list[Point]:
     """LcRL, its ablations and the baselines, one seed after the other; what is not trained has the first seed only."""
     usual = ("lcrl", *ABLATIONS, *TRAINED_METHODS[1:], "sft", "before", *PROMPTED_METHODS)
-    names = settings.chosen((*usual, *MORE_ABLATIONS, *UNREWARDED, *MORE_PROMPTED_METHODS), usual)
+    names = settings.chosen((*usual, *MORE_ABLATIONS, "long_sft", *MORE_PROMPTED_METHODS), usual)
     untrained = {*UNREWARDED, *PROMPTED_METHODS, *MORE_PROMPTED_METHODS}
     first = settings.seeds[0]
     return [
