@@ -82,8 +82,8 @@ def split_chains(
     """Returns id -> split for (id, facts) of questions over several facts.
 
     A question is in the most guarded split of its facts (unseen, held_out, validation, train). A seeded share of those
-    with training facts only is kept back: `validation` and `held_out` have new compositions of known facts as well as new facts. `stream`
-    numbers the stream of draws.
+    with training facts only is kept back: `validation` and `held_out` have new compositions of known facts as well as
+    new facts. `stream` numbers the stream of draws.
     """
     draws = np.random.default_rng([seed, stream]).random(len(chains))
     chosen = {}
