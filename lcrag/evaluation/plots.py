@@ -30,7 +30,7 @@ TRAINING_PANELS = {
 STUDIED_GROUPS = {"seen": "trained on", "zero_shot": "zero-shot"}
 
 INK, MUTED, GRID = "#1b1f24", "#6b7480", "#e6e8eb"
-COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599")
+COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599", "#7a4a1e", "#4a5568")
 PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
 SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
 DIFFERENCES_A_ROW = 4
