@@ -28,7 +28,7 @@ POINTS = {  # with the usual variants: cold starts and what is not trained, runs
     "rag_r1_single": (0, 3 + 1),
     "rag_r1_ablations": (0, 6 + 5),
     "globalrag": (4, 4),
-    "translate_r1": (2, 6),
+    "translate_r1": (2, 7),
     "translate_r1_costs": (2, 9),
     "translate_and_search": (4, 2),
 }

@@ -13,6 +13,8 @@ VARIANTS = {
     # The policy is offered no tool; the paper trains it for 100 steps.
     "no_tool": Variant(name="No tool", bindings=("translate_r1.calls = 0", "cost.method = 'none'")),
     **{cost: Variant(name=name, bindings=(f"cost.method = {method!r}",)) for cost, (method, name) in COSTS.items()},
+    # Chosen on validation questions by `translate_r1_costs`.
+    "gated_at_two": Variant(name="Gated at two", bindings=("cost.method = 'gated'", "cost.minimum_native_correct = 2")),
 }
 # Where a hyperparameter is chosen: the gated cost by its strength (the paper tries .05 to .3) and by its gate.
 SWEEP = {
