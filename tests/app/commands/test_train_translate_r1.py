@@ -50,7 +50,7 @@ def test_a_missing_translator_is_said_before_the_folder_is_claimed(tiny, tmp_pat
     assert "has no translator" in said
     assert "gin/translator" in said
     assert not (tmp_path / "run").exists()
-    none = changed(VARIANTS["none"])
+    none = changed(VARIANTS["no_tool"])
     assert run("train", tiny, *SIZES, *none, gin_files=FILES[:1], output=tmp_path / "none") == 0
 
 
