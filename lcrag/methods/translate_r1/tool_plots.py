@@ -31,12 +31,14 @@ Logs = Mapping[str, Sequence[Mapping[str, Curve]]]
 
 TIER_RATE = "tools/{}/rate"
 _PANELS_A_ROW = 5
+_LEAST_SHOWN = 0.05
 
 
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     """Plots every system's reward against its tool rate into a PNG, one panel per tier, with its Pareto share.
 
-    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`.
+    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`; shares of less than
+    `_LEAST_SHOWN` are not written.
     """
     parts = {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
     names = {system_name(board, system): system for system in board.systems}
@@ -54,7 +56,7 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                     halves = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
                     across, up = ([half] for half in halves)
                     axes.errorbar(*place, up, across, fmt="none", ecolor=colour, linewidth=1, alpha=0.6, zorder=1)
-                    if shares[name]:
+                    if shares[name] >= _LEAST_SHOWN:
                         at = (place[0][0], place[1][0])
                         axes.annotate(f"{100 * shares[name]:.0f} %", at, (6, 5), textcoords="offset points", fontsize=9)
             finish(axes, title, "tool rate (%)", "reward (%)")
