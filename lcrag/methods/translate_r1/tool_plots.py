@@ -37,7 +37,7 @@ _LEAST_SHOWN = 0.05
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     """Plots every system's reward against its tool rate into a PNG, one panel per tier, with its Pareto share.
 
-    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`; shares of less than
+    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`; shares below
     `_LEAST_SHOWN` are not written.
     """
     parts = {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
