@@ -174,8 +174,8 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
         figure, row = make_panels(len(series))
         for (group, lines), axes in zip(series.items(), row, strict=True):
             for number, (method, line) in enumerate(lines.items()):
-                beside = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at a name stand side by side
-                x = [points[place] if numeric else place + beside for place, _, _ in line]
+                offset = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at one name must not overlap
+                x = [points[place] if numeric else place + offset for place, _, _ in line]
                 values, errors = [value for _, value, _ in line], [error for _, _, error in line]
                 style = _line_style(number) if numeric else _line_style(number) | {"linestyle": "none"}
                 axes.errorbar(x, values, errors, marker="o", capsize=3, label=method, linewidth=2, **style)

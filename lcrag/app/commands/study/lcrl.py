@@ -34,6 +34,7 @@ MORE_ABLATIONS = {
     "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
     "from_long_sft": Variant(name="LcRL from long SFT", bindings=("policy.folder = 'atlas/long_sft'",)),
 }
+# The rows of the tables that are LcRL or a variant of it.
 COMPARED = {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}
 # The penalty of section 3.3 with and without the floor of the whole reward, by weight.
 PENALTIES = {
