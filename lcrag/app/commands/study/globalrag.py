@@ -1,6 +1,6 @@
-"""GlobalRAG's study: with and without the rewards of the plan (table 2), against Search-R1 (table 1)."""
+"""GlobalRAG's study: with and without the rewards of the plan (table 2), against Search-R1 and RAG (table 1)."""
 
-from lcrag.app.commands.study.points import Study, Variant, variant_points
+from lcrag.app.commands.study.points import RAG, Study, Variant, variant_points
 
 WEIGHTS = ("format", "semantic", "structural", "sub_goal")
 
@@ -39,12 +39,17 @@ VARIANTS = {
         start="search_r1",
         sft_bindings=("oracle_demonstrations.oracle = @RandomReasoner", "RandomReasoner.evidence = False"),
     ),
+    "from_long_sft": Variant(  # twice the steps of the cold start
+        name="GlobalRAG from long SFT", start="from_long_sft", sft_bindings=("SFT_STEPS = 600",)
+    ),
+    "rag": RAG,
 }
+USUAL = ("full", "outcome_only", "constant_weights", "search_r1", "from_long_sft", "rag")
 
 STUDIES = {
     "globalrag": Study(
-        summary="GlobalRAG with the plan's rewards, without them, with constant weights, and Search-R1",
-        points=variant_points(VARIANTS, usual=("full", "outcome_only", "constant_weights", "search_r1")),
+        summary="GlobalRAG with the plan's rewards, without them, with constant weights, from long SFT, Search-R1, RAG",
+        points=variant_points(VARIANTS, usual=USUAL),
         experiment="globalrag/atlas",
         output="runs/methods/globalrag",
         report=(

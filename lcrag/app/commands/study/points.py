@@ -66,6 +66,7 @@ class Variant:
       bindings: Statements `name = value`.
       start: Name of the cold start that it begins with; empty: one with the experiment's own settings.
       sft_bindings: Statements for its own cold start, in addition to `bindings`.
+      policy: Folder of a policy that is evaluated as it is; empty: the variant is trained.
     """
 
     name: str = ""
@@ -73,6 +74,7 @@ class Variant:
     bindings: tuple[str, ...] = ()
     start: str = ""
     sft_bindings: tuple[str, ...] = ()
+    policy: str = ""
 
     def bound(self) -> tuple[str, ...]:
         """Its statements, its name in tables included."""
@@ -161,10 +163,14 @@ def policy_of(folder: Path) -> str:
     return f"policy.folder = {str(folder / 'policy')!r}"
 
 
+# A reference for other methods: one search with the question as the query, by the policy that ships with the atlas.
+RAG = Variant(files=("baselines/rag.gin",), policy="atlas/cold_start")
+
+
 def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
     """Returns the points of a method's variants: the cold starts they need, then every variant with every seed.
 
-    What variants begin with is evaluated once, instead of in each of their runs.
+    What variants begin with is evaluated once, instead of in each of their runs, and so is what is not trained.
 
     Args:
       variants: Name -> variant; one whose `start` is its own name has its own cold start.
@@ -173,13 +179,15 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen(variants, usual)
-        starts = dict.fromkeys(variants[name].start for name in names)
+        trained = [name for name in names if not variants[name].policy]
+        starts = dict.fromkeys(variants[name].start for name in trained)
         found = []
         if settings.cold_start:
             found += [_cold_start(start, variants.get(start, Variant()), settings) for start in starts]
         found += [_before(start, variants.get(start, Variant()), settings) for start in starts]
+        found += [untrained_point(name, variants[name], settings) for name in names if name not in trained]
         for seed in settings.seeds:
-            for name in names:
+            for name in trained:
                 bindings = (*variants[name].bound(), "Evaluation.before = False", seeded(seed))
                 point = Point(
                     folder=settings.output / "study" / f"{name}-{seed}",
@@ -216,6 +224,17 @@ def _before(start: str, variant: Variant, settings: Settings) -> Point:
         done=EVALUATED,
     )
     return _begun(point, start, settings)
+
+
+def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
+    """Returns the evaluation of a variant that is not trained."""
+    return Point(
+        folder=settings.output / "study" / name,
+        command=("evaluate",),
+        gin_files=settings.files(*variant.files),
+        bindings=(*variant.bound(), f"policy.folder = {variant.policy!r}", *settings.bindings),
+        done=EVALUATED,
+    )
 
 
 def _begun(point: Point, start: str, settings: Settings) -> Point:

@@ -1,6 +1,6 @@
-"""R-Search's study: GRPO, PPO, and without evidence."""
+"""R-Search's study: GRPO, PPO, without evidence, and references."""
 
-from lcrag.app.commands.study.points import Study, Variant, variant_points
+from lcrag.app.commands.study.points import RAG, Study, Variant, variant_points
 
 VARIANTS = {
     "grpo": Variant(start="grpo"),
@@ -27,11 +27,24 @@ VARIANTS = {
         # As many steps as lead to the validation F1 of the cold start with evidence, .29: 140 lead to .26, 180 to .36.
         sft_bindings=("RandomReasoner.evidence = False", "SFT_STEPS = 155"),
     ),
+    "search_r1": Variant(  # in the collection of the question's language, which for Search-R1 itself is English
+        name="Search-R1",
+        bindings=(
+            "r_search.evidence = False",
+            "Method.reward = @answer_only()",
+            "answer_only.answer = 'squad_exact_match'",
+        ),
+        start="without_evidence",
+    ),
+    "from_long_sft": Variant(  # twice the steps of the cold start
+        name="R-Search from long SFT", start="from_long_sft", sft_bindings=("SFT_STEPS = 1200",)
+    ),
+    "rag": RAG,
 }
 
 STUDIES = {
     "r_search": Study(
-        summary="R-Search by GRPO and PPO, with evidence not rewarded, the answer rewarded only, and without evidence",
+        summary="R-Search by GRPO and PPO, with evidence not rewarded, without evidence, from long SFT, Search-R1, RAG",
         points=variant_points(VARIANTS),
         experiment="r_search/atlas",
         output="runs/methods/r_search",

@@ -7,6 +7,7 @@ from pathlib import Path
 from lcrag.app.commands.study.points import (
     CURATED,
     EVALUATED,
+    RAG,
     TRAINED,
     Point,
     Settings,
@@ -14,15 +15,24 @@ from lcrag.app.commands.study.points import (
     Variant,
     policy_of,
     seeded,
+    untrained_point,
 )
 
 SINGLE = Variant(name="RAG-R1, single query", bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1"))
-MODES = {"several": Variant(), "single": SINGLE}
+LONG_SFT = ("SFT_STEPS = 1200",)  # twice the usual steps
+MODES = {
+    "several": Variant(),
+    "single": SINGLE,
+    "from_long_sft": Variant(name="RAG-R1 from long SFT", bindings=LONG_SFT),
+}
 WITHOUT = {
     "without_sft": Variant(name="RAG-R1 w/o SFT"),
     "without_selection": Variant(name="RAG-R1 w/o selection"),  # the paper's "w/o Filter"
     "without_rl": Variant(name="RAG-R1 w/o RL"),
+    "long_sft": Variant(name="long SFT"),
 }
+MODE_OF = {"long_sft": "from_long_sft", **{mode: mode for mode in MODES}}  # others: several
+UNREWARDED = ("without_rl", "long_sft")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +77,7 @@ class _Stages:
 
     def run(self, name: str) -> Point:
         """Returns the run of a system."""
-        if name == "without_rl":
+        if name in UNREWARDED:
             return self.evaluated(name)
         return self.reinforced(
             name, "unfiltered.jsonl" if name == "without_selection" else "train.jsonl", tuned=name != "without_sft"
@@ -102,9 +112,9 @@ def points_of(*usual: str) -> Callable[[Settings], list[Point]]:
     """Points of some systems, each after the stages that it needs, one seed after the other."""
 
     def points(settings: Settings) -> list[Point]:
-        names = settings.chosen((*MODES, *WITHOUT), usual)
-        mode_of = {name: "single" if name == "single" else "several" for name in names}
-        found: list[Point] = []
+        names = settings.chosen((*MODES, *WITHOUT, "rag"), usual)
+        mode_of = {name: MODE_OF.get(name, "several") for name in names if name != "rag"}
+        found = [untrained_point("rag", RAG, settings)] if "rag" in names else []
         for seed in settings.seeds:
             stages = {mode: _Stages(settings, mode, seed) for mode in MODES if mode in mode_of.values()}
             found += [point for each in stages.values() for point in each.made()]
@@ -131,5 +141,7 @@ def _study(summary: str, *names: str) -> Study:
 STUDIES = {
     "rag_r1": _study("RAG-R1's stages, several queries at once", "several"),
     "rag_r1_single": _study("RAG-R1's stages, one query at a time", "single"),
-    "rag_r1_ablations": _study("RAG-R1 both ways, and without SFT, RL or selection", *MODES, *WITHOUT),
+    "rag_r1_ablations": _study(
+        "RAG-R1 both ways, without SFT, RL or selection, from long SFT, and RAG", *MODES, *WITHOUT, "rag"
+    ),
 }

@@ -15,6 +15,12 @@ VARIANTS = {
     **{cost: Variant(name=name, bindings=(f"cost.method = {method!r}",)) for cost, (method, name) in COSTS.items()},
     # Chosen on validation questions by `translate_r1_costs`.
     "gated_at_two": Variant(name="Gated at two", bindings=("cost.method = 'gated'", "cost.minimum_native_correct = 2")),
+    "from_long_sft": Variant(  # twice the steps of the cold start
+        name="Gated from long SFT",
+        bindings=("cost.method = 'gated'",),
+        start="from_long_sft",
+        sft_bindings=("SFT_STEPS = 1800",),
+    ),
 }
 # Where a hyperparameter is chosen: the gated cost by its strength (the paper tries .05 to .3) and by its gate.
 SWEEP = {
