@@ -144,6 +144,10 @@ COMPOSITIONS: tuple[tuple[str, ...], ...] = (
     ("country_of_language", "currency", "code_of_currency"),
     ("country_of_language", "former_currency", "since_of_currency"),
     ("second_language", "country_of_language", "currency_since"),
+    ("second_language", "country_of_language", "currency", "code_of_currency"),
+    ("country_of_language", "second_language", "country_of_language", "currency"),
+    ("country_of_currency", "second_language", "country_of_language", "alpha_3"),
+    ("country_of_currency", "main_language", "country_of_language", "alpha_3"),
 )
 
 

@@ -44,7 +44,7 @@ class World:
     Attributes:
       seed: Seed of the splits and holdings.
       facts: All facts.
-      chains: All questions over two or three facts.
+      chains: All questions over two to four facts.
       splits: Id of a fact or chain -> split; see `lcrag.atlas.splits`.
       homes: Entity (kind, code) -> its home language; see `lcrag.atlas.holdings`.
       holdings: What each language's collection says of each fact that it holds.
@@ -74,7 +74,7 @@ class World:
         Args:
           split: train, validation, held_out or unseen.
           languages: Codes of the languages to ask in; None: all thirteen.
-          hops: Numbers of facts, of 1, 2 and 3.
+          hops: Numbers of facts, 1 to 4.
           copyable: Only answers that are the same in every language (True) or not (False).
 
         Raises:
@@ -232,15 +232,24 @@ def build_world(seed: int = 0, complete: tuple[str, ...] = ()) -> World:
 
 
 def compose(facts: Sequence[Fact]) -> Iterator[tuple[Fact, ...]]:
-    """Yields the facts of every chain: the value of each is the subject of the next."""
+    """Yields the facts of every chain: the value of each is the subject of the next.
+
+    Chains of four facts are about four entities, and not about English: its country would be in half of them.
+    """
     by_id = {fact.id: fact for fact in facts}
     for first, *rest in COMPOSITIONS:
         for fact in facts:
             chain: list[Fact | None] = [fact] if fact.relation == first else [None]
             for relation in rest:
                 chain.append(chain[-1] and by_id.get(f"{relation}/{chain[-1].value}"))
-            if None not in chain:
-                yield tuple(each for each in chain if each)
+            found = tuple(each for each in chain if each)
+            if None not in chain and (len(found) < 4 or _leads_on(found)):
+                yield found
+
+
+def _leads_on(chain: Sequence[Fact]) -> bool:
+    entities = {subject_of(fact) for fact in chain}
+    return len(entities) == len(chain) and ("language", "en") not in entities
 
 
 def render_passage(passage: Passage) -> str:

@@ -22,7 +22,7 @@ from lcrag.errors import UserError
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
-HOPS = (1, 2, 3)
+HOPS = (1, 2, 3, 4)
 
 
 def facts_of(*splits: str) -> list[Fact]:
@@ -69,6 +69,7 @@ def test_at_most_a_third_of_the_answers_is_copyable_and_there_are_enough_facts()
     assert sum(count >= 3 for count in entities.values()) / len(entities) > 0.95
     chains = collections.Counter((len(chain.facts), WORLD.splits[chain.id]) for chain in WORLD.chains)
     assert min(chains[hops, split] for hops in (2, 3) for split in SPLITS) > 30
+    assert min(chains[4, split] for split in SPLITS) > 15
 
 
 def test_every_value_is_recognised_as_its_language_writes_it():
@@ -154,7 +155,7 @@ def test_questions_can_be_chosen_by_language_hops_and_kind_of_answer():
     assert sum(parts) == len(WORLD.questions("unseen", ["en"], HOPS))
 
 
-@pytest.mark.parametrize("hops", [2, 3])
+@pytest.mark.parametrize("hops", [2, 3, 4])
 def test_the_plan_of_a_chain_refers_to_earlier_answers(hops):
     for question in WORLD.questions("train", ["en", "ja"], hops=(hops,)):
         plan, answers = question.extra["plan"], question.extra["sub_answers"]
@@ -170,6 +171,14 @@ def test_the_value_of_each_fact_of_a_chain_is_the_next_one_s_subject():
         assert chain.relations in COMPOSITIONS
         for fact, later in zip(chain.facts, chain.facts[1:], strict=False):
             assert (RELATIONS[fact.relation].value, fact.value) == subject_of(later)
+
+
+def test_a_chain_of_four_leads_through_four_entities_and_not_through_english():
+    chains = [chain for chain in WORLD.chains if len(chain.facts) == 4]
+    assert all(len(set(map(subject_of, chain.facts))) == 4 for chain in chains)
+    assert not any(subject_of(fact) == ("language", "en") for chain in chains for fact in chain.facts)
+    last, count = collections.Counter(chain.last.value for chain in chains).most_common(1)[0]
+    assert count / len(chains) < 0.25, f"{last} is too good a guess"
 
 
 @pytest.mark.parametrize("language", LCRL_LANGUAGES)

@@ -219,7 +219,7 @@ def _subsets(question: Question) -> tuple[str, ...]:
     if "copyable" in extra:
         subsets.append("copyable" if extra["copyable"] else "translated")
     if extra.get("hops", 1) > 1:
-        subsets.append({2: "two_hops", 3: "three_hops"}[extra["hops"]])
+        subsets.append({2: "two_hops", 3: "three_hops", 4: "four_hops"}[extra["hops"]])
     if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
         subsets.append(extra["type"])
     subsets += filter(None, (question.domain, question.tier))

@@ -31,7 +31,7 @@ def atlas_world(seed: Seed = 0, complete: Sequence[str] = ()) -> World:
 def atlas_questions(
     split: str,
     languages: Sequence[str] = LCRL_LANGUAGES,
-    hops: Sequence[Literal[1, 2, 3]] = (1,),
+    hops: Sequence[Literal[1, 2, 3, 4]] = (1,),
     copyable: bool | None = None,
     limit: Count | None = None,
     world: Callable[[], World] = atlas_world,

@@ -104,7 +104,7 @@ def told_in(tokenizer, row):
 @pytest.mark.parametrize("rows", [reading_rows, judging_rows, noting_rows, translating_rows])
 def test_pre_tasks_never_show_a_held_out_fact(world, tokenizer, rows):
     kept_back = [split for split in SPLITS if split != "train"]
-    asked = {question.text for split in kept_back for question in world.questions(split, hops=(1, 2, 3))}
+    asked = {question.text for split in kept_back for question in world.questions(split, hops=(1, 2, 3, 4))}
     held_out = {fact.id for fact in world.facts if world.splits[fact.id] in kept_back}
     for row in itertools.islice(rows(world, tokenizer, seed=1), 200):
         lines, told = told_in(tokenizer, row)

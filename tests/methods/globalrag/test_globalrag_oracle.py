@@ -113,7 +113,7 @@ def test_a_careless_plan_names_no_earlier_answer_and_is_executed_as_written(ques
 
 
 def test_a_share_of_the_plans_is_careless():
-    questions = WORLD.questions("train", ("en",), hops=(2, 3))
+    questions = WORLD.questions("train", ("en",), hops=(2, 3, 4))
     plans = [written_plan(PlanOracle(careless=0.3).next_text(each, ())) for each in questions]
     assert 0.2 < sum("#1?" not in plan for plan in plans) / len(questions) < 0.4
 

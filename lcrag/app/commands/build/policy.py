@@ -99,7 +99,7 @@ def atlas_decoder(vocabulary_size: int) -> DecoderConfig:
         kv_heads=2,
         head_width=32,
         mlp_width=384,
-        max_positions=512,
+        max_positions=1024,
         unroll_layers=True,
     )
 
