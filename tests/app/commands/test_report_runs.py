@@ -116,6 +116,19 @@ def test_a_training_run_and_an_evaluation_of_one_name(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize("same_questions", [True, False])
+def test_files_made_for_the_seed_of_a_run_are_no_difference(same_questions, tmp_path, capsys):
+    for seed in (0, 1):
+        config = training_run(tmp_path / "runs" / f"several-{seed}", "RAG-R1", 0.5, seed=seed) / "config.gin"
+        made = f"made/{'several' if same_questions or not seed else 'single'}-{seed}/selection/train.jsonl"
+        config.write_text(f"{config.read_text()}train/jsonl_questions.files = ('{made}',)\n")
+    if same_questions:
+        assert "2 / 2" in reported(tmp_path / "runs", output=tmp_path / "report")
+    else:
+        told = "are both called 'RAG-R1', but train/jsonl_questions.files is"
+        assert_refused(capsys, told, tmp_path / "runs", output=tmp_path / "report")
+
+
 def test_folders_are_found_at_any_depth(runs):
     names = ["LcRL-0", "LcRL-1", "mSearch-R1-0", "mSearch-R1-1", "rag"]
     assert [path.name for path in run_folders([str(runs)])] == names

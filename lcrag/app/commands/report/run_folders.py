@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -266,8 +267,14 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
 
 
 def _check_agreement(name: str, other: Source, source: Source) -> None:
-    if difference := differences(other.config, source.config, INCIDENTAL, only_shared=other.trained != source.trained):
+    there, here = (_without_seed(each.config, each.about["seed"]) for each in (other, source))
+    if difference := differences(there, here, INCIDENTAL, only_shared=other.trained != source.trained):
         raise UserError(
             f"{other.folder} and {source.folder} are both called {name!r}, but {difference}: give one another"
             " Method.name or evaluate.label, or name what a study varies with --axis"
         )
+
+
+def _without_seed(config: str, seed: int | str) -> str:
+    """Removes the run's seed from the ends of folder names: `lcrag study` names what is made for one seed so."""
+    return re.sub(rf"-{re.escape(str(seed))}(?=[/'])", "", config)
