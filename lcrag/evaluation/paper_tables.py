@@ -131,10 +131,12 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
         text = f"{_signed(found.estimate.value, metric)}{_half(found.estimate, metric)} (p {p_text})"
         return Cell(text, found.tone(metric, marking))
 
+    seeds = " and, where both have the same seeds, by seed" if board.paired_seeds else ""
+    tests = sum(map(len, compared.values()))
     note = (
         f"{'' if metric in NOT_SHARES else 'Percentage points. '}{INTERVAL}"
         f"{_alone(board, {*compared, *rivals(board, marking.against).values()})}"
-        f" p: paired by question, corrected for the {sum(map(len, compared.values()))} tests of this table (Holm);"
+        f" p: paired by question{seeds}, corrected for the {tests} tests of this table (Holm);"
         f" marked where p < {marking.threshold:g}. A part's mean is over its questions."
     )
     lines = _sections(list(compared), lambda system: (Cell(system[1]), *(cell(compared[system].get(n)) for n in names)))

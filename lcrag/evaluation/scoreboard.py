@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, score_per_log_token
-from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, run_means
+from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, paired_runs, run_means
 from lcrag.evaluation.trials import System, Trial
 
 Part = tuple[str, str]
@@ -41,13 +41,16 @@ class Scoreboard:
 
     Args:
       trials: The trials, at least one.
+      paired_seeds: Whether differences are paired by seed where both systems have the same seeds, each once and at
+        least two: what was made for a seed, such as an SFT, then cancels out.
 
     Raises:
       UserError: two trials answered different questions.
     """
 
-    def __init__(self, trials: Sequence[Trial]):
+    def __init__(self, trials: Sequence[Trial], paired_seeds: bool = False):
         self.trials = tuple(trials)
+        self.paired_seeds = paired_seeds
         self.questions = trials[0].questions
         for trial in trials:
             if trial.questions.keys != self.questions.keys:
@@ -121,7 +124,7 @@ class Scoreboard:
         )
 
     def difference(self, system: System, other: System, metric: str, part: Part) -> Estimate | None:
-        """Returns a system's score minus another's with interval and test, paired by question.
+        """Returns a system's score minus another's with interval and test, paired by question and perhaps by seed.
 
         None if one of them has no score, or if the part depends on the languages trained on and these differ.
         """
@@ -129,7 +132,22 @@ class Scoreboard:
         if not all(np.array_equal(mask, masks[0]) for mask in masks):
             return None
         first, second = (self._run_means(each, metric, part) for each in (system, other))
-        return None if first is None or second is None else crossed_estimate(first, second)
+        if first is None or second is None:
+            return None
+        one, two = self._seeds(system), self._seeds(other)
+        same = set(one) == set(two) and 1 < len(one) == len(first.means) == len(second.means)
+        if self.paired_seeds and same:
+            order = np.array([two.index(seed) for seed in one])
+            return crossed_estimate(
+                paired_runs(first, second._replace(means=second.means[order], parts=second.parts[order]))
+            )
+        return crossed_estimate(first, second)
+
+    def _seeds(self, system: System) -> list[int | str]:
+        """Returns the seed of each run, in the order of the runs; empty if one is unknown or there twice."""
+        seeds = [trials[0].seed for trials in self._runs.get(system, {}).values()]
+        known = [seed for seed in seeds if seed is not None]
+        return known if len(set(known)) == len(seeds) else []
 
     def _run_means(self, system: System, metric: str, part: Part) -> RunMeans | None:
         """Returns the means of the system's runs that have scores on a part."""
@@ -170,9 +188,9 @@ class Scoreboard:
         return chosen & self._members[subset] if subset else chosen
 
 
-def scoreboards(trials: Iterable[Trial]) -> dict[tuple[str, str, str], Scoreboard]:
+def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tuple[str, str, str], Scoreboard]:
     """Returns (data set, split, decoding) -> the scoreboard of its trials."""
     groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.dataset, trial.split, trial.decoding), []).append(trial)
-    return {key: Scoreboard(own) for key, own in groups.items()}
+    return {key: Scoreboard(own, paired_seeds) for key, own in groups.items()}

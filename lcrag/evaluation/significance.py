@@ -89,6 +89,12 @@ def _summed(
     return np.stack([np.bincount(index, row) for row in values])
 
 
+def paired_runs(system: RunMeans, other: RunMeans) -> RunMeans:
+    """Returns the difference of two systems whose runs are paired: run i of both has the same seed."""
+    asked = system.asked | other.asked
+    return RunMeans(means=system.means - other.means, parts=system.parts - other.parts, asked=asked)
+
+
 def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimate:
     """Estimates a system's mean, or its difference from another's, generalising over questions and training runs.
 
@@ -97,8 +103,9 @@ def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimat
     with multiway clustering", section 2), with the unbiased mean squares of crossed random effects (Searle, Casella &
     McCulloch 1992, "Variance components", chapter 4) instead of Cameron's terms, which are too small for few runs.
     V_residual is the variance of the interaction, which both other terms include. Two systems are paired by question,
-    and their runs are independent. The distribution is Student's t with Satterthwaite's (1946) degrees of freedom. With
-    one run per system the result is the paired t-test over questions, which does not generalise over runs.
+    and their runs are independent; for runs that are paired too, give the result of `paired_runs` alone. The
+    distribution is Student's t with Satterthwaite's (1946) degrees of freedom. With one run per system the result is
+    the paired t-test over questions, which does not generalise over runs.
 
     Args:
       system: The system's result of `run_means`.

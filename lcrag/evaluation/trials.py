@@ -63,6 +63,7 @@ class Trial:
     scores: Mapping[str, Float[np.ndarray, " questions"]]  # metric -> score of every question; NaN without one
     answered: tuple[Answered, ...] = ()  # in the order of the questions; empty if only the scores are known
     point: float | str | None = None  # its position on the axis of a study; None: no study
+    seed: int | str | None = None  # of the training run or evaluation; None: unknown
 
     @classmethod
     def of(cls, answered: Sequence[Answered], languages: Collection[str] = (), **labels: Any) -> "Trial":

@@ -12,7 +12,17 @@ def asked(number=0, language="en", answer="Helsinki", golds=("Helsinki",), datas
 
 
 def trial(
-    method, right, *, languages=("en", "fi"), run=None, seen=("en",), point=None, dataset="toy", model="m", **fields
+    method,
+    right,
+    *,
+    languages=("en", "fi"),
+    run=None,
+    seen=("en",),
+    point=None,
+    seed=None,
+    dataset="toy",
+    model="m",
+    **fields,
 ):
     """A trial whose question i in language l is right where `right[l][i]` is 1; odd ones are in the subset "odd"."""
     answered = tuple(
@@ -30,5 +40,5 @@ def trial(
     )
     return Trial.of(
         answered, method=method, model=model, dataset=dataset, split="held_out", decoding="greedy", run=run or method,
-        seen_languages=seen, point=point,
+        seen_languages=seen, point=point, seed=seed,
     )  # fmt: skip

@@ -70,6 +70,25 @@ def test_the_test_is_scipys_over_questions(en, fi, other_en, other_fi):
     assert found.p_value == (pytest.approx(scipy.stats.ttest_rel(first, second).pvalue) if varies else 1)
 
 
+def test_runs_of_the_same_seeds_can_be_paired():
+    """With one question a cluster and runs that differ by seed alone, the paired test is scipy's of the differences."""
+    generator = np.random.default_rng(0)
+    base = generator.random((3, 40)) < np.array([[0.2], [0.5], [0.8]])  # what is made for a seed decides most
+    better = base | (generator.random((3, 40)) < 0.1)
+    trials = [trial("a", {"en": base[s]}, languages=("en",), run=f"a{s}", seed=s) for s in range(3)]
+    trials += [trial("b", {"en": better[s]}, languages=("en",), run=f"b{s}", seed=s) for s in (2, 0, 1)]
+    alone, paired = (
+        Scoreboard(trials, pairing).difference(("m", "b"), ("m", "a"), "exact_match", ALL) for pairing in (False, True)
+    )
+    assert alone.value == pytest.approx(paired.value) == pytest.approx(better.mean() - base.mean())
+    assert paired.half < 0.2 * alone.half
+    differences = [trial("d", {"en": better[s] & ~base[s]}, languages=("en",), run=f"d{s}") for s in range(3)]
+    expected = Scoreboard(differences).score(("m", "d"), "exact_match", ALL)
+    assert (paired.low, paired.high) == pytest.approx((expected.low, expected.high))
+    fewer = Scoreboard(trials[:-1], True).difference(("m", "b"), ("m", "a"), "exact_match", ALL)
+    assert fewer == Scoreboard(trials[:-1]).difference(("m", "b"), ("m", "a"), "exact_match", ALL), "other seeds"
+
+
 def test_no_test_between_different_zero_shot_languages():
     right = {"en": [1, 0, 1], "fi": [0, 0, 1]}
     board = Scoreboard([trial("a", right), trial("b", right, seen=("fi",))])

@@ -30,6 +30,7 @@ def compare_runs(
     metrics: Sequence[str] = ("c3_recall_bergen", "flexible_exact_match", "correct_language", "searches"),
     against: str | None = None,
     threshold: Share = 0.01,
+    paired_seeds: bool = False,
     axis: str | None = None,
     axis_name: str | None = None,
     also: Sequence[str] = (),
@@ -51,6 +52,8 @@ def compare_runs(
       metrics: Metrics of the tables and records; the first two also by language, the first along the axis.
       against: The method that all others are tested against, question by question.
       threshold: Largest marked p-value, exclusive.
+      paired_seeds: Whether runs with the same seed are paired in differences, for methods that share what is made for a
+        seed.
       axis: The binding, `Name.parameter`, that a study varies: runs that differ in it are points of a curve.
       axis_name: What tables and figures call the axis; None: as the binding.
       also: Other labels of training runs to show in addition to the methods, such as "before" and "long SFT".
@@ -86,7 +89,7 @@ def compare_runs(
         raise UserError(f"there is no run of {against!r} to test against, only runs of {known}")
     report = StudyReport(
         title=title,
-        boards=scoreboards(trials),
+        boards=scoreboards(trials, paired_seeds),
         logs=_logs(trials, origins),
         metrics=metrics,
         marking=Marking(against=against, threshold=threshold),

@@ -314,6 +314,7 @@ def _recorded(
                     split=split,
                     decoding=decoding,
                     run=record.folder,
+                    seed=record.seed,
                     seen_languages=tuple(record.seen_languages),
                     questions=splits[own.dataset, split],
                     scores={metric: np.array(values, float) for metric, values in own.scores.items()},

@@ -118,6 +118,7 @@ def _answered_trials(source: Source, decoding: str, split: str) -> Iterator[Tria
                 split=split,
                 decoding=decoding,
                 run=str(source.folder),
+                seed=source.about["seed"],
                 seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
             )
 

@@ -133,6 +133,7 @@ def _study(summary: str, *names: str) -> Study:
         seeds=(0,),
         report=(
             "--against=RAG-R1",
+            "--gin.compare_runs.paired_seeds=True",  # of one SFT
             "--gin.compare_runs.metrics=('squad_exact_match', 'searches', 'retrieval_rounds')",
         ),
     )
