@@ -98,7 +98,7 @@ def played(ceiling: Ceiling) -> list[EpisodeRecord]:
     configure(read_configuration((ceiling.experiment,), ()))
     evaluation, method = gin.get_configurable(Evaluation)(), gin.get_configurable(Method)()
     collections: SearchableCollections = atlas_collections() if ceiling.searches else NoCollections()
-    settings = {**evaluation.program_settings}
+    settings = dict(evaluation.program_settings)
     program = method.with_settings(settings).on(collections.languages)
     budget = settings.get("budget") or gin.query_parameter("every_program.budget")
     return play(

@@ -174,10 +174,10 @@ _READING = (
 )
 _TEST_READING = (
     "A star marks a difference from {0.against} with p < {0.threshold:g} in a two-sided test paired by question (and by"
-    " seed, with compare_runs.paired_seeds), which"
-    " generalises over questions and training runs as the intervals do. Stars are not corrected for the number of"
-    " tests; the p-values in the tables of differences are. Their figures show the same: an interval that excludes 0 is"
-    " coloured, and its point filled if the difference stays significant once corrected."
+    " seed, with compare_runs.paired_seeds), which generalises over questions and training runs as the intervals do."
+    " Stars are not corrected for the number of tests; the p-values in the tables of differences are. Their figures"
+    " show the same: an interval that excludes 0 is coloured, and its point filled if the difference stays significant"
+    " once corrected."
 )
 _CURVES_READING = (
     "A curve is the mean over a method's runs, smoothed over about a tenth of the steps; its band is from the least to"
