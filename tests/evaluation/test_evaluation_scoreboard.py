@@ -71,7 +71,7 @@ def test_the_test_is_scipys_over_questions(en, fi, other_en, other_fi):
 
 
 def test_runs_of_the_same_seeds_can_be_paired():
-    """With one question a cluster and runs that differ by seed alone, the paired test is scipy's of the differences."""
+    """A paired difference is the mean of the runs' own differences, with its interval."""
     generator = np.random.default_rng(0)
     base = generator.random((3, 40)) < np.array([[0.2], [0.5], [0.8]])  # what is made for a seed decides most
     better = base | (generator.random((3, 40)) < 0.1)
