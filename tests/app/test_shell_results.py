@@ -113,7 +113,7 @@ TABLES = (
         decoding="greedy",
         rows={
             "R-Search": ("before training", "R-Search"),
-            "by PPO, with the same prompts and aggregation, and no KL term either": (
+            "by PPO; prompts, averaging of the loss and the missing KL term are those of the first row": (
                 "before training",
                 "R-Search with PPO",
             ),

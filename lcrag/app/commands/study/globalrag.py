@@ -39,7 +39,7 @@ VARIANTS = {
         start="search_r1",
         sft_bindings=("oracle_demonstrations.oracle = @RandomReasoner", "RandomReasoner.evidence = False"),
     ),
-    "from_long_sft": Variant(  # twice the steps of the cold start
+    "from_long_sft": Variant(  # at most twice the steps; the lowest validation loss counts
         name="GlobalRAG from long SFT", start="from_long_sft", sft_bindings=("SFT_STEPS = 600",)
     ),
     "rag": RAG,

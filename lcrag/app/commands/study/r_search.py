@@ -36,7 +36,7 @@ VARIANTS = {
         ),
         start="without_evidence",
     ),
-    "from_long_sft": Variant(  # twice the steps of the cold start
+    "from_long_sft": Variant(  # at most twice the steps; the lowest validation loss counts
         name="R-Search from long SFT", start="from_long_sft", sft_bindings=("SFT_STEPS = 1200",)
     ),
     "rag": RAG,

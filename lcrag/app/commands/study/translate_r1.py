@@ -15,7 +15,7 @@ VARIANTS = {
     **{cost: Variant(name=name, bindings=(f"cost.method = {method!r}",)) for cost, (method, name) in COSTS.items()},
     # Chosen on validation questions by `translate_r1_costs`.
     "gated_at_two": Variant(name="Gated at two", bindings=("cost.method = 'gated'", "cost.minimum_native_correct = 2")),
-    "from_long_sft": Variant(  # twice the steps of the cold start
+    "from_long_sft": Variant(  # at most twice the steps; the lowest validation loss counts
         name="Gated from long SFT",
         bindings=("cost.method = 'gated'",),
         start="from_long_sft",
