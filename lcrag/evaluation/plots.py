@@ -3,6 +3,7 @@
 import pathlib
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
@@ -35,7 +36,7 @@ PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
 SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
 DIFFERENCES_A_ROW = 4
 NAME_WIDTH = 11  # characters of a line below an axis
-LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
+LINES, MARKERS, HATCHES = ("-", (0, (4, 2)), (0, (1, 1.5))), ("o", "D", "^"), ("", "///", "...")
 STYLE = {
     "font.size": 10,
     "axes.edgecolor": MUTED,
@@ -142,7 +143,7 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
                 if curves:
                     steps, values = _common_steps(curves)
                     values = np.stack([smoothed(each) for each in values])
-                    style = _line_style(number)
+                    style = line_style(number)
                     axes.plot(steps, values.mean(axis=0), label=method, linewidth=2, **style)
                     band = (values.min(axis=0), values.max(axis=0))
                     axes.fill_between(steps, *band, color=style["color"], alpha=0.15, linewidth=0)
@@ -177,8 +178,8 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
                 offset = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at one name must not overlap
                 x = [points[place] if numeric else place + offset for place, _, _ in line]
                 values, errors = [value for _, value, _ in line], [error for _, _, error in line]
-                style = _line_style(number) if numeric else _line_style(number) | {"linestyle": "none"}
-                axes.errorbar(x, values, errors, marker="o", capsize=3, label=method, linewidth=2, **style)
+                style = point_style(number) | (line_style(number) if numeric else {"linestyle": "none"})
+                axes.errorbar(x, values, errors, capsize=3, label=method, linewidth=2, **style)
             unit = "" if metric in NOT_SHARES else " (%)"
             finish(axes, f"{METRIC_NAMES.get(metric, metric)}{unit}: {STUDIED_GROUPS[group]}", axis)
             labels = [textwrap.fill(point_name(point), NAME_WIDTH) for point in points]
@@ -268,8 +269,24 @@ def make_panels(
     return figure, every[:count]
 
 
-def _line_style(number: int) -> dict:
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
+def line_style(number: int) -> dict[str, Any]:
+    """The colour and the dashes of a series, by its number in the figure."""
+    return _style(number, "linestyle", LINES)
+
+
+def point_style(number: int) -> dict[str, Any]:
+    """The colour and the marker of a series, by its number in the figure."""
+    return _style(number, "marker", MARKERS)
+
+
+def bar_style(number: int) -> dict[str, Any]:
+    """The colour and the hatches of a series, by its number in the figure."""
+    return _style(number, "hatch", HATCHES)
+
+
+def _style(number: int, name: str, others: Sequence[Any]) -> dict[str, Any]:
+    """Pairs a colour with one of `others`, which changes when the colours are used up."""
+    return {"color": COLOURS[number % len(COLOURS)], name: others[number // len(COLOURS) % len(others)]}
 
 
 def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", margin: float = 0.03) -> None:

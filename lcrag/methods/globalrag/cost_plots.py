@@ -11,7 +11,7 @@ import matplotlib.ticker
 import numpy as np
 
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
-from lcrag.evaluation.plots import COLOURS, INK, STYLE, add_legend, finish, make_panels, save_figure
+from lcrag.evaluation.plots import INK, STYLE, add_legend, bar_style, finish, make_panels, point_style, save_figure
 from lcrag.evaluation.scoreboard import Part, Scoreboard
 from lcrag.evaluation.trials import System
 
@@ -46,7 +46,7 @@ def draw_searches(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> Non
             scores = [board.score(system, "searches", WHOLE) if system in board.systems else None for board in boards]
             heights, halves = ([getattr(each, name, 0.0) for each in scores] for name in ("value", "half"))
             places = np.arange(len(boards)) + (number - (len(systems) - 1) / 2) * width
-            axes.bar(places, heights, width, label=_label(system, systems), color=_colour(number))
+            axes.bar(places, heights, width, label=_label(system, systems), **bar_style(number))
             axes.errorbar(places, heights, np.nan_to_num(halves), fmt="none", ecolor=INK, capsize=2, linewidth=1)
         finish(axes, "Searches per question", "")
         axes.set_xticks(range(len(boards)), [board.dataset for board in boards])
@@ -68,7 +68,7 @@ def draw_costs(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
                 exact, f1, tokens = (mean_of(board, system, metric) for metric in EFFICIENCY_INPUTS)
                 area = _LARGEST_BUBBLE * mean_of(board, system, EFFICIENCY) / largest
                 score, label = 50 * (exact + f1), _label(system, systems)
-                axes.scatter(tokens, score, s=np.nan_to_num(area), color=_colour(number), alpha=0.75, label=label)
+                axes.scatter(tokens, score, s=np.nan_to_num(area), alpha=0.75, label=label, **point_style(number))
             _finish(axes, board.dataset)
         legend = add_legend(figure, row)
         for handle in legend.legend_handles if legend else ():
@@ -83,10 +83,6 @@ def _systems(boards: Sequence[Scoreboard]) -> list[System]:
 
 def _label(system: System, systems: Sequence[System]) -> str:
     return system[1] if len({model for model, _ in systems}) == 1 else f"{system[1]}, {system[0]}"
-
-
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
 
 
 def _finish(axes: matplotlib.axes.Axes, title: str) -> None:

@@ -9,7 +9,17 @@ import matplotlib.ticker
 import numpy as np
 
 from lcrag.data.tiers import ALL_TIERS
-from lcrag.evaluation.plots import COLOURS, MUTED, STYLE, add_legend, finish, make_panels, save_figure, smoothed
+from lcrag.evaluation.plots import (
+    MUTED,
+    STYLE,
+    add_legend,
+    finish,
+    line_style,
+    make_panels,
+    point_style,
+    save_figure,
+    smoothed,
+)
 from lcrag.evaluation.scoreboard import Scoreboard
 from lcrag.evaluation.training_log import Curve
 from lcrag.methods.translate_r1.tool_use import (
@@ -50,12 +60,14 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
             axes.plot(*_percents(points[name][::-1] for name in best), color=MUTED, linewidth=1, zorder=1)
             for number, (name, system) in enumerate(names.items()):
                 if name in points:
-                    place, colour = _percents([points[name][::-1]]), COLOURS[number % len(COLOURS)]
-                    axes.scatter(*place, s=60, color=colour, label=name, zorder=2)
+                    place, style = _percents([points[name][::-1]]), point_style(number)
+                    axes.scatter(*place, s=60, label=name, zorder=2, **style)
                     scores = (score_of(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
                     halves = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
                     across, up = ([half] for half in halves)
-                    axes.errorbar(*place, up, across, fmt="none", ecolor=colour, linewidth=1, alpha=0.6, zorder=1)
+                    axes.errorbar(
+                        *place, up, across, fmt="none", ecolor=style["color"], linewidth=1, alpha=0.6, zorder=1
+                    )
                     if shares[name] >= _LEAST_SHOWN:
                         at = (place[0][0], place[1][0])
                         axes.annotate(f"{100 * shares[name]:.0f} %", at, (6, 5), textcoords="offset points", fontsize=9)
@@ -80,8 +92,10 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
                 if own:
                     found = np.searchsorted(places, [rate for rate, _ in own])
                     shares = 100 * np.bincount(found, [weight for _, weight in own], len(places))
-                    colour, label = COLOURS[number % len(COLOURS)], system_name(board, system)
-                    axes.plot(100 * places, shares, marker="o", markersize=4, linewidth=2, color=colour, label=label)
+                    style = line_style(number) | point_style(number)
+                    axes.plot(
+                        100 * places, shares, markersize=4, linewidth=2, label=system_name(board, system), **style
+                    )
             finish(axes, domain.replace("_", " ") or "all questions", "tool rate of a question (%)", "questions (%)")
         add_legend(figure, panels)
         save_figure(figure, path)
@@ -107,11 +121,11 @@ def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
             for number, (method, own) in enumerate(logs.items()):
                 curves = [log[TIER_RATE.format(tier)] for log in own if TIER_RATE.format(tier) in log]
                 if curves:
-                    colour = COLOURS[number % len(COLOURS)]
+                    style = line_style(number)
                     steps, values = _aligned(curves)
-                    axes.plot(steps, 100 * values.mean(axis=0), color=colour, label=method, linewidth=2)
+                    axes.plot(steps, 100 * values.mean(axis=0), label=method, linewidth=2, **style)
                     band = (100 * values.min(axis=0), 100 * values.max(axis=0))
-                    axes.fill_between(steps, *band, color=colour, alpha=0.15, linewidth=0)
+                    axes.fill_between(steps, *band, color=style["color"], alpha=0.15, linewidth=0)
             finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
             axes.set_ylim(-3, 103)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
