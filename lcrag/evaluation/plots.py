@@ -127,8 +127,7 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
 def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: str | pathlib.Path) -> None:
     """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
 
-    A line is the mean over a method's runs, each smoothed over about a tenth of the steps; the band spans the minimum
-    and maximum of the runs.
+    A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
 
     Args:
       logs: Method -> the training log of each of its runs.
@@ -143,14 +142,24 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
                 if curves:
                     steps, values = _common_steps(curves)
                     values = np.stack([smoothed(each) for each in values])
-                    style = line_style(number)
-                    axes.plot(steps, values.mean(axis=0), label=method, linewidth=2, **style)
-                    band = (values.min(axis=0), values.max(axis=0))
-                    axes.fill_between(steps, *band, color=style["color"], alpha=0.15, linewidth=0)
+                    draw_runs(axes, steps, values, method, line_style(number))
             finish(axes, TRAINING_PANELS[name], "step")
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
         add_legend(figure, row)
         save_figure(figure, path)
+
+
+def draw_runs(
+    axes: matplotlib.axes.Axes,
+    steps: Int[np.ndarray, " points"],
+    values: Float[np.ndarray, "runs points"],
+    label: str,
+    style: Mapping[str, Any],
+) -> None:
+    """Draws the mean of several runs and, thinner, each of them."""
+    axes.plot(steps, values.mean(axis=0), label=label, linewidth=2.2, **style)
+    if len(values) > 1:
+        axes.plot(steps, values.T, linewidth=0.8, alpha=0.45, **style)
 
 
 def _common_steps(

@@ -13,6 +13,7 @@ from lcrag.evaluation.plots import (
     MUTED,
     STYLE,
     add_legend,
+    draw_runs,
     finish,
     line_style,
     make_panels,
@@ -112,7 +113,7 @@ def tiers_in(logs: Logs) -> list[str]:
 def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
     """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6).
 
-    A line is the mean over a method's runs, smoothed over about a tenth of the steps; the band spans the runs.
+    A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
     """
     tiers = tiers_in(logs)
     with matplotlib.rc_context(STYLE):
@@ -121,11 +122,8 @@ def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
             for number, (method, own) in enumerate(logs.items()):
                 curves = [log[TIER_RATE.format(tier)] for log in own if TIER_RATE.format(tier) in log]
                 if curves:
-                    style = line_style(number)
                     steps, values = _aligned(curves)
-                    axes.plot(steps, 100 * values.mean(axis=0), label=method, linewidth=2, **style)
-                    band = (100 * values.min(axis=0), 100 * values.max(axis=0))
-                    axes.fill_between(steps, *band, color=style["color"], alpha=0.15, linewidth=0)
+                    draw_runs(axes, steps, 100 * values, method, line_style(number))
             finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
             axes.set_ylim(-3, 103)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))

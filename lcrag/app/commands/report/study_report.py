@@ -180,6 +180,6 @@ _TEST_READING = (
     " once corrected."
 )
 _CURVES_READING = (
-    "A curve is the mean over a method's runs, smoothed over about a tenth of the steps; its band is from the least to"
-    " the largest of them. Rewards are each method's own: one by exact match and one by c3 recall are no comparison."
+    "A curve is the mean over a method's runs, thin ones are the runs, all smoothed over about a tenth of the steps."
+    " Rewards are each method's own: one by exact match and one by c3 recall are no comparison."
 )
