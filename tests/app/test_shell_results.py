@@ -39,6 +39,8 @@ class Shown(NamedTuple):
     rows: Mapping[str, str | tuple[str, ...]]
     columns: Mapping[int, Column]  # by the number of the column
     paired_seeds: bool = False
+    split: str = "held_out"
+    seeds: bool = True  # whether the second column is the number of seeds; otherwise it belongs to the name
 
 
 def parts(metric: str, scale: float, *named: str, first: int = 1) -> dict[int, Column]:
@@ -155,12 +157,28 @@ TABLES = (
             **parts("tool_rate", 1, "all", "known", "half_known", "constructed", first=6),
         },
     ),
+    Shown(
+        page="docs/translate_r1.md",
+        header="| strength | gate |",
+        records="translate_r1_costs",
+        decoding="sampled",
+        rows={"before, ": "before training"}
+        | {f"{name}, {gate}": f"strength 0{name}, gate {gate}" for name in (".05", ".1", ".3") for gate in (2, 4, 6)},
+        columns={
+            **parts("reward", 1, "all", "known", "constructed", first=2),
+            **parts("tool_rate", 1, "known", "half_known", "constructed", first=5),
+        },
+        split="validation",
+        seeds=False,
+    ),
 )
 
 
 @functools.cache
-def board_of(records: str, decoding: str, paired_seeds: bool, also: tuple[str, ...] = ()) -> Scoreboard:
-    found = [each for each in evaluated([str(RECORDS / records)], also) if each[1:] == (decoding, "held_out")]
+def board_of(
+    records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = (), split: str = "held_out"
+) -> Scoreboard:
+    found = [each for each in evaluated([str(RECORDS / records)], also) if each[1:] == (decoding, split)]
     trials = [trial for source, _, split in found for trial in source.trials(decoding, split)]
     (board,) = scoreboards(trials, paired_seeds).values()
     return board
@@ -190,19 +208,20 @@ def check_cell(cell: str, expected: Sequence[tuple[float, float]], scale: float,
             assert half and float(half) == pytest.approx(scale * width, abs=unit), cell
 
 
-@pytest.mark.parametrize("shown", TABLES, ids=[each.page for each in TABLES])
+@pytest.mark.parametrize("shown", TABLES, ids=[each.records for each in TABLES])
 def test_methods_have_the_scores_of_their_records(shown):
-    board = board_of(shown.records, shown.decoding, shown.paired_seeds)
+    board = board_of(shown.records, shown.decoding, shown.paired_seeds, split=shown.split)
     systems = {system[1]: system for system in board.systems}
     checked = set()
     for name, *cells in table_of(shown.page, shown.header):
         if name.startswith("rules"):
             continue
+        name = name if shown.seeds else f"{name}, {cells[0]}"
         methods = shown.rows.get(name, name)
         row = (methods,) if isinstance(methods, str) else methods
         checked |= set(row)
         runs = board.score(systems[row[-1]], next(iter(shown.columns.values())).metric, ALL).runs
-        assert cells[0] == str(runs) or (cells[0] == "" and runs == 1), f"{name} has {runs} seeds"
+        assert not shown.seeds or cells[0] in (str(runs), "" if runs == 1 else None), f"{name} has {runs} seeds"
         for number, column in shown.columns.items():
             chosen = [systems[each] for each in (row if column.every else row[-1:])]
             cell = cells[number - 1]
@@ -214,6 +233,74 @@ def test_methods_have_the_scores_of_their_records(shown):
                 found = [board.score(each, column.metric, column.part) for each in chosen]
             check_cell(cell, [(each.value, each.half) for each in found], column.scale, column.interval)
     assert checked == set(systems), "the table does not show every method that has a record"
+
+
+class Points(NamedTuple):
+    """A table of a page, whose columns are points of a study: each cell is the score of the runs of one of them."""
+
+    header: str  # how the table begins
+    records: Mapping[str, str]  # row -> the names of its records without the seed, `{}` for the point
+    points: Sequence[str]  # of the columns; "whole": the runs of `lcrl_tables`
+
+
+POINTS = (
+    Points(
+        header="| collections | 1 |",
+        records={"LcRL": "lcrl_collections/lcrl-collections_{}", "RAG": "lcrl_collections/rag-collections_{}"},
+        points=("1", "2", "3", "5", "8", "13"),
+    ),
+    Points(
+        header="| | English | native |",
+        records={"LcRL": "lcrl_retrieval/lcrl-retrieval_{}", "RAG": "lcrl_retrieval/rag-retrieval_{}"},
+        points=("english", "native", "native_english", "native_english_high", "all"),
+    ),
+    Points(
+        header="| training questions |",
+        records={"LcRL": "lcrl_data/lcrl-data_{}", "mSearch-R1": "lcrl_data/msearch_r1-data_{}"},
+        points=("25", "50", "75", "whole"),
+    ),
+    Points(
+        header="| training languages |",
+        records={
+            "LcRL": "lcrl_training_languages/lcrl-training_languages_{}",
+            "mSearch-R1": "lcrl_training_languages/msearch_r1-training_languages_{}",
+        },
+        points=("1", "2", "4", "whole"),
+    ),
+)
+WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1"}
+
+
+def runs_of(name: str) -> Scoreboard:
+    """Returns the scoreboard of the runs `FOLDER/NAME`, one for each seed."""
+    folder, stem = name.split("/")
+    found = [each for each in evaluated([str(RECORDS / folder)]) if each[0].place.stem.rpartition("-")[0] == stem]
+    return Scoreboard([trial for source, decoding, split in found for trial in source.trials(decoding, split)])
+
+
+@pytest.mark.parametrize("shown", POINTS, ids=[each.header for each in POINTS])
+def test_points_have_the_scores_of_their_records(shown):
+    rows = table_of("docs/results.md", shown.header)
+    assert {row[0] for row in rows} == set(shown.records)
+    for name, *cells in rows:
+        for cell, point in zip(cells, shown.points, strict=True):
+            board = runs_of(WHOLE[name] if point == "whole" else shown.records[name].format(point))
+            (system,) = board.systems
+            score = board.score(system, RECALL, ALL)
+            check_cell(cell, [(score.value, score.half)], 100, interval=True)
+
+
+def test_penalties_have_the_differences_of_their_records():
+    found = evaluated([str(RECORDS / "lcrl_tables"), str(RECORDS / "lcrl_penalties")])
+    trials = [trial for source, decoding, split in found for trial in source.trials(decoding, split)]
+    board = Scoreboard([trial for trial in trials if trial.method.startswith("LcRL")])
+    systems = {system[1]: system for system in board.systems}
+    for row, ending in zip(table_of("docs/results.md", "| | .02 | .2 | .5 |"), ("", " without floor"), strict=True):
+        for cell, weight in zip(row[1:], ("0.02", "0.2", "0.5"), strict=True):
+            if cell:
+                changed = systems[f"LcRL, penalty {weight}{ending}"]
+                found = board.difference(changed, systems["LcRL"], RECALL, ALL)
+                check_cell(cell, [(found.value, found.half)], 100, interval=True)
 
 
 QUICKSTART = {  # part of each row
@@ -236,7 +323,7 @@ QUICKSTART = {  # part of each row
 )
 def test_the_quickstart_has_the_scores_of_its_records(page, seeds, columns):
     for name, *cells in table_of(page, "| | before: cold start"):
-        board = board_of("quickstart", "sampled" if "sampled" in name else "greedy", False, ("before", "long SFT"))
+        board = board_of("quickstart", "sampled" if "sampled" in name else "greedy", also=("before", "long SFT"))
         metric = "searches" if name == "searches" else RECALL
         part = QUICKSTART[re.sub(r"sampled, |, sampled.*| \(\d+\)", "", name)]
         systems = {system[1]: system for system in board.systems}
