@@ -70,6 +70,21 @@ TABLES = (
         },
     ),
     Shown(
+        page="docs/results.md",
+        header="| from long SFT | seeds |",
+        records="lcrl_tables_long_sft",
+        decoding="greedy",
+        rows={},
+        columns={
+            2: Column(RECALL, ALL, 100),
+            3: Column(RECALL, SEEN, 100),
+            4: Column(RECALL, ZERO_SHOT, 100),
+            **parts(RECALL, 100, "native_holds", "native_missing", first=5),
+            7: Column("searches", interval=False),
+            8: Column(RECALL, ALL, 100, against="LcRL"),
+        },
+    ),
+    Shown(
         page="docs/rag_r1.md",
         header="| | seeds | all | comparisons",
         records="rag_r1",
