@@ -19,7 +19,7 @@ from lcrag.app.commands.study.points import (
 )
 
 SINGLE = Variant(name="RAG-R1, single query", bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1"))
-LONG_SFT = ("SFT_STEPS = 1200",)  # at most; the lowest validation loss counts
+LONG_SFT = ("SFT_STEPS = 1200",)  # at most twice the steps; the lowest validation loss counts
 MODES = {
     "several": Variant(),
     "single": SINGLE,
