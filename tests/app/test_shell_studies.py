@@ -274,6 +274,14 @@ def test_a_record_of_another_command_is_refused(study):
     assert "kept/before-grpo.json is not of this study's run: it was recorded with --gin.STEPS=5" in error
 
 
+def test_records_of_another_study_are_refused_before_anything_runs(study):
+    study("r_search", "--seeds=0", "--records=kept", "--output_dir=out")
+    status, calls, error = study("rag_r1", "--records=kept", "--output_dir=other")
+    assert status == 2
+    assert not calls
+    assert "kept/answer_only-0.json is a record of another experiment than rag_r1/atlas.gin" in error
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("point", ["grpo", "ppo-1"])
 def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):

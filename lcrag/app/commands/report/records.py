@@ -276,16 +276,20 @@ def read_records(folder: pathlib.Path, also: Sequence[str] = ()) -> Iterator[tup
     """
     splits = {key: _questions_of(split) for key, split in _splits(folder / QUESTIONS).items()}
     prints = {key: fingerprint(asked) for key, asked in splits.items()}
-    for path in sorted(folder.glob("*.json")):
-        if path.name != QUESTIONS:
-            record = _read(path, _Record)
-            for own in record.answers:
-                _check_scores(path, own, splits, prints)
-            for label, policy in record.policies.items():
-                if not record.trained or label == AFTER or label in also:
-                    source = _recorded(path, record, label, policy, splits)
-                    places = dict.fromkeys((own.decoding, own.split) for own in record.answers if own.label == label)
-                    yield from ((source, *place) for place in places)
+    for path in record_files(folder):
+        record = _read(path, _Record)
+        for own in record.answers:
+            _check_scores(path, own, splits, prints)
+        for label, policy in record.policies.items():
+            if not record.trained or label == AFTER or label in also:
+                source = _recorded(path, record, label, policy, splits)
+                places = dict.fromkeys((own.decoding, own.split) for own in record.answers if own.label == label)
+                yield from ((source, *place) for place in places)
+
+
+def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the records in a folder, by name; none if there is no folder."""
+    return [path for path in sorted(folder.glob("*.json")) if path.name != QUESTIONS]
 
 
 def recorded_command(path: pathlib.Path) -> tuple[list[str], str]:
@@ -296,7 +300,7 @@ def recorded_command(path: pathlib.Path) -> tuple[list[str], str]:
 
 def recorded_methods(folder: pathlib.Path) -> set[str]:
     """Returns the names of the methods that have a record in a folder."""
-    return {_read(path, _Record).method for path in folder.glob("*.json") if path.name != QUESTIONS}
+    return {_read(path, _Record).method for path in record_files(folder)}
 
 
 def _recorded(

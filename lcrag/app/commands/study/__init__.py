@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lcrag.app.cli.arguments import Arguments, closest, whole_number
-from lcrag.app.commands.report.records import recorded_command, recorded_methods
+from lcrag.app.commands.report.records import record_files, recorded_command, recorded_methods
 from lcrag.app.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
 from lcrag.app.commands.study.points import Point, Settings, Study, left
 from lcrag.errors import UserError, without_secrets
@@ -35,6 +35,7 @@ def study(arguments: Arguments) -> None:
     settings, jobs = settings_of(chosen, arguments)
     records = Path(dict(arguments.others).get("--records", settings.output / "records" / arguments.words[0]))
     _check_options(chosen, settings)
+    _check_folder(records, settings)
     points = [_recorded(point, settings.output / chosen.reported, records) for point in chosen.points(settings)]
     for point in points:
         if point.record is not None and point.record.exists():
@@ -65,6 +66,17 @@ def _recorded(point: Point, reported: Path, records: Path) -> Point:
     """A point with its record if the report is on it; the others are preparations."""
     is_reported = reported in point.folder.parents
     return dataclasses.replace(point, record=records / f"{point.folder.name}.json") if is_reported else point
+
+
+def _check_folder(records: Path, settings: Settings) -> None:
+    """Raises a UserError if the folder of the records has those of another experiment."""
+    experiments = {f"--gin_file={name}.gin" for name in (settings.experiment, settings.sft_experiment)}
+    for record in record_files(records):
+        if experiments.isdisjoint(recorded_command(record)[0]):
+            raise UserError(
+                f"{record} is a record of another experiment than {settings.experiment}.gin: give another folder as"
+                " --records"
+            )
 
 
 def _check_record(point: Point, record: Path, output: Path) -> None:
