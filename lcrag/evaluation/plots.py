@@ -36,7 +36,9 @@ PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
 SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
 DIFFERENCES_A_ROW = 4
 NAME_WIDTH = 11  # characters of a line below an axis
-LINES, MARKERS, HATCHES = ("-", (0, (4, 2)), (0, (1, 1.5))), ("o", "D", "^"), ("", "///", "...")
+LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
+MARKERS = ("o", "D", "^")
+HATCHES = ("", "///", "...")
 STYLE = {
     "font.size": 10,
     "axes.edgecolor": MUTED,

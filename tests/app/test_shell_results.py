@@ -48,6 +48,13 @@ def parts(metric: str, scale: float, *named: str, first: int = 1) -> dict[int, C
 
 
 RECALL, EXACT = "c3_recall_bergen", "squad_exact_match"
+LCRL_COLUMNS = {
+    2: Column(RECALL, ALL, 100),
+    3: Column(RECALL, SEEN, 100),
+    4: Column(RECALL, ZERO_SHOT, 100),
+    **parts(RECALL, 100, "native_holds", "native_missing", first=5),
+    7: Column("searches", interval=False),
+}
 TABLES = (
     Shown(
         page="docs/results.md",
@@ -61,13 +68,7 @@ TABLES = (
             "LcRL w/o Lc rollout (two samples a prompt)": "LcRL w/o Lc rollout",
             "LcRL w/o c3 recall": "LcRL w/o c3Recall",
         },
-        columns={
-            2: Column(RECALL, ALL, 100),
-            3: Column(RECALL, SEEN, 100),
-            4: Column(RECALL, ZERO_SHOT, 100),
-            **parts(RECALL, 100, "native_holds", "native_missing", first=5),
-            7: Column("searches", interval=False),
-        },
+        columns=LCRL_COLUMNS,
     ),
     Shown(
         page="docs/results.md",
@@ -75,14 +76,7 @@ TABLES = (
         records="lcrl_tables_long_sft",
         decoding="greedy",
         rows={},
-        columns={
-            2: Column(RECALL, ALL, 100),
-            3: Column(RECALL, SEEN, 100),
-            4: Column(RECALL, ZERO_SHOT, 100),
-            **parts(RECALL, 100, "native_holds", "native_missing", first=5),
-            7: Column("searches", interval=False),
-            8: Column(RECALL, ALL, 100, against="LcRL"),
-        },
+        columns=LCRL_COLUMNS | {8: Column(RECALL, ALL, 100, against="LcRL")},
     ),
     Shown(
         page="docs/rag_r1.md",
@@ -194,7 +188,7 @@ def board_of(
     records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = (), split: str = "held_out"
 ) -> Scoreboard:
     found = [each for each in evaluated([str(RECORDS / records)], also) if each[1:] == (decoding, split)]
-    trials = [trial for source, _, split in found for trial in source.trials(decoding, split)]
+    trials = [trial for source, *place in found for trial in source.trials(*place)]
     (board,) = scoreboards(trials, paired_seeds).values()
     return board
 
@@ -236,7 +230,8 @@ def test_methods_have_the_scores_of_their_records(shown):
         row = (methods,) if isinstance(methods, str) else methods
         checked |= set(row)
         runs = board.score(systems[row[-1]], next(iter(shown.columns.values())).metric, ALL).runs
-        assert not shown.seeds or cells[0] in (str(runs), "" if runs == 1 else None), f"{name} has {runs} seeds"
+        if shown.seeds:
+            assert cells[0] == str(runs) or (cells[0] == "" and runs == 1), f"{name} has {runs} seeds"
         for number, column in shown.columns.items():
             chosen = [systems[each] for each in (row if column.every else row[-1:])]
             cell = cells[number - 1]
@@ -314,8 +309,8 @@ def test_penalties_have_the_differences_of_their_records():
         for cell, weight in zip(row[1:], ("0.02", "0.2", "0.5"), strict=True):
             if cell:
                 changed = systems[f"LcRL, penalty {weight}{ending}"]
-                found = board.difference(changed, systems["LcRL"], RECALL, ALL)
-                check_cell(cell, [(found.value, found.half)], 100, interval=True)
+                difference = board.difference(changed, systems["LcRL"], RECALL, ALL)
+                check_cell(cell, [(difference.value, difference.half)], 100, interval=True)
 
 
 QUICKSTART = {  # part of each row

@@ -282,6 +282,12 @@ def test_records_of_another_study_are_refused_before_anything_runs(study):
     assert "kept/answer_only-0.json is a record of another experiment than rag_r1/atlas.gin" in error
 
 
+def test_the_baseline_sft_may_have_an_experiment_of_its_own(study):
+    words = ("lcrl_tables", "--seeds=0", "--records=kept", "--output_dir=out")
+    assert study(*words, "--only=sft", "--sft_experiment=lcrl/paper_sft")[0] == 0
+    assert study(*words, "--only=lcrl")[0] == 0
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("point", ["grpo", "ppo-1"])
 def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):

@@ -69,13 +69,16 @@ def _recorded(point: Point, reported: Path, records: Path) -> Point:
 
 
 def _check_folder(records: Path, settings: Settings) -> None:
-    """Raises a UserError if the folder of the records has those of another experiment."""
-    experiments = {f"--gin_file={name}.gin" for name in (settings.experiment, settings.sft_experiment)}
+    """Raises a UserError if the folder of the records has those of another experiment.
+
+    The baseline SFT is left out: it may have an experiment of its own (`--sft_experiment`).
+    """
+    experiment = f"{settings.experiment}.gin"
     for record in record_files(records):
-        if experiments.isdisjoint(recorded_command(record)[0]):
+        command, _ = recorded_command(record)
+        if "sft" not in command[1:2] and f"--gin_file={experiment}" not in command:
             raise UserError(
-                f"{record} is a record of another experiment than {settings.experiment}.gin: give another folder as"
-                " --records"
+                f"{record} is a record of another experiment than {experiment}: give another folder as --records"
             )
 
 
