@@ -61,10 +61,8 @@ EXTRAS = {
     "qdrant": ["qdrant-client==1.*"],
     # The SDK of the protocol by which agents call the tool.
     "mcp": ["mcp==2.*"],
-    # Logs of evaluations, and a task that inspect runs: lcrag.app.formats, lcrag.app.environments.
+    # Logs of evaluations, and a task that inspect runs: lcrag.commands.formats.
     "inspect": ["inspect-ai==0.3.*"],
-    # A taskset of verifiers, which needs openai 2: not together with "endpoint" or "test".
-    "verifiers": ["verifiers==0.4.*"],
     # Trackers that get the metrics of a run: MetricsLog.sinks = ("tensorboard", "wandb").
     "wandb": ["wandb"],
     "mlflow": ["mlflow-skinny", "sqlalchemy", "alembic"],
@@ -109,6 +107,5 @@ setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": ["lcrag = lcrag.main:run"],
-        "inspect_ai": ["lcrag = lcrag.app.environments.inspect_tasks"],
     },
 )

@@ -21,16 +21,16 @@ from pathlib import Path
 import gin
 import jax
 import numpy as np
+from support.pretended_collections import PretendedCollections
 
-from lcrag.app.commands.train.training import train
-from lcrag.app.composition.commands import configure, read_configuration
-from lcrag.app.composition.method import Method
-from lcrag.app.runs import read_metrics
+from lcrag.composition.commands import configure, read_configuration
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Retrieve
 from lcrag.learning import Layout, PolicyGradient, adamw
 from lcrag.policy import DecoderConfig, Policy, initialise, load_tokenizer, make_mesh
-from lcrag.testing.pretended_collections import PretendedCollections
+from lcrag.runs import read_metrics
+from lcrag.train.method import Method
+from lcrag.train.rl import train
 
 WEIGHTS = Path(__file__).parents[1] / "lcrag" / "atlas" / "weights" / "tokenizer"
 SKIPPED, CONTEXT = 3, 320  # steps that compile and fill the pipeline; tokens

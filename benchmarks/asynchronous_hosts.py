@@ -4,7 +4,7 @@
     python benchmarks/asynchronous_hosts.py measured.json [--hosts 1 4 16 64] [--staleness 0 1 2] [--output=FILE.json]
 
 A simulation, not a measurement: events in virtual time, with the admission that training uses
-(`lcrag.app.commands.train.admission`). Every host has slots that decode together, one token each in `--token`
+(`lcrag.train.admission`). Every host has slots that decode together, one token each in `--token`
 seconds; an episode generates, searches (a latency drawn from the file), and generates again, with the generations of
 a drawn row of the file. Groups of 4 episodes go to the host with the fewest. Every host adds `--groups` groups to an
 update, and the trainer, which shares no device with the hosts, grows with them: an update of twice as many groups takes
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lcrag.app.commands.train.admission import Admission
+from lcrag.train.admission import Admission
 
 GROUP = 4
 LOCKSTEP = 1  # the staleness at which whole steps alternate: one is sampled while the one before it is learned from

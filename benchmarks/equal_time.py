@@ -11,7 +11,7 @@ import itertools
 import statistics
 from pathlib import Path
 
-from lcrag.app.runs import read_metrics
+from lcrag.runs import read_metrics
 
 
 def main() -> None:

@@ -32,18 +32,18 @@ if WORKER and len(CORES) > 1:  # before JAX counts the cores
 import gin  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
+from support import tiny_config, tiny_tokenizer  # noqa: E402
+from support.pretended_collections import PretendedCollections  # noqa: E402
 from timing import report, timed  # noqa: E402
 
-from lcrag.app.composition.lanes import Lanes  # noqa: E402
-from lcrag.app.composition.method import Method  # noqa: E402
 from lcrag.data.questions import Question  # noqa: E402
 from lcrag.episodes import EpisodeRecord, Generate, Observe, Outcome, Program, Retrieve  # noqa: E402
 from lcrag.episodes.agreement import exchanged  # noqa: E402
 from lcrag.episodes.exchange import packed, unpacked  # noqa: E402
 from lcrag.episodes.record import Turn  # noqa: E402
 from lcrag.policy import Policy, initialise, make_mesh  # noqa: E402
-from lcrag.testing import tiny_config, tiny_tokenizer  # noqa: E402
-from lcrag.testing.pretended_collections import PretendedCollections  # noqa: E402
+from lcrag.train.lanes import Lanes  # noqa: E402
+from lcrag.train.method import Method  # noqa: E402
 
 SIZES = {"width": 256, "heads": 8, "head_width": 32, "mlp_width": 1024, "layers": 4, "max_positions": 512}
 SLOTS, GENERATED, TURNS, CONTEXT = 32, 32, 3, 256  # slots of a lane, tokens of a generation

@@ -14,16 +14,14 @@ from typing import NamedTuple
 import gin
 import numpy as np
 
-import lcrag.app.composition.commands  # noqa: F401  registers what the files name
-from lcrag.app.commands.evaluate import Evaluation
-from lcrag.app.composition.atlas import atlas_world
-from lcrag.app.composition.collections import atlas_collections
-from lcrag.app.composition.components import policy
-from lcrag.app.composition.configuration import configure, read_configuration
-from lcrag.app.composition.method import Method
-from lcrag.app.composition.scoring import scored_rewards
+import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.comprehension import ComprehensionTasks, ComprehensionTranslator
 from lcrag.atlas.oracle import Oracle
+from lcrag.commands.evaluate import Evaluation
+from lcrag.composition.atlas import atlas_world
+from lcrag.composition.collections import atlas_collections
+from lcrag.composition.components import policy
+from lcrag.composition.configuration import configure, read_configuration
 from lcrag.curation.playing import play
 from lcrag.curation.text_writers import AtlasOracle, oracle_writer
 from lcrag.data.questions import Question
@@ -34,6 +32,8 @@ from lcrag.methods.rag_r1.oracle import ParallelOracle
 from lcrag.methods.translate_r1.oracles import ComprehensionOracle
 from lcrag.retrieval import NoCollections, SearchableCollections
 from lcrag.rewards import domain_reward, squad_exact_match, token_f1
+from lcrag.train.method import Method
+from lcrag.train.scoring import scored_rewards
 
 CONTEXT = 4096  # rules need no short context
 Scores = Callable[[Sequence[EpisodeRecord]], np.ndarray]

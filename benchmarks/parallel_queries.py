@@ -20,17 +20,17 @@ from typing import NamedTuple
 import gin
 import numpy as np
 
-import lcrag.app.composition.commands  # noqa: F401  registers what the files name
-from lcrag.app.composition.atlas import atlas_comparisons, atlas_conjunctions, atlas_questions
-from lcrag.app.composition.collections import atlas_collections
-from lcrag.app.composition.components import make_runner, make_sampler
-from lcrag.app.composition.components import policy as load_policy
-from lcrag.app.composition.configuration import configure, read_configuration
-from lcrag.app.composition.method import Method
+import lcrag.composition.commands  # noqa: F401  registers what the files name
+from lcrag.composition.atlas import atlas_comparisons, atlas_conjunctions, atlas_questions
+from lcrag.composition.collections import atlas_collections
+from lcrag.composition.components import make_runner, make_sampler
+from lcrag.composition.components import policy as load_policy
+from lcrag.composition.configuration import configure, read_configuration
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program, Runner
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import exact_match
+from lcrag.train.method import Method
 
 EXPERIMENT = ("rag_r1/atlas.gin",)
 BUDGET = 5

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lcrag.app.composition.components import resolved_folder
-from lcrag.app.composition.frozen_models import QuestionEncoder
+from lcrag.composition.components import resolved_folder
+from lcrag.composition.frozen_models import QuestionEncoder
 from lcrag.methods.globalrag.question_plan import MOST_QUESTIONS
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.rewards import Episodes

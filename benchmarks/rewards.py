@@ -6,7 +6,7 @@ Answers and golds have 30 to 80 characters in twelve scripts, often several in o
 characters differ from a gold. The first two rows compare with what a user would write: NFKC, lower case and one
 translation table, sets of 3-grams and, in groups, each set built once. There c3 recall normalises every text anew, and
 its peer's normalisation does less (no simplified Chinese). The other rows compare with the definitions in
-`lcrag.testing.plain_rewards`, after checking that both sides agree, texts normalised before where a cache holds them.
+`support.plain_rewards`, after checking that both sides agree, texts normalised before where a cache holds them.
 
 Prints the median milliseconds of CPU time of both sides (alternating, after a warm-up), their ratio, and the seconds of
 the first call. The floor of c3 recall is the time of what no such design can leave out: encoding the text, two look-ups
@@ -22,12 +22,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from support import plain_rewards
 from timing import report
 
 from lcrag import rewards
 from lcrag.methods.lcrl.rewards import anti_consistency
 from lcrag.methods.translate_r1.call_costs import cost_adjusted_rewards
-from lcrag.testing import plain_rewards
 
 ANSWERS, GOLDS = 4096, 3
 GROUPS, GROUP_SIZE = 256, 16

@@ -9,12 +9,12 @@ import concurrent.futures
 import json
 
 import httpx2
+from support.local_server import served
 from timing import median_seconds
 
-from lcrag.app.composition.collections import atlas_collections
+from lcrag.composition.collections import atlas_collections
 from lcrag.retrieval import Collections
 from lcrag.retrieval.service import make_application
-from lcrag.testing.local_server import served
 
 PASSAGES = 3
 

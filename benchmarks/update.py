@@ -28,9 +28,10 @@ import jax
 import numpy as np
 import torch
 import transformers
+from support import tiny_config
 from timing import report, timed
 
-from lcrag.app.commands.benchmark.machine import measured_machine
+from lcrag.commands.benchmark.machine import measured_machine
 from lcrag.episodes import token_arrays
 from lcrag.learning import Batch, Layout, PolicyGradient, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.policy import (
@@ -44,7 +45,6 @@ from lcrag.policy import (
 from lcrag.policy.attention import attended_positions
 from lcrag.policy.flops import causal_mean, recomputed_flops, update_flops
 from lcrag.policy.unembedding import keeps_logits
-from lcrag.testing import tiny_config
 
 MODEL = DecoderConfig(
     vocabulary_size=4096,

@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
+from support import tiny_config
 
-from lcrag.app.commands.compile.compilation import Compilation, compiled
-from lcrag.app.commands.compile.lowering import CompilePlan, lower_update
-from lcrag.app.commands.compile.topologies import target_of
+from lcrag.commands.compile.compilation import Compilation, compiled
+from lcrag.commands.compile.lowering import CompilePlan, lower_update
+from lcrag.commands.compile.topologies import target_of
 from lcrag.learning import Layout, PolicyGradient, adamw
 from lcrag.policy import DecoderConfig, Lora, logical_sharding, make_mesh, unembed, unembed_log_probabilities
 from lcrag.sampling import SamplerConfig
-from lcrag.testing import tiny_config
 
 QWEN2_5_3B = DecoderConfig(
     family="qwen2",

@@ -1,17 +1,25 @@
 """lcrag trains language models to search.
 
-verifiers finds its taskset here: `vf-eval lcrag`; see `lcrag.app.environments.verifiers_tasks`.
+What a method of one's own needs is here; the names are imported at first use, because `lcrag --help` needs none.
 """
 
+import importlib
 from typing import Any
 
-__all__ = ["QuestionTaskset"]
+_HOMES = {
+    "Question": "lcrag.data.questions",
+    "Generate": "lcrag.episodes",
+    "Observe": "lcrag.episodes",
+    "Outcome": "lcrag.episodes",
+    "Retrieve": "lcrag.episodes",
+    "Runner": "lcrag.episodes",
+    "information": "lcrag.episodes",
+    "parse_action": "lcrag.episodes",
+}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the taskset at first use, because verifiers is an optional dependency."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lcrag.app.environments.verifiers_tasks import QuestionTaskset
-
-    return QuestionTaskset
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,6 +1,6 @@
 """The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
 
-Everything that can be checked without importing JAX is checked first. The commands are in `lcrag.app.cli.commands`.
+Everything that can be checked without importing JAX is checked first. The commands are in `lcrag.cli.commands`.
 """
 
 import importlib
@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lcrag.app import cluster
-from lcrag.app.cli.arguments import Arguments, closest, split_arguments
-from lcrag.app.cli.commands import COMMANDS, CONFIG, Command, command_help, general_help
-from lcrag.app.compilation import set_compilation_cache
-from lcrag.app.composition.configuration import configure, missing_as_sentence, one_line, read_configuration
-from lcrag.app.composition.used_bindings import expect_use
-from lcrag.app.guard import guard
-from lcrag.app.runs.stopping import end_process, exit_status, stopped_by_signals
+from lcrag.cli.arguments import Arguments, closest, split_arguments
+from lcrag.cli.commands import COMMANDS, CONFIG, Command, command_help, general_help
+from lcrag.composition.configuration import configure, missing_as_sentence, one_line, read_configuration
+from lcrag.composition.used_bindings import expect_use
 from lcrag.errors import UserError
 from lcrag.files import full_disk, is_remote
+from lcrag.runs import cluster
+from lcrag.runs.compilation import set_compilation_cache
+from lcrag.runs.guard import guard
+from lcrag.runs.stopping import end_process, exit_status, stopped_by_signals
 
 QUIET_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's and XLA's C++ log

@@ -60,5 +60,29 @@ def forgotten_configuration():
     """Neither bindings nor what was called, which a run writes down, outlast a test."""
     yield
     gin.clear_config()
-    if used := sys.modules.get("lcrag.app.composition.used_bindings"):
+    if used := sys.modules.get("lcrag.composition.used_bindings"):
         used.expect_use(())
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A folder with `policy` and `collections`; tests that damage something copy it first."""
+    from experiment_parts import build_tiny_collections, save_tiny_policy
+
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny_policy(folder / "policy")
+    build_tiny_collections(folder / "collections")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(tiny, tmp_path_factory):
+    """The output folder of a whole run, evaluations included; not to be changed."""
+    from brief_runs import draw_training_curves
+    from experiment_parts import run
+
+    output = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lcrag.evaluation.plots.draw_training_curves", draw_training_curves)
+        assert run("train", tiny, "STEPS=2", "train.checkpoint_every=1", output=output) == 0
+    return output

@@ -7,6 +7,9 @@ import pathlib
 
 import numpy as np
 import pytest
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
+from support.tokenizer_families import LOSSLESS
 
 from lcrag.curation.encoding import RowEncoder, UnusableRow
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
@@ -17,9 +20,6 @@ from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
-from lcrag.testing.tokenizer_families import LOSSLESS
 
 TEMPLATE = ChatTemplate(
     "{% for message in messages %}<eos>[{{ message.role }}]{{ message.content }}{% endfor %}[model]"

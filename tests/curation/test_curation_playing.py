@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.curation.encoding import RowEncoder
 from lcrag.curation.playing import play
@@ -20,8 +22,6 @@ from lcrag.methods.r_search.program import r_search
 from lcrag.models.completers import ChatEndpoint
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 TOKENIZER = tiny_tokenizer()
 CHATTING = dataclasses.replace(

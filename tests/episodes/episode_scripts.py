@@ -5,6 +5,8 @@ import random
 import time
 
 import numpy as np
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Runner
@@ -12,8 +14,6 @@ from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer
 from lcrag.retrieval.passages import Hit
 from lcrag.sampling import SamplingParameters
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 LANGUAGES = ("ar", "en", "fr", "ja")
 TEMPLATE = (

@@ -15,13 +15,13 @@ from episode_scripts import (
     search,
     searches_then_answers,
 )
+from support import tiny_tokenizer
+from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.tokenizer_families import FAMILIES
 
 ASKED = "<eos>[user]Capital of Peru?\n<eos>[assistant]"
 

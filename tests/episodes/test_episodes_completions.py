@@ -20,6 +20,8 @@ from episode_scripts import (
     search,
     slow,
 )
+from support import tiny_config, tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.episodes import (
     Chat,
@@ -44,8 +46,6 @@ from lcrag.methods.baselines.rag import rag
 from lcrag.models import SamplerCompleter
 from lcrag.policy import initialise, log_probabilities
 from lcrag.sampling import Sampler, SamplerConfig
-from lcrag.testing import tiny_config, tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 
 def consulting(asked, rounds=3):

@@ -21,6 +21,8 @@ from episode_scripts import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.episodes import (
     Complete,
@@ -36,8 +38,6 @@ from lcrag.episodes import (
 from lcrag.episodes.running_episode import NOT_FINITE
 from lcrag.episodes.slot_scheduler import plan_admissions
 from lcrag.errors import UserError
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
 

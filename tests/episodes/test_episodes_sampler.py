@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 from episode_scripts import lcrl_programs, search, slow
+from support import tiny_config, tiny_tokenizer
 
 from lcrag.episodes import Generate, Observe, Outcome, Retrieve, Runner, information
 from lcrag.policy import initialise, log_probabilities
 from lcrag.sampling import Sampler, SamplerConfig
-from lcrag.testing import tiny_config, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")

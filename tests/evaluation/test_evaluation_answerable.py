@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lcrag.app.runs.files import write_json_lines
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.evaluation import answerable
 from lcrag.evaluation.answerable import ROWS, Audited, Golds, held_golds, holds, strata
 from lcrag.retrieval import Passage
 from lcrag.rewards.text import normalise
+from lcrag.runs.files import write_json_lines
 
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI")
 TEXTS = st.text("ab1 A.,–·،é年東区はก้가서नि\n", max_size=14)

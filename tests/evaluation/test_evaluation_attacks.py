@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from finished_episodes import finished
 from numpy.testing import assert_array_equal
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Runner
@@ -16,8 +18,6 @@ from lcrag.evaluation.answered import SAFETY, Answered
 from lcrag.evaluation.attacks import FORCED, QUERIES, Attack, attack_tables, most_searches, safety_reward
 from lcrag.methods.baselines import rag
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 QUESTION = Question(id="1", dataset="d", language="en", text="Capital of Peru?", answers=("Lima",))
 

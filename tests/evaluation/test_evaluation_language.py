@@ -6,10 +6,10 @@ from evaluation_trials import asked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.app.commands.train import sentinels
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome, Turn
 from lcrag.evaluation import correct_language
+from lcrag.train import sentinels
 
 LANGUAGES = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh", "de", "ko", "es", "pt", "th")
 

@@ -6,17 +6,17 @@ import pytest
 import safetensors.numpy
 import torch
 from learning_standin import trajectories
+from support import tiny_config
+from support.random_decoders import DECODERS, saved_decoder
 
-from lcrag.app.commands.compile.hlo import Program
-from lcrag.app.commands.compile.work import work_of
+from lcrag.commands.compile.hlo import Program
+from lcrag.commands.compile.work import work_of
 from lcrag.learning import Layout, PolicyGradient, Trajectory, adamw, initial_state, make_score, pack
 from lcrag.learning.learners import decoder_functions, policy_update
 from lcrag.learning.update import make_gradients
 from lcrag.policy import initialise, load_hugging_face, make_mesh, param_shardings, save_hugging_face
 from lcrag.policy.attention import attended_positions
 from lcrag.policy.flops import update_flops
-from lcrag.testing import tiny_config
-from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 CONFIG = tiny_config(vocabulary_size=64)
 ALONE = make_mesh(devices=jax.devices()[:1])

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from learning_standin import trajectories
+from support import tiny_config
 
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, make_score, pack
 from lcrag.learning.learners import decoder_functions, policy_update
@@ -22,7 +23,6 @@ from lcrag.policy import (
     parameter_fingerprint,
     split_trainable,
 )
-from lcrag.testing import tiny_config
 
 PLAIN = tiny_config(vocabulary_size=64)
 LORA = Lora(rank=2, alpha=4.0, targets=("attention/query", "attention/value", "mlp/down"))

@@ -17,13 +17,13 @@ from learning_standin import (
     trajectories,
     unembed,
 )
+from support import tiny_config
 
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, Supervised, adamw, initial_state, make_score, make_update, pack
 from lcrag.learning.learners import policy_update
 from lcrag.learning.update import make_gradients, place_batch
 from lcrag.policy import make_mesh
-from lcrag.testing import tiny_config
 
 
 def equal(one, other, **tolerance):

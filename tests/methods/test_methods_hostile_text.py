@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, EpisodeRecord, GenerationFailure, Observe, Retries, Runner, TranslationFailure
@@ -31,8 +33,6 @@ from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.methods.translate_r1.translate_and_search import translate_and_search
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 LANGUAGES = ("ar", "en", "fr")
 EPISODES = 16  # of an example

@@ -10,6 +10,7 @@ import time
 import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
+from support.local_server import served
 
 import lcrag
 from lcrag.episodes import Completion, GenerationFailure
@@ -17,7 +18,6 @@ from lcrag.errors import UserError
 from lcrag.models import CompletionJudge
 from lcrag.models.completers import ChatEndpoint, EndpointCompleter, without_thought
 from lcrag.sampling import SamplingParameters
-from lcrag.testing.local_server import served
 
 
 def test_there_is_one_client_for_all_endpoints():

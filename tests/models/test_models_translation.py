@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.local_server import served, stand_in_chat
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, TranslationFailure
@@ -20,7 +21,6 @@ from lcrag.models import (
     TranslationCache,
     TranslationMemory,
 )
-from lcrag.testing.local_server import served, stand_in_chat
 
 
 class Marking:

@@ -7,6 +7,7 @@ import threading
 import httpx2
 import pytest
 from fastapi import FastAPI
+from support.local_server import served
 
 from lcrag.episodes import GenerationFailure, Retries, Translate, TranslationFailure
 from lcrag.episodes.host_services import answer_translations
@@ -15,7 +16,6 @@ from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
 from lcrag.retrieval import NoCollections
 from lcrag.retrieval.remote import Patience
 from lcrag.retrieval.service import make_application
-from lcrag.testing.local_server import served
 
 QUICK = Patience(attempts=2, first_wait_seconds=0.01, longest_wait_seconds=0.02)
 LIMITS = TranslationLimits(body_bytes=2000, texts=4, text_characters=100)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.sharding import Mesh
+from support import tiny_config
 
 from lcrag.errors import UserError
 from lcrag.policy import attention as module
 from lcrag.policy import hidden_states, initialise, logical_sharding, make_mesh, param_shardings
 from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
 from lcrag.policy.sharding import MESH_AXES, spread_kv_heads
-from lcrag.testing import tiny_config
 
 
 def plain_attention(queries, keys, values, segments):

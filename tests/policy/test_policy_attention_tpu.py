@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
+from support import tiny_config
 
-from lcrag.app.commands.compile.topologies import target_of
+from lcrag.commands.compile.topologies import target_of
 from lcrag.policy import abstract_parameters, empty_cache, forward, hidden_states, logical_sharding, param_shardings
 from lcrag.policy.sharding import MESH_AXES
-from lcrag.testing import tiny_config
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),

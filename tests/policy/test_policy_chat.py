@@ -6,11 +6,11 @@ import pytest
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from support import tiny_tokenizer
+from support.tokenizer_families import FAMILIES
 
 from lcrag.errors import UserError
 from lcrag.policy import ChatTemplate
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.tokenizer_families import FAMILIES
 
 # The marks of Llama 2, in one line: every role between special tokens, contents trimmed.
 SOURCE = (

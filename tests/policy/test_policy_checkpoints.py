@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from support.random_decoders import DECODERS, random_decoder, saved_decoder
 
 import lcrag.policy.stored_parameters as stored_parameters_module
 from lcrag.errors import UserError
 from lcrag.policy import load_hugging_face, make_mesh, param_shardings
 from lcrag.policy.model_files import TensorFolder
 from lcrag.policy.stored_parameters import flat_parameters, row_pieces, stored_parameters
-from lcrag.testing.random_decoders import DECODERS, random_decoder, saved_decoder
 
 MESHES = {
     "one axis": {"data": 1, "fsdp": 8},

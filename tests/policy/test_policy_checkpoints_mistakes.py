@@ -6,10 +6,10 @@ import re
 import pytest
 import safetensors.torch
 import torch
+from support.random_decoders import saved_decoder
 
 from lcrag.errors import UserError
 from lcrag.policy import load_hugging_face
-from lcrag.testing.random_decoders import saved_decoder
 
 NAME = "model.layers.1.mlp.up_proj.weight"
 INDEX = "model.safetensors.index.json"

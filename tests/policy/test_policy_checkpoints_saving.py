@@ -9,13 +9,13 @@ import pytest
 import safetensors.numpy
 import torch
 import transformers
+from support import tiny_config
+from support.random_decoders import DECODERS, random_decoder, saved_decoder
 
 import lcrag.policy.saving as saving
 import lcrag.policy.stored_parameters as stored_parameters_module
 from lcrag.errors import UserError
 from lcrag.policy import Lora, add_lora, initialise, load_hugging_face, logits, make_mesh, merge_lora, save_hugging_face
-from lcrag.testing import tiny_config
-from lcrag.testing.random_decoders import DECODERS, random_decoder, saved_decoder
 
 DIVISIBLE = {"vocab_size": 384, "num_key_value_heads": 2}
 

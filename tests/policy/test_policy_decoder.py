@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import tiny_config
 
 from lcrag.errors import UserError
 from lcrag.policy import (
@@ -15,7 +16,6 @@ from lcrag.policy import (
     param_shardings,
     unembed_log_probabilities,
 )
-from lcrag.testing import tiny_config
 
 CONFIG = tiny_config()
 

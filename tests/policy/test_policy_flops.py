@@ -6,6 +6,7 @@ import jax
 import pytest
 import torch
 import transformers
+from support import tiny_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from lcrag.policy import Lora, abstract_parameters, empty_cache, split_trainable
@@ -19,7 +20,6 @@ from lcrag.policy.flops import (
     update_flops,
 )
 from lcrag.policy.hugging_face_config import config_from_hugging_face
-from lcrag.testing import tiny_config
 
 TIME = 16
 SHAPES = {

@@ -5,11 +5,11 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from support import tiny_config
 
 from lcrag.errors import UserError
 from lcrag.policy import Lora, add_lora, compute_parameters, initialise, make_mesh, merge_lora
 from lcrag.policy.lanes import hand_over, lane_config, lane_devices, lane_meshes
-from lcrag.testing import tiny_config
 
 
 def buffers(params):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from flax import traverse_util
+from support import tiny_config
+from support.random_decoders import random_decoder
 
 from lcrag.errors import UserError
 from lcrag.policy import (
@@ -26,8 +28,6 @@ from lcrag.policy import (
     stored_dtype,
 )
 from lcrag.policy.config import LINEAR_LAYERS
-from lcrag.testing import tiny_config
-from lcrag.testing.random_decoders import random_decoder
 
 PLAIN = tiny_config(family="qwen2", tie_embeddings=False)
 LORA = Lora(rank=3, alpha=6.0)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from support.random_decoders import DECODERS, saved_decoder
 
 from lcrag.policy import DecoderConfig, empty_cache, forward, load_hugging_face, logits, unembed
-from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 TOLERANCE = 1e-4  # of each token's vector of logits, in its Euclidean norm
 LENGTHS = (37, 5, 18, 1)  # of the texts that are padded to one length

@@ -8,12 +8,12 @@ import tokenizers
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from support import SENTENCES
+from support.tokenizer_families import FAMILIES, LOSSLESS, SPECIAL, sentencepiece_model
 from tokenizers import decoders, models, pre_tokenizers
 
 from lcrag.errors import UserError
 from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer, vocabulary_tokenizer
-from lcrag.testing import SENTENCES
-from lcrag.testing.tokenizer_families import FAMILIES, LOSSLESS, SPECIAL, sentencepiece_model
 
 # Characters in all the ways that tokenizers treat them: known, unknown, combining, wide; no U+2581, which is the space.
 TEXT = st.text(list("ae \n</>円アé\u0301🙂ø5"))

@@ -8,12 +8,12 @@ import unicodedata
 import pytest
 import transformers
 from prepared_data import prepared
+from support import SENTENCES, tiny_tokenizer
+from support.tokenizer_families import FAMILIES
 from tokenizers import processors
 
 from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer
-from lcrag.testing import SENTENCES, tiny_tokenizer
-from lcrag.testing.tokenizer_families import FAMILIES
 
 TEMPLATE = "{{ bos_token }}{% for message in messages %}[{{ message.role }}] {{ message.content }}{% endfor %}"
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import tiny_config
 
 from lcrag.policy import (
     hidden_states,
@@ -19,7 +20,6 @@ from lcrag.policy import (
     unembed_log_probabilities,
     unembedding,
 )
-from lcrag.testing import tiny_config
 
 UNTIED, TIED = tiny_config(tie_embeddings=False), tiny_config()
 BATCH, TIME = 4, 10

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from support import tiny_config
+from support.random_decoders import DECODERS, saved_decoder
 
 from lcrag.policy import Lora, add_lora, hidden_states, initialise, load_hugging_face, make_mesh
 from lcrag.policy.value_model import (
@@ -18,8 +20,6 @@ from lcrag.policy.value_model import (
     value_shardings,
     values,
 )
-from lcrag.testing import tiny_config
-from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 ALONE = make_mesh(devices=jax.devices()[:1])
 states = jax.jit(hidden_states, static_argnums=0)

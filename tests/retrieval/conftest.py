@@ -1,9 +1,9 @@
 """A tiny encoder, and passages to search, that the retrieval tests share."""
 
 import pytest
+from support import tiny_tokenizer
 
 from lcrag.retrieval import BertConfig, EncoderSettings, Passage, initialise_encoder
-from lcrag.testing import tiny_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from support import tiny_tokenizer
 
 from lcrag.errors import UserError
 from lcrag.retrieval import (
@@ -20,7 +21,6 @@ from lcrag.retrieval import (
 )
 from lcrag.retrieval import index as index_module
 from lcrag.retrieval.building import passage_text
-from lcrag.testing import tiny_tokenizer
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import tiny_tokenizer
 
 from lcrag.errors import UserError
 from lcrag.retrieval import EncoderSettings, initialise_encoder, load_encoder, save_encoder
 from lcrag.retrieval.encoder import _compiled_embed, embed, pad_rows
-from lcrag.testing import tiny_tokenizer
 
 TEXTS = ["", "a", "Какая валюта?", "日本の通貨は 円 です。" * 3, "word " * 100, "naïve 🙂", "กรุงเทพ"] * 3
 

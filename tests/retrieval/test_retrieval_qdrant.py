@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
+from support import tiny_tokenizer
+from support.local_server import served
 
 from lcrag.errors import UserError
 from lcrag.retrieval import EncoderSettings, add_passages, build_collection, initialise_encoder, load_collections
 from lcrag.retrieval.remote import Patience, Qdrant, QdrantBackend, RemoteCollections, ServiceUnavailable
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.local_server import served
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
 HASTE = Patience(attempts=2, first_wait_seconds=0.0, longest_wait_seconds=0.0)

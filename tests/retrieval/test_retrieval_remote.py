@@ -9,6 +9,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from support.local_server import served
+from support.pretended_collections import PretendedCollections
 
 from lcrag.episodes.host_services import Retries, answer_batch
 from lcrag.episodes.requests import RetrievalFailure, Retrieve
@@ -16,8 +18,6 @@ from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal
 from lcrag.retrieval.service import ServiceLimits, make_application
-from lcrag.testing.local_server import served
-from lcrag.testing.pretended_collections import PretendedCollections
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=4, connect_seconds=2.0)
 NOWHERE = "http://127.0.0.1:9"

@@ -6,16 +6,16 @@ import threading
 import urllib.parse
 
 import pytest
+from support import tiny_tokenizer
+from support.local_server import refuses, served, wait_until
+from support.pretended_collections import PretendedCollections
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Observe, Outcome, Retrieve, Runner
 from lcrag.errors import UserError
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, transport
 from lcrag.retrieval.service import make_application
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.local_server import refuses, served, wait_until
-from lcrag.testing.pretended_collections import PretendedCollections
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 PERSISTENT = Patience(attempts=10_000, first_wait_seconds=0.001, longest_wait_seconds=0.01)
 BRIEF = Patience(attempts=3, first_wait_seconds=0.001)

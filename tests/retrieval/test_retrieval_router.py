@@ -4,6 +4,8 @@ import contextlib
 
 import httpx2
 import pytest
+from support.local_server import served
+from support.pretended_collections import PretendedCollections
 
 from lcrag.errors import UserError
 from lcrag.retrieval import IndexSettings, add_passages, build_collection, load_collections, rebuild_index
@@ -16,8 +18,6 @@ from lcrag.retrieval.remote import (
     ServiceUnavailable,
 )
 from lcrag.retrieval.service import make_application
-from lcrag.testing.local_server import served
-from lcrag.testing.pretended_collections import PretendedCollections
 
 HASTE = Patience(attempts=2, first_wait_seconds=0.0, longest_wait_seconds=0.0)
 QUERIES = ["Text of number 7919", "Title 3", "something else"]

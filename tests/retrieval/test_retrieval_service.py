@@ -8,13 +8,13 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
+from support.local_server import served, wait_until
+from support.pretended_collections import PretendedCollections
 
 from lcrag.errors import UserError
 from lcrag.retrieval import Passage, build_collection, load_collections, wire
 from lcrag.retrieval.service import ServiceLimits, default_among, is_loopback, listen, make_application
 from lcrag.retrieval.wire import digest
-from lcrag.testing.local_server import served, wait_until
-from lcrag.testing.pretended_collections import PretendedCollections
 
 LIMITS = ServiceLimits(body_bytes=2000, queries=5, passages=4, waiting_queries=6, search_seconds=0.5)
 

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from support.pretended_collections import PretendedCollections
 
 from lcrag.retrieval.service.application import search_batcher
 from lcrag.retrieval.service.batching import Batcher, Overloaded
-from lcrag.testing.pretended_collections import PretendedCollections
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import time
 import httpx2
 import numpy as np
 import pytest
+from support.local_server import served
+from support.pretended_collections import PretendedCollections
 
-from lcrag.app.composition.collections import atlas_collections
+from lcrag.composition.collections import atlas_collections
 from lcrag.retrieval import wire
 from lcrag.retrieval.service import make_application
-from lcrag.testing.local_server import served
-from lcrag.testing.pretended_collections import PretendedCollections
 
 PASSAGES = 3
 

@@ -5,6 +5,7 @@ import logging
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
+from support.local_server import served
 
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit
@@ -17,7 +18,6 @@ from lcrag.retrieval.remote import (
     WebSearch,
     key_from,
 )
-from lcrag.testing.local_server import served
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=3)
 KEY = "a-key-nobody-may-see"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain_rewards as oracle
 
 from lcrag import rewards
 from lcrag.errors import UserError
@@ -11,7 +12,6 @@ from lcrag.rewards.code_points import encoded
 from lcrag.rewards.matching import holds_answer
 from lcrag.rewards.shared_units import gram_units, shared
 from lcrag.rewards.text import segmented
-from lcrag.testing import plain_rewards as oracle
 
 NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match"]
 NAMES += ["squad_accuracy", "squad_exact_match", "token_f1"]

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain_rewards as oracle
 from zhconv import zhconv
 
 from lcrag.rewards import normalise, normalise_english
 from lcrag.rewards.code_points import normalised
-from lcrag.testing import plain_rewards as oracle
 
 SCRIPTS = (
     "aAbZ éßİ 09 ,.'“„「」。？！ 　 北京東臺灣漢語 ひらカター 한국어 русский ไทย العربية বাংলা తెలుగు"

@@ -6,6 +6,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from support import tiny_config
 from test_sampling_sampler import ONE_SHAPE, converse, make
 
 from lcrag.errors import UserError
@@ -13,7 +14,6 @@ from lcrag.learning import Layout, Trajectory, make_score, pack
 from lcrag.learning.learners import decoder_functions
 from lcrag.policy import Lora, initialise, make_mesh
 from lcrag.policy.bitwise import TILE
-from lcrag.testing import tiny_config
 
 TEMPERATURE = 1.3  # of `converse`
 LAYOUTS = {

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lcrag.app.commands.compile.compilation import collectives_of
-from lcrag.app.commands.compile.hlo import Program
+from lcrag.commands.compile.compilation import collectives_of
+from lcrag.commands.compile.hlo import Program
 from lcrag.policy import make_mesh, replicated
 from lcrag.sampling import choice
 from lcrag.sampling.choice import streams, uniforms

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import SENTENCES, tiny_config, tiny_tokenizer
 
 from lcrag.policy import initialise
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 from lcrag.sampling.drafts import PAUSE_BLOCKS, TRIAL_PASSES, DraftSwitch, drafted
-from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
 TEMPERATURES = (0.0, 0.3, 1.0, 0.0)
 SETTINGS = SamplerConfig(slots=4, context=96, block=8, windows=(48,), append_rows=(4,), append_tokens=(16,))

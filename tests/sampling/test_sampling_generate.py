@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 import torch
+from support import tiny_config, tiny_tokenizer
+from support.random_decoders import DECODERS, saved_decoder
 
 from lcrag.errors import UserError
 from lcrag.policy import initialise, load_hugging_face
 from lcrag.sampling import generate
-from lcrag.testing import tiny_config, tiny_tokenizer
-from lcrag.testing.random_decoders import DECODERS, saved_decoder
 
 TOKENS = 64
 PROMPT_LENGTHS = (3, 70, 21, 1, 40)  # more than the slots, so that one is admitted late

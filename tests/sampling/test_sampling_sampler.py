@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
+from support import SENTENCES, tiny_config, tiny_tokenizer
 
 from lcrag.errors import UserError
 from lcrag.policy import (
@@ -24,7 +25,6 @@ from lcrag.policy import (
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, decode_caches
 from lcrag.sampling.sampler import _split
 from lcrag.sampling.slots import compiled_functions
-from lcrag.testing import SENTENCES, tiny_config, tiny_tokenizer
 
 NARROW = tiny_config(compute_dtype="bfloat16")
 SMALL = SamplerConfig(slots=4, context=64, block=6, append_rows=(4,), append_tokens=(8,))

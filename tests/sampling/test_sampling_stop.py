@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prepared_data import prepared
+from support import tiny_tokenizer
+from support.tokenizer_families import FAMILIES
 
 from lcrag.policy import load_tokenizer
 from lcrag.sampling.stop import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.tokenizer_families import FAMILIES
 
 STOP = ("</search>", "</answer>")
 

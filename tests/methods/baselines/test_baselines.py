@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, Encoder, drive, found, hit, kinds, searched, shown, texts_of
+from support import tiny_tokenizer
 
 from lcrag.episodes import (
     Complete,
@@ -22,7 +23,6 @@ from lcrag.methods.baselines import d_rag, direct_inference, ircot, prompts, rag
 from lcrag.methods.baselines.ircot import gathered, next_query
 from lcrag.methods.baselines.prompts import Step, inside, titles_of
 from lcrag.methods.baselines.search_o1 import REPEATED, abridged
-from lcrag.testing import tiny_tokenizer
 
 STEPS = {name: each for name, each in vars(prompts).items() if name.isupper() and isinstance(each, dict)}
 PROGRAMS = [each for each in vars(baselines).values() if inspect.isgeneratorfunction(each)]

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from baseline_scripts import QUESTION
+from support import tiny_tokenizer
 
 from lcrag.curation.playing import play
 from lcrag.curation.text_writers import misread
@@ -13,7 +14,6 @@ from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag
 from lcrag.methods.baselines.d_rag import NO_EVIDENCE, GoldenArguments
 from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
 
 IN_JAPANESE = dataclasses.replace(QUESTION, language="ja", text="ペルーの首都は？", answers=("リマ",))
 PASSAGES = {

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, drive, found
 from finished_episodes import finished
+from support import tiny_tokenizer
 
-from lcrag.app.composition.method import Method
-from lcrag.app.composition.scoring import at_last_tokens
 from lcrag.curation.playing import play
 from lcrag.episodes import Chat, RetrievalFailure
 from lcrag.episodes.context_text import ContextTokenizer
@@ -22,7 +21,8 @@ from lcrag.methods.baselines.step_search import (
     tf_idf_cosines,
 )
 from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
+from lcrag.train.method import Method
+from lcrag.train.scoring import at_last_tokens
 
 LIMA, RIMAC = "Lima is the capital of Peru.", "The Rimac flows through Lima."
 DECOMPOSITION = [

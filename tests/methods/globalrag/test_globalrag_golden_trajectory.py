@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import tiny_tokenizer
 
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
@@ -14,7 +15,6 @@ from lcrag.methods.globalrag.golden_plans import golden_graph
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory, read_plan, read_sub_answer
 from lcrag.methods.globalrag.question_plan import QuestionPlan
 from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
 
 QUESTION = Question(
     id="1", dataset="d", language="en", text="Where was the director of Jaws born?", answers=("Cincinnati", "Ohio")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support import tiny_tokenizer
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import section_of, subject_of
@@ -17,7 +18,6 @@ from lcrag.methods.globalrag.oracle import PlanOracle, PlanTeacher, plan_of_ques
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.question_plan import BadPlan, parse_plan
 from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
 
 WORLD = build_world(seed=0)
 ONE_FACT = WORLD.question(Chain((next(fact for fact in WORLD.facts if fact.id == "currency_code/FR"),)), "en")

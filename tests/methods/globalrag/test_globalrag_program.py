@@ -7,6 +7,8 @@ import program_scripts
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFailure, Retrieve, Runner, local_first
@@ -16,8 +18,6 @@ from lcrag.methods.globalrag.planned_text import PLAN_FAULTS, PlannedText
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.question_plan import FAULTS, parse_plan
 from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Currency of Lima's country?", answers=("sol",))
 PLAN = '{"Q1": ["Which country has Lima?", "#1"], "Q2": ["What is the currency of #1?", "#2"]}'

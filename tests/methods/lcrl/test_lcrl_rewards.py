@@ -7,10 +7,10 @@ import pytest
 from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain_rewards as oracle
 
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import anti_consistency, language_coupled, language_coupled_reward
-from lcrag.testing import plain_rewards as oracle
 
 ANSWERS = (
     st.none() | st.text(alphabet="ab 北京", max_size=6) | st.sampled_from(["franc CFA", "Franc cfa", "franc", "フラン"])

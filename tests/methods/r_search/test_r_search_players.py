@@ -3,6 +3,7 @@
 import collections
 
 import pytest
+from support import tiny_tokenizer
 
 from lcrag.atlas import build_world
 from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
@@ -14,7 +15,6 @@ from lcrag.errors import UserError
 from lcrag.methods.r_search.players import RandomReasoner, RuleReader
 from lcrag.methods.r_search.program import r_search
 from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
 
 LANGUAGES = ("en", "fi")
 WORLD = build_world(seed=0, complete=LANGUAGES)

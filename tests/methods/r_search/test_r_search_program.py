@@ -6,6 +6,8 @@ import re
 
 import pytest
 from program_scripts import drive, searched
+from support import tiny_tokenizer
+from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import (
@@ -21,8 +23,6 @@ from lcrag.episodes import (
 from lcrag.errors import UserError
 from lcrag.methods.r_search.program import r_search
 from lcrag.retrieval.passages import Hit
-from lcrag.testing import tiny_tokenizer
-from lcrag.testing.scripted_sampler import ScriptedSampler
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Capital of Peru?", answers=("Lima",))
 SEARCH = "First the capital. <search> Peru capital </search>"

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from support import tiny_tokenizer
 
 from lcrag.curation.playing import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, play, right, verdict
 from lcrag.data.demonstrations import read_demonstrations
@@ -25,7 +26,6 @@ from lcrag.methods.rag_r1.curation import (
 )
 from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.retrieval import Hit
-from lcrag.testing import tiny_tokenizer
 
 TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
 

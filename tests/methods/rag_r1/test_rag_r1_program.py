@@ -7,6 +7,7 @@ from episode_scripts import hit, runner, search
 from hypothesis import given
 from hypothesis import strategies as st
 from program_scripts import drive
+from support import tiny_tokenizer
 
 from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, Information, Observe, Outcome, RetrievalFailure, Retrieve
@@ -21,7 +22,6 @@ from lcrag.methods.rag_r1.parallel_queries import (
     quoted,
 )
 from lcrag.methods.rag_r1.program import rag_r1, several_queries_prompt, single_query_prompt
-from lcrag.testing import tiny_tokenizer
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Which is older, A or B?", answers=("A",))
 COLLECTIONS = ("en", "fr")

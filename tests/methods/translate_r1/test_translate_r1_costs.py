@@ -8,11 +8,11 @@ import pytest
 from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain_rewards as oracle
 
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.call_costs import METHODS, cost, cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards.terms import answer_only
-from lcrag.testing import plain_rewards as oracle
 
 SIZE = 8
 SAMPLES = st.tuples(st.sampled_from([0.0, 0.3, 0.7, 1.0]), st.integers(0, 3), st.booleans())

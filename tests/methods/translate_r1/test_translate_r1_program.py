@@ -7,6 +7,7 @@ import pytest
 from episode_scripts import runner
 from hypothesis import given
 from hypothesis import strategies as st
+from support import tiny_tokenizer
 
 from lcrag.data.questions import Question
 from lcrag.episodes import (
@@ -26,7 +27,6 @@ from lcrag.errors import UserError
 from lcrag.methods.translate_r1.program import final_text, translate_r1
 from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt
 from lcrag.methods.translate_r1.translation_tool import CAUSES, ToolError, TranslateCall, call_in
-from lcrag.testing import tiny_tokenizer
 
 QUESTION = Question(
     id="1", dataset="d", language="qki", text="Vok <b>tep</b> 3?", answers=("4",), extra={"domain": "mathematics"}

@@ -1,1 +1,0 @@
-"""The application: composition from gin files, commands, runs, the command line and the display."""

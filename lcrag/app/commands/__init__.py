@@ -1,4 +1,0 @@
-"""The commands of `lcrag`: one module or folder for each, without gin.
-
-`lcrag.app.composition.commands` contains the same functions with their configuration applied.
-"""

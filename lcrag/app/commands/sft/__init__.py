@@ -1,1 +1,0 @@
-"""`lcrag sft`: supervised fine-tuning."""

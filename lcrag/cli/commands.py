@@ -1,0 +1,374 @@
+"""The table of commands, with their help texts."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from lcrag.cli.catalogue import described, experiments, parts
+from lcrag.runs import cluster
+
+CONFIG = "config.gin"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command.
+
+    Attributes:
+      function: The function, `module:name`; called as `function(output_dir, words)`, or as `function(arguments)` if gin
+        does not configure it.
+      summary: One line for the list of commands.
+      words: The words that may follow the command, as in the usage line; empty: none.
+      gin_file: Default configuration; empty: one must be given.
+      of_run: Whether the first word is a run's folder, whose config.gin is the default configuration.
+      bindings: Statements added after the files; bindings of the command line override them.
+      instead: Own options that replace `function` by another one, called as `function(arguments)` without gin.
+      options: Own options -> the gin parameter that gets the value. Without gin: -> its help text.
+      switches: Own options without a value -> the gin statement. Without gin: -> its help text.
+      details: Further text of `lcrag COMMAND --help`.
+      marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
+      configured: Whether gin configures it.
+      shared: Whether several processes may run it together; see `lcrag.runs.cluster`.
+      continues: Whether the same command continues after an interruption.
+      listing: Function that lists the possible values of its word, `module:name`, for its help.
+    """
+
+    function: str
+    summary: str
+    words: str = ""
+    gin_file: str = ""
+    of_run: bool = False
+    bindings: tuple[str, ...] = ()
+    instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    details: str = ""
+    marks: tuple[str, ...] = ()
+    configured: bool = True
+    shared: bool = False
+    continues: bool = True
+    listing: str = ""
+
+
+COMPOSED = "lcrag.composition.commands"
+SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
+ABOUT_BAD_ROWS = "--skip_bad_rows skips rows of data files that cannot be used, and reports their number."
+
+COMMANDS = {
+    "train": Command(
+        function=f"{COMPOSED}:train",
+        summary="Reinforcement learning of a policy that searches; run again to continue",
+        details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
+        "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        shared=True,
+        marks=("train.policy", "Method.program"),
+    ),
+    "sft": Command(
+        function=f"{COMPOSED}:sft",
+        summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
+        details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
+        "with config.gin, run.json, metrics.jsonl and checkpoints/. On questions and passages, and on your own rows:\n"
+        "  lcrag sft --gin_file=quickstart.gin --gin_file=baselines/sft.gin --output_dir=FOLDER\n"
+        "  lcrag sft --gin_file=quickstart.gin --gin_file=data/demonstrations.gin \\\n"
+        "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        shared=True,
+        marks=("sft.policy", "sft.rows", "Method.program"),
+    ),
+    "evaluate": Command(
+        function=f"{COMPOSED}:evaluate",
+        summary="Metrics of a policy on held-out questions, by language",
+        details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"
+        "configuration into its answers/.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        shared=True,
+        marks=("evaluate.policy", "Method.program"),
+    ),
+    "sample": Command(
+        function=f"{COMPOSED}:sample",
+        summary="Answers questions, and prints the episodes as they are generated",
+        words="[QUESTION]",
+        details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
+        "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
+        marks=("sample.policy", "Method.program"),
+    ),
+    "study": Command(
+        function="lcrag.commands.study:study",
+        summary="All runs of a paper's table or figure, and their report; run again to continue",
+        words="NAME",
+        configured=False,
+        options={
+            "--jobs": "number of concurrent runs; 1",
+            "--seeds": "training seeds, 0,1,2 for example",
+            "--only": "names of variants or methods, separated by commas",
+            "--experiment": "the gin file to study; FILE_sft.gin trains its cold start",
+            "--sft_experiment": "the gin file of the baseline SFT; that of --experiment",
+            "--records": "folder of the records of finished runs; records/NAME in --output_dir",
+        },
+        switches={
+            "--no_cold_start": "train no cold starts: each variant begins with the experiment's own policy",
+            "--dry_run": "print the remaining commands",
+        },
+        details="What a finished run measured is one small file in --records, and the report is made from these;\n"
+        "runs with a record are skipped. The output of each run is in FOLDER.log, and the first run that fails ends\n"
+        "the study. --gin_file and --gin. are passed to every point but the cold starts, which get the platforms only.",
+        listing="lcrag.commands.study:described",
+    ),
+    "report": Command(
+        function=f"{COMPOSED}:report",
+        summary="The tables and plots of several runs, or report.md again for one",
+        words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
+        gin_file="report.gin",
+        marks=("compare_runs.order",),
+        options={
+            "--against": "compare_runs.against",
+            "--axis": "compare_runs.axis",
+            "--records": "compare_runs.records",
+        },
+        details="RUN is the folder of a run, of evaluations or of records, or one that contains some. Runs of one\n"
+        "method are averaged; report.md, tables.tex and plots are written into --output_dir. --against names the\n"
+        "method that all others are tested against, --axis the binding that a study varies. --records writes a small\n"
+        "JSON file for each run; lcrag report FOLDER makes the same tables and plots from them. Without RUN the\n"
+        "report of the run in --output_dir is written again; --gin_file is then the configuration of its evaluation.",
+    ),
+    "view": Command(
+        function="lcrag.commands.view:view",
+        summary="The episodes of runs and evaluations as one static HTML file",
+        words="RUN [RUN ...]",
+        configured=False,
+        continues=False,
+        options={
+            "--output": "the file to write; RUN/view.html of the first RUN, or view.html in --output_dir",
+            "--steps": "how many of the newest steps to show; 100",
+            "--megabytes": "size of all episodes shown; of each file the first groups are taken; 50",
+        },
+        details="RUN is the --output_dir of `lcrag train` or `lcrag evaluate`. The page shows the author of each\n"
+        "text, rewards by term, the episodes of a group with their advantages, the probability of each token,\n"
+        "waiting times, and two episodes of one question side by side. It needs no network.",
+    ),
+    "serve": Command(
+        function=f"{COMPOSED}:serve",
+        summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
+        gin_file="serve.gin",
+        marks=("serve.host",),
+        switches={
+            "--tool": "serve.tool = @search_tool()",
+            "--stdio": "serve.transport = 'stdio'",
+            "--router": "serve.collections = @routed_collections()",
+        },
+        details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
+        "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
+        "--gin.serve.collections='@atlas_collections()'.\n"
+        "--router serves the collections of several such hosts at one address:\n"
+        '--gin.routed_collections.hosts=\'("http://a:8000", "http://b:8000")\'.\n'
+        "--tool also serves an experiment's policy that searches: /search_tool takes a question and returns\n"
+        "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
+        "--stdio serves the tool, instead of all this, to the one agent that starts this command.\n"
+        "A translator instead: --gin.serve.collections=None --gin.serve.translator='@EndpointTranslator()'",
+    ),
+    "index": Command(
+        function=f"{COMPOSED}:index",
+        summary="Builds a collection per language from dumps, articles or passages; run again to continue",
+        words="[LANGUAGE ...]",
+        gin_file="index.gin",
+        marks=("index.length",),
+        details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
+        "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
+        "finished shards are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.\n"
+        "--add adds the passages of the sources to existing collections, where they are searched exactly; --rebuild\n"
+        "rebuilds the indexes of the collections in --output_dir, additions included.\n"
+        f"{ABOUT_BAD_ROWS}",
+        switches={**SKIP_BAD_ROWS, "--add": "index.add = True", "--rebuild": "index.rebuild = True"},
+    ),
+    "curate": Command(
+        function=f"{COMPOSED}:curate",
+        summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
+        words="demonstrations|selection|translations|golden_plans",
+        details="demonstrations: a teacher takes the policy's place; its right episodes become rows.jsonl for sft.\n"
+        "selection: questions whose demonstration was wrong are sampled; those that can be answered, and some easy\n"
+        "ones, are written to train.jsonl and validation.jsonl, for `lcrag train` with data/jsonl_training.gin.\n"
+        "translations: questions in other languages, checked by back-translation, in questions.jsonl.\n"
+        "golden_plans: a teacher plans and resolves questions; questions.jsonl has them with the valid plans.\n"
+        f"report.json counts what was kept and why. {ABOUT_BAD_ROWS}",
+        switches=SKIP_BAD_ROWS,
+        marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
+    ),
+    "compile": Command(
+        function=f"{COMPOSED}:compile_programs",
+        summary="Whether training fits some devices, present or not: memory, collectives, work",
+        words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
+        gin_file="compile.gin",
+        marks=("compile.objective", "Method.program"),
+        options={"--topology": "compile.topology"},
+        details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"
+        "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
+        "estimated on virtual CPU devices. Writes compile.json into --output_dir if one is given.",
+    ),
+    "benchmark": Command(
+        function=f"{COMPOSED}:benchmark",
+        summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
+        words="[--check=FILE] [--growth]",
+        gin_file="quickstart.gin",
+        marks=("compile.objective", "Method.program"),
+        continues=False,
+        options={"--check": "benchmark.check"},
+        switches={"--growth": "benchmark.growth = True"},
+        details="Takes the configuration of a training, without weights: parameters are random. The floor of a time,\n"
+        "its lower bound, is computed from operations and bytes by formula, and from the rates of copies and matrix\n"
+        "products measured in the same run. Writes benchmark.json and benchmark.md into --output_dir. --check=FILE\n"
+        "ends with status 2 if a phase reaches a share of its floor that is more than benchmark.tolerance (.1) lower\n"
+        "than in that benchmark.json. --growth measures how times grow with slots, context, turns, vocabulary and\n"
+        "collection, and writes growth-MACHINE.json and .png with fitted exponents; run it again to continue.",
+    ),
+    "describe": Command(
+        function=f"{COMPOSED}:describe",
+        summary="What a command would run, without weights: program, episodes, budgets, objective, data, memory",
+        words="train|sft|evaluate|sample",
+        switches={"--json": "describe.json = True", **SKIP_BAD_ROWS},
+        details="Takes the arguments of the command. Nothing is loaded: the policy's folder needs no weights, and may\n"
+        "be absent where a file of gin/model gives its shape; collections and other models are only named. Says what\n"
+        "differs from the settings of the method's paper, and what the command would not start without.\n"
+        "--json prints one object.",
+    ),
+    "rehearse": Command(
+        function=f"{COMPOSED}:rehearse",
+        summary="What a command's episodes would be like and its run would need and cost, before devices are rented",
+        words="train|evaluate [--topology=v5e:4x4]",
+        continues=False,
+        options={"--topology": "rehearse.topology"},
+        switches=SKIP_BAD_ROWS,
+        details="Takes the arguments of the command. The policy is replaced by a tiny random one with its tokenizer:\n"
+        "policy.folder needs config.json and tokenizer.json, no weights. Other models pretend to answer. A script\n"
+        "plays rehearse.prompts prompts: it searches as often as it may and writes rehearse.generated_tokens a turn.\n"
+        "Lengths, searches and answerable questions are measured; memory, times and device-hours are computed for\n"
+        "--topology. Writes rehearsal.json and rehearsal.md into --output_dir.",
+    ),
+    "audit": Command(
+        function=f"{COMPOSED}:audit",
+        summary="Whether the collections contain the answers to an experiment's questions, and searches find them",
+        switches=SKIP_BAD_ROWS,
+        details="Reads every passage of the collections, and searches for audit.searches questions of each language.\n"
+        "No policy is built: policy.folder needs no weights. Writes audit.jsonl, audit.json and audit.md into\n"
+        "--output_dir; run it again to continue. --gin.Evaluation.audit='\"FOLDER\"' and\n"
+        "`lcrag report` with --gin.report.audit='\"FOLDER\"' then report questions by whether they can be answered.\n"
+        f"{ABOUT_BAD_ROWS}",
+        marks=("evaluate.policy", "Method.program"),
+    ),
+    "export": Command(
+        function=f"{COMPOSED}:export",
+        summary="Writes a checkpoint of a run as a Hugging Face folder, or its episodes in other tools' formats",
+        words="RUN [STEP] [--to=atif|inspect|messages|episodes]",
+        of_run=True,
+        continues=False,
+        instead={"--to": "lcrag.commands.formats.exporting:export_episodes"},
+        bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
+        details="Uses the latest checkpoint unless a step is given, merges adapters, and writes weights, tokenizer\n"
+        "and chat template. Weights are float32, or with adapters in the dtype of the base's files;\n"
+        "--gin.export.dtype='\"bfloat16\"' sets another. It does not need the devices of the training; to use\n"
+        "several, set --gin.mesh.fsdp or --gin.mesh.tensor.\n"
+        "--to writes the run's episodes instead (of one step, or of one file of episodes/, if it is given): as\n"
+        "trajectories of ATIF 1.7 without loss, as logs of inspect (pip install 'lcrag[inspect]'), or as messages for\n"
+        "fine-tuning. --to=episodes converts a folder of trajectories that --to=atif wrote to episodes.",
+    ),
+    "build": Command(
+        function=f"{COMPOSED}:build",
+        summary="Rebuilds the packaged tokenizer, encoder and policies of the atlas",
+        words="[tokenizer] [encoder] [policies]",
+        gin_file="quickstart.gin",
+        marks=("build.curriculum",),
+    ),
+    "launch": Command(
+        function="lcrag.commands.launch.launching:launch",
+        summary="Starts train, sft or evaluate on the hosts of a cluster, and again after a preemption",
+        words="ssh|slurm|pod|xpk [OPTIONS] -- train|sft|evaluate ...",
+        configured=False,
+        options={
+            "--hosts": "ssh: names of hosts, separated by commas; the first one coordinates",
+            "--port": "ssh: port of the first host; 8476",
+            "--nodes": "slurm: nodes; xpk: slices of a TPU, or nodes with GPUs; 1",
+            "--gpus": "slurm: GPUs of each node; 0",
+            "--time": "slurm: time limit; 24:00:00",
+            "--partition": "slurm: partition",
+            "--account": "slurm: account",
+            "--accelerator": "pod, xpk: v5litepod-16, ...; xpk also h100-80gb-8, ...",
+            "--runtime": "pod: version of the TPU's software; v2-alpha-tpuv5-lite",
+            "--zone": "pod, xpk: zone",
+            "--project": "pod, xpk: project",
+            "--cluster": "xpk: GKE cluster",
+            "--image": "xpk: container image in which lcrag is installed",
+            "--name": "name of the job; lcrag",
+            "--folder": "folder on the hosts in which lcrag is installed; ssh, slurm: the present one",
+            "--lcrag": "lcrag on the hosts, seen from that folder; .venv/bin/lcrag",
+            "--setup": "a line of shell to run before it, on every host",
+            "--logs": "folder of the logs by host; logs",
+            "--restarts": "largest number of restarts after a lost process; 20",
+            "--pause_seconds": "ssh, pod: pause before each restart; 30",
+            "--grace_seconds": "time between SIGTERM and SIGKILL, in which a run saves; 120",
+        },
+        switches={
+            "--dry_run": "print the commands",
+            "--spot": "pod, xpk: cheaper devices that may be preempted",
+            "--delete": "pod: delete the TPU when the command has ended",
+        },
+        details="docs/pods.md shows each kind from an empty account to a running job.",
+    ),
+    "list": Command(
+        function="lcrag.cli.catalogue:list_configurations",
+        summary="Shows the configurations that come with lcrag, or those of some folders",
+        words="[FOLDER ...]",
+        configured=False,
+    ),
+}
+
+OPTIONS = """\
+options:
+  --gin_file=FILE             a configuration, in the working directory or packaged; may be repeated
+  --gin.Name.parameter=VALUE  a binding, after the files; a text needs quotes: --gin.Name.parameter='"text"'
+  --output_dir=FOLDER         where results are written
+  --allow_unused              accept bindings of the command line that the command does not use
+  --no_compilation_cache      do not use the cache of compiled programs, ~/.cache/lcrag/compiled
+  --traceback                 show the traceback of an error
+  --help                      this text"""
+
+
+def general_help(commands: Mapping[str, Command]) -> str:
+    """Returns the text of `lcrag --help`."""
+    width = max(map(len, commands))
+    lines = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in commands.items())
+    return (
+        "usage: lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
+        "Teaches language models to search, in any language.\n\n"
+        f"commands:\n{lines}\n\n{OPTIONS}\n\n`lcrag COMMAND --help` says more."
+    )
+
+
+def command_help(name: str, command: Command, listed: str = "") -> str:
+    """Returns the text of `lcrag COMMAND --help`; `listed` lists the possible values of its word."""
+    usage = f"usage: lcrag {name}{f' {command.words}' if command.words else ''}"
+    own = "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in command.options.items())
+    own += "".join(f"\n  {switch:26}  {said}" for switch, said in command.switches.items())
+    if command.shared:
+        own += "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in cluster.OPTIONS.items())
+    if not command.configured and not listed:
+        rest = f"{command.details}\n\noptions:{own}" if own else f"folders:\n{parts()}"
+        return f"{usage}\n\n{command.summary}.\n\n{rest}"
+    required = not (command.gin_file or command.of_run or listed)
+    default_file = f"RUN/{CONFIG}" if command.of_run else command.gin_file
+    default = f"\nWithout --gin_file: {default_file}.\n" if default_file else ""
+    details = f"\n{command.details}\n" if command.details else ""
+    return (
+        f"{usage} {'--gin_file=FILE' if required else '[--gin_file=FILE]'} [--gin.Name.parameter=VALUE ...]"
+        f" [--output_dir=FOLDER]\n\n{command.summary}.\n{details}{default}\n"
+        + (f"studies:\n{listed}\n\n{OPTIONS}{own}" if listed else f"{OPTIONS}\n{_configurations(name, command)}")
+    )
+
+
+def _configurations(name: str, command: Command) -> str:
+    """Lists the experiments of a command, and the command that lists all other files."""
+    own = experiments(name, command.marks)
+    listed = f"\nexperiments that come with lcrag:\n{described(own)}\n" if own else ""
+    shown = "" if command.of_run else "\n`lcrag list [FOLDER]` shows what may follow them:\n"
+    return listed + (shown and f"{shown}{parts()}")

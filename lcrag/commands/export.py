@@ -1,0 +1,78 @@
+"""`lcrag export`: writes a checkpoint of a run as a Hugging Face folder, which `transformers` opens."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from lcrag.composition.used_bindings import check_used
+from lcrag.errors import UserError
+from lcrag.learning.checkpoints import Checkpoints, abstract_state
+from lcrag.policy import Policy, join, parameter_fingerprint, save_hugging_face, split_trainable
+from lcrag.policy.config import ComputeDtype
+from lcrag.runs.folder import CHECKPOINTS
+
+USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
+
+
+def export(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str],
+    *,
+    policy: Policy,
+    dtype: ComputeDtype | None = None,
+) -> None:
+    """Writes the policy of a checkpoint with its tokenizer and chat template; adapters are merged.
+
+    Args:
+      output_dir: Folder to write to, missing or empty.
+      words: The run's folder and optionally the step; default: the latest that is intact.
+      policy: The policy that the run started from, as its configuration names it.
+      dtype: Dtype of the stored tensors; None: float32, in which weights are trained, or with adapters the dtype of the
+        folder that the run started from.
+
+    Raises:
+      UserError: no empty folder to write to, no such run or step, or a checkpoint that cannot be read or belongs to
+        other frozen weights.
+    """
+    if output_dir is None:
+        raise UserError(f"lcrag export needs a folder to write to: {USAGE}")
+    if output_dir.exists() and any(output_dir.iterdir()):
+        raise UserError(f"{output_dir} is not empty: choose another --output_dir")
+    run, step = _run_and_step(words)
+    check_used()
+    learned, frozen = split_trainable(policy.config, policy.params)
+    wanted = abstract_state(learned)
+    base = parameter_fingerprint(frozen) if frozen else None
+    jax.tree.map(lambda leaf: leaf.delete(), learned)  # two sets of parameters may not fit
+    with Checkpoints(run / CHECKPOINTS, base=base, read_only=True) as checkpoints:
+        step, params = checkpoints.restore_params(wanted, step)
+    save_policy(output_dir, policy, join(params, frozen), dtype)
+    Console().print(f"step {step} of {run} is in {output_dir}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _run_and_step(words: Sequence[str]) -> tuple[pathlib.Path, int | None]:
+    if not 1 <= len(words) <= 2:
+        raise UserError(f"lcrag export takes a run's folder and optionally a step: {USAGE}")
+    run = pathlib.Path(words[0])
+    if not (run / CHECKPOINTS).is_dir():
+        raise UserError(f"there are no checkpoints in {run}: name the --output_dir of lcrag train or sft")
+    if len(words) == 2 and not words[1].isdecimal():
+        raise UserError(f"the step {words[1]!r} is not a number: {USAGE}")
+    return run, int(words[1]) if len(words) == 2 else None
+
+
+def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
+    """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
+
+    Args:
+      folder: Created if missing.
+      policy: Its configuration and tokenizer.
+      params: All its parameters; adapters are merged.
+      dtype: Dtype of the stored tensors; None: the policy's `saved_dtype`.
+    """
+    save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
+    if jax.process_index() == 0:
+        policy.tokenizer.save(folder)

@@ -1,0 +1,173 @@
+"""The commands as gin configurables; importing this module registers every function that gin files can name."""
+
+import pathlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import gin
+
+import lcrag.composition.atlas  # noqa: F401  gin finds what is registered by its name
+import lcrag.composition.collections  # noqa: F401
+import lcrag.composition.datasets  # noqa: F401
+import lcrag.composition.divided_collections  # noqa: F401
+import lcrag.composition.frozen_models  # noqa: F401
+import lcrag.composition.registry  # noqa: F401
+from lcrag.commands import curate as curating
+from lcrag.commands import index as indexing
+from lcrag.commands.audit import auditing
+from lcrag.commands.benchmark import benchmarking
+from lcrag.commands.build import building
+from lcrag.commands.build.policy import Curriculum
+from lcrag.commands.compile import compiling
+from lcrag.commands.curate import demonstrations, golden_plans, selection, translations
+from lcrag.commands.describe import describing
+from lcrag.commands.evaluate import Evaluation
+from lcrag.commands.evaluate import evaluate as evaluate_command
+from lcrag.commands.export import export as export_command
+from lcrag.commands.rehearse import rehearsing
+from lcrag.commands.report import comparing, reporting
+from lcrag.commands.sample import sample as sample_command
+from lcrag.commands.serve import SearchTool, ToolLimits, serving
+from lcrag.composition.configuration import configure, missing_as_sentence, read_configuration
+from lcrag.composition.stand_ins import Composition, Kind, StandIn, composed
+from lcrag.data.judgements import judged_questions
+from lcrag.errors import UserError
+from lcrag.files import is_remote
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
+from lcrag.methods.translate_r1.pipeline.models import CompleterModel, EndpointModel
+from lcrag.policy import DecoderConfig, RopeScaling
+from lcrag.retrieval import NoCollections
+from lcrag.retrieval.service import ServiceLimits
+from lcrag.runs import check_folder
+from lcrag.runs.folder import check_place
+from lcrag.runs.remote import local_copy
+from lcrag.train import rl as training
+from lcrag.train import sft as fine_tuning
+from lcrag.train.sentinels import Sentinels
+
+
+def _configurable(function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    return gin.external_configurable(function, name, module="lcrag.commands")
+
+
+for _part in (Curriculum, DecoderConfig, Evaluation, RopeScaling, Sentinels, ServiceLimits, Thresholds, ToolLimits):
+    gin.register(_part, module="lcrag.commands")
+for _made in (
+    CompleterModel,
+    EndpointModel,
+    NoCollections,
+    compiling.shape_of,
+    indexing.trec_judgements,
+    translations.tier_places,
+):
+    _configurable(_made)
+
+_configurable(judged_questions, "question_judgements")
+
+benchmark = _configurable(benchmarking.benchmark)
+
+
+def _with_folder(
+    name: str, command: Callable[..., None], may_change: Collection[str] | None = None
+) -> Callable[..., None]:
+    """Wraps a command: its output folder is checked before gin builds the command's arguments.
+
+    Args:
+      name: Name of the command.
+      command: The function that implements it.
+      may_change: Bindings that may differ when a run is continued; None: the output folder is not a run's folder.
+    """
+
+    def checked(output_dir: pathlib.Path | None, *words: Sequence[str]) -> None:
+        if output_dir is None:
+            raise UserError(f"lcrag {name} needs a folder for its results: --output_dir=FOLDER")
+        if is_remote(output_dir):
+            with local_copy(output_dir) as copy:
+                checked(copy, *words)
+            return
+        if may_change is None:
+            check_place(output_dir)
+        else:
+            check_folder(output_dir, name, gin.config_str(), may_change)
+        command(output_dir, *words)
+
+    return checked
+
+
+audit = _with_folder("audit", _configurable(auditing.audit))
+build = _configurable(building.build)
+compile_programs = _configurable(compiling.compile_programs, "compile")
+describe = _configurable(describing.describe)
+evaluate = _with_folder("evaluate", _configurable(evaluate_command))
+export = _configurable(export_command)
+index = _configurable(indexing.index)
+rehearse = _configurable(rehearsing.rehearse)
+sample = _configurable(sample_command)
+serve = _configurable(serving.serve)
+sft = _with_folder("sft", _configurable(fine_tuning.sft), fine_tuning.MAY_CHANGE)
+train = _with_folder("train", _configurable(training.train), training.MAY_CHANGE)
+search_tool = _configurable(serving.search_tool)
+compare_runs = _configurable(comparing.compare_runs)
+CURATIONS = {
+    name: _with_folder(name, _configurable(function), may_change)
+    for name, function, may_change in (
+        ("demonstrations", demonstrations.demonstrations, demonstrations.MAY_CHANGE),
+        ("selection", selection.selection, selection.MAY_CHANGE),
+        ("translations", translations.translations, translations.MAY_CHANGE),
+        ("golden_plans", golden_plans.golden_plans, golden_plans.MAY_CHANGE),
+    )
+}
+
+
+@gin.configurable(module="lcrag.commands")
+def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
+    """Makes one kind of training data; see `lcrag.commands.curate`."""
+    curating.curate(output_dir, words, kinds=CURATIONS, kind=kind)
+
+
+@gin.configurable(module="lcrag.commands")
+def report(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    evaluation: Evaluation | None = None,
+    audit: str | None = None,
+) -> None:
+    """Reports one run or compares several; see `lcrag.commands.report`."""
+    reporting.report(output_dir, words, compare=compare_runs, evaluation=evaluation, audit=audit)
+
+
+def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
+    """Returns the search tool that a configuration describes, and sets gin's configuration in this process.
+
+    Args:
+      gin_files: Values of `--gin_file=`.
+      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
+
+    Raises:
+      UserError: the configuration cannot be read, or describes no search tool.
+    """
+    gin.clear_config()
+    configure(read_configuration(gin_files, bindings))
+    with missing_as_sentence():
+        return search_tool()
+
+
+def compose(
+    command: str, gin_files: Sequence[str], bindings: Sequence[str], stand_ins: Mapping[Kind, StandIn]
+) -> Composition:
+    """Returns the arguments that a configuration gives a command, and sets gin's configuration in this process.
+
+    Args:
+      command: "train", "sft", "evaluate", "sample", ...
+      gin_files: Values of `--gin_file=`.
+      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
+      stand_ins: Functions called in place of the factories of each kind; {}: everything is built. See
+        `lcrag.composition.stand_ins`.
+
+    Raises:
+      UserError: the command itself would reject the configuration before it starts.
+    """
+    gin.clear_config()
+    configure(read_configuration(gin_files, bindings))
+    return composed(command, stand_ins)

@@ -1,0 +1,82 @@
+"""The answers of evaluations in an output folder: `answers/*.jsonl` and the rows of `evaluation.json`."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lcrag.errors import UserError
+from lcrag.evaluation import Answered, Row, read_rows, write_rows
+from lcrag.files import file_name
+from lcrag.runs.configuration import differences
+from lcrag.runs.files import write_json, write_json_lines, write_text
+
+EVALUATION = "evaluation.json"
+BEFORE, AFTER = "before", "after"  # labels of a training run's policy
+MAY_CHANGE = ("evaluate.metrics", "Evaluation.audit")
+
+
+def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
+    """Returns the path of the answers with one decoding (such as "greedy") in inference run `number`."""
+    run = f"_run_{number}" if number > 1 else ""
+    return folder / "answers" / file_name(f"{label}_{decoding}{run}.jsonl")
+
+
+def episodes_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
+    """Returns the path of the episodes with these answers, in the order of the questions."""
+    return folder / "episodes" / answers_path(folder, label, decoding, number).name
+
+
+def inference_runs(folder: pathlib.Path, label: str, decoding: str) -> list[pathlib.Path]:
+    """Returns the existing files of answers with one decoding, one per inference run."""
+    paths = (answers_path(folder, label, decoding, number) for number in itertools.count(1))
+    return list(itertools.takewhile(pathlib.Path.is_file, paths))
+
+
+def write_answers(path: pathlib.Path, answered: Sequence[Answered]) -> None:
+    """Writes answers as JSON Lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_lines(path, map(dataclasses.asdict, answered))
+
+
+def read_answers(path: pathlib.Path) -> list[Answered]:
+    """Reads a file of `write_answers`.
+
+    Raises:
+      UserError: a line is damaged.
+    """
+    answers = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            answers.append(Answered(**row | {"golds": tuple(row["golds"]), "subsets": tuple(row["subsets"])}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, line {number}, is not an answer ({error}): evaluate again") from error
+    return answers
+
+
+def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
+    """Adds rows to `evaluation.json`; they replace rows with the same method, split and seed."""
+    path = folder / EVALUATION
+    replaced = {(row.method, row.split, row.seed) for row in rows}
+    kept = read_rows(path) if path.exists() else []
+    write_rows(path, [*(row for row in kept if (row.method, row.split, row.seed) not in replaced), *rows])
+
+
+def claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
+    """Records the configuration and provenance of the answers with a label.
+
+    Raises:
+      UserError: the folder holds answers with this label and another configuration.
+    """
+    path = answers_path(folder, label, "config").with_suffix(".gin")
+    if path.exists() and (difference := differences(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):
+        raise UserError(
+            f"{folder} holds another evaluation called {label!r}: {difference};"
+            " choose another evaluate.label or --output_dir"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(answers_path(folder, label, "run").with_suffix(".json"), about)
+    write_text(path, config)

@@ -1,0 +1,267 @@
+"""Progress of a run in the terminal, and printed episodes."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from lcrag.runs.compilation import CompilationWatch
+
+SECONDS_PER_LINE = 10.0  # if the output is not a terminal
+SECONDS_UNTIL_COMPILING_SHOWS = 1.0
+PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
+
+
+def make_console() -> Console:
+    """Returns a console for standard output, wide enough for the tables if it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def size_text(count: float | None) -> str:
+    """Returns a number of bytes as `1.25 GiB` or `3.4 MiB`; empty for None."""
+    if count is None:
+        return ""
+    return f"{count / 2**30:,.2f} GiB" if count >= 2**30 / 10 else f"{count / 2**20:,.1f} MiB"
+
+
+def hours_and_minutes(seconds: float) -> str:
+    """Returns a duration as `1h 02m`, `3m 05s` or `12s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes:02d}m"
+    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
+
+
+def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Returns the rows of the display, label -> text, for the present metrics (names as in `metrics.jsonl`)."""
+
+    def of(name: str, digits: int = 3) -> str:
+        value = metrics.get(name)
+        return "" if value is None else f"{value:,.{digits}f}"
+
+    def group(prefix: str, digits: int) -> str:
+        names = [name for name in metrics if name.startswith(f"{prefix}/") and name != "reward/total"]
+        return "  ".join(f"{name.removeprefix(f'{prefix}/')} {metrics[name]:.{digits}f}" for name in names)
+
+    def rates() -> str:
+        names = [name for name in metrics if name.startswith("flops_per_second/")]
+        return "  ".join(f"{name.partition('/')[2]} {metrics[name] / 1e12:.4g}" for name in names)
+
+    def memory() -> str:
+        sizes = [metrics.get(f"device/{name}") for name in ("memory_bytes", "memory_peak_bytes")]
+        used, peak = (None if size is None else f"{size / 2**30:.2f} GiB" for size in sizes)
+        return "" if used is None else f"{used}, peak {peak}"
+
+    rows = {
+        "reward": of("reward/total"),
+        "loss": of("loss/supervised"),
+        "validation loss": of("validation/loss"),
+        "by term": group("reward", 3),
+        "searches per episode": of("episode/searches"),
+        "episodes finished": of("episode/finished"),
+        "tokens per second": of("tokens_per_second/sampled", 0) or of("tokens_per_second/trained", 0),
+        "slot occupancy": of("slots/occupancy"),
+        "seconds by phase": group("seconds", 2),
+        "model FLOPs utilisation": group("mfu", 3),
+        "TFLOP/s": "" if any(name.startswith("mfu/") for name in metrics) else rates(),
+        "device memory": memory(),
+        "retrieval failures": of("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
+        "skipped updates": of("update/skipped", 0) if metrics.get("update/skipped") else "",
+    }
+    return {label: text for label, text in rows.items() if text}
+
+
+class ProgressDisplay:
+    """Progress of a command: a live table on a terminal, otherwise a plain line every ten seconds.
+
+    Created by `progress_display`. A thread prints the lines, also while the command computes or compiles.
+    """
+
+    def __init__(
+        self, title: str, total: float, first: float, unit: str, tokens: Callable[[], int] | None, console: Console
+    ):
+        self._title, self._total, self._first, self._done, self._unit = title, total, first, first, unit
+        self._console, self._compilations = console, CompilationWatch()
+        self._started = self._printed = time.monotonic()
+        self._metrics: Mapping[str, float] = {}
+        self._phase = self._note = ""
+        self._seconds_left: float | None = None
+        self._rate = None if tokens is None else _Rate(tokens)
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
+        self._progress = Progress(*columns, TextColumn("{task.fields[left]}"))
+        self._task = self._progress.add_task(title, total=total, completed=int(first), count="", left="")
+
+    def update(
+        self,
+        done: float,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        note: str = "",
+        seconds_left: float | None = None,
+    ) -> None:
+        """Shows the progress, with the metrics of a finished step (names as in `metrics.jsonl`) or a note.
+
+        `seconds_left` replaces the display's own estimate.
+        """
+        self._done, self._note, self._seconds_left = done, note, seconds_left
+        if metrics is not None:
+            self._metrics = metrics
+            if not self._console.is_terminal:
+                parts = [f"{label} {text}" for label, text in _summary(metrics).items()]
+                self.say("; ".join([self._count(), *parts, *self._left()]))
+
+    def phase(self, name: str, done: int = 0, total: int = 0) -> None:
+        """Shows the phase of the current step and its progress."""
+        self._phase = f"{name} {done:,}/{total:,} episodes" if total else name
+
+    def say(self, text: str) -> None:
+        """Prints a permanent line."""
+        self._printed = time.monotonic()
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def line(self) -> str:
+        """Returns the plain line: progress, phase, tokens per second, a running compilation, and the time left."""
+        parts = [self._count(), self._phase, self._note, self._tokens(), self._compiling(), *self._left()]
+        return f"{self._title}: {'; '.join(filter(None, parts))}"
+
+    def _count(self) -> str:
+        share = self._unit == "%"
+        return f"{self._done:.1f} %" if share else f"{self._unit} {self._done:,.0f}/{self._total:,.0f}"
+
+    def _tokens(self) -> str:
+        rate = self._rate() if self._rate is not None else 0
+        return f"{rate:,.0f} tokens/s" if rate else ""
+
+    def _compiling(self) -> str:
+        running = self._compilations.current()
+        if running is None or running[1] < SECONDS_UNTIL_COMPILING_SHOWS:
+            return ""
+        return f"compiling {running[0]} for {hours_and_minutes(running[1])}"
+
+    def _left(self) -> list[str]:
+        """Returns the time left, from the average so far without compilations, which happen only once."""
+        seconds, done = self._seconds_left, self._done - self._first
+        if self._done >= self._total:
+            return []
+        if seconds is None and done > 0:
+            worked = max(0.0, time.monotonic() - self._started - self._compilations.seconds)
+            seconds = worked / done * (self._total - self._done)
+        return [] if seconds is None else [f"{hours_and_minutes(seconds)} left"]
+
+    def __rich__(self) -> Group:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim")
+        table.add_column()
+        for label, text in _summary(self._metrics).items():
+            table.add_row(label, text)
+        now = "; ".join(filter(None, (self._phase, self._note, self._tokens(), self._compiling())))
+        if now:
+            table.add_row("now", now)
+        self._progress.update(self._task, completed=self._done, count=self._count(), left="".join(self._left()))
+        return Group(self._progress, table)
+
+    @contextlib.contextmanager
+    def shown(self, transient: bool) -> Iterator["ProgressDisplay"]:
+        """Shows the display while the block runs."""
+        if self._console.is_terminal:
+            live = Live(self, console=self._console, refresh_per_second=4, transient=transient)
+            with self._compilations, live:
+                yield self
+            return
+        ended = threading.Event()
+
+        def print_lines() -> None:
+            while not ended.wait(SECONDS_PER_LINE / 10):
+                if time.monotonic() - self._printed >= SECONDS_PER_LINE:
+                    self.say(self.line())
+
+        printing = threading.Thread(target=print_lines, name="progress", daemon=True)
+        with self._compilations:
+            printing.start()
+            try:
+                yield self
+            finally:
+                ended.set()
+                printing.join()
+
+
+class _Rate:
+    """Measures the recent rate of tokens per second."""
+
+    def __init__(self, tokens: Callable[[], int]):
+        self._tokens, self._value = tokens, 0.0
+        self._before = time.monotonic(), tokens()
+
+    def __call__(self) -> float:
+        """Returns the rate, measured anew over at least half the time between two lines."""
+        now, (then, counted) = time.monotonic(), self._before
+        if now - then >= SECONDS_PER_LINE / 2:
+            self._before = now, self._tokens()
+            self._value = max(0, self._before[1] - counted) / (now - then)
+        return self._value
+
+
+def progress_display(
+    title: str,
+    total: float,
+    *,
+    first: float = 0,
+    unit: str = "step",
+    tokens: Callable[[], int] | None = None,
+    transient: bool = False,
+    console: Console | None = None,
+) -> contextlib.AbstractContextManager[ProgressDisplay]:
+    """Shows progress while the block runs.
+
+    Args:
+      title: Title of the bar and of the plain lines.
+      total: Total amount of work.
+      first: Amount that was done before, if a run is continued.
+      unit: Unit of the amounts; "%" for a share.
+      tokens: Returns the number of tokens so far, for the rate.
+      transient: Whether the live display disappears at the end.
+      console: Where to print; None: standard output.
+    """
+    return ProgressDisplay(title, total, first, unit, tokens, console or Console()).shown(transient)
+
+
+class EpisodePrinter:
+    """Prints the texts of an episode as they come, in colour by author; without colours, with headings.
+
+    Args:
+      console: Where to print.
+    """
+
+    def __init__(self, console: Console):
+        self._console, self._coloured = console, console.is_terminal and not console.no_color
+        self._previous: str | None = None
+
+    def add(self, by: str, text: str) -> None:
+        """Prints a text of an author, "policy" or "environment"."""
+        if not self._coloured and by != self._previous:
+            self._console.print(f"\n[{by}]", markup=False, highlight=False)
+        style = PROVENANCE_STYLES[by] if self._coloured else ""
+        self._console.print(Text(text, style=style), end="", soft_wrap=True)
+        self._previous = by
+
+    def finish(self) -> None:
+        """Ends the last line, and explains the colours."""
+        self._console.print()
+        if self._coloured:
+            self._console.print(Text.assemble(*((f"{by}  ", style) for by, style in PROVENANCE_STYLES.items())))
+
+
+def print_episode(turns: Iterable[tuple[str, str]], console: Console | None = None) -> None:
+    """Prints a whole episode, (author, text) in order, to standard output unless a console is given."""
+    printer = EpisodePrinter(console or Console())
+    for by, text in turns:
+        printer.add(by, text)
+    printer.finish()

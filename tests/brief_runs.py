@@ -1,0 +1,21 @@
+"""Shortens the runs of commands in tests."""
+
+import pytest
+
+from lcrag.evaluation import plots
+from lcrag.runs import stopping
+
+draw_training_curves = plots.draw_training_curves
+
+
+@pytest.fixture(autouse=True, scope="module")
+def brief():
+    """Runs draw no figures, a third of their time, except that of `finished`; oracles play few episodes at once.
+
+    Signals may be handled late on a busy machine, and what would end the command ends the tests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stopping, "PATIENCE_SECONDS", 600.0)
+        patch.setattr("lcrag.curation.oracle_demonstrations.TOGETHER", 24)
+        patch.setattr("lcrag.evaluation.plots.draw_training_curves", lambda *about: None)
+        yield

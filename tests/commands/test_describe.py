@@ -1,0 +1,158 @@
+"""`lcrag describe`: what would run, without weights; its figures are those of the command itself."""
+
+import json
+
+import pytest
+
+from lcrag.commands.describe.describing import PAPERS, description
+from lcrag.commands.describe.named_parts import NamedParts
+from lcrag.composition.bound_values import BoundValues
+from lcrag.composition.commands import compose, configure, read_configuration
+from lcrag.errors import UserError
+from lcrag.evaluation.paper_settings import SAME, SILENT, equal, to_markdown
+from lcrag.main import run
+
+PLATFORM = "platform/h100_8.gin"
+FOLDERS = {"LcRL": "lcrl", "R-Search": "r_search", "RAG-R1": "rag_r1", "GlobalRAG": "globalrag"}
+FOLDERS |= {"Translate-R1": "translate_r1"}
+PAGES = FOLDERS | {"LcRL": "studies"}
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    monkeypatch.delenv("LCRAG_DATA", raising=False)
+
+
+def described(command, *gin_files, bindings=()):
+    parts = NamedParts()
+    return description(compose(command, gin_files, bindings, parts.stand_ins), parts)
+
+
+def of_paper(method, *gin_files, command="train", bindings=()):
+    return described(command, PLATFORM, f"{FOLDERS[method]}/paper.gin", *gin_files, bindings=bindings)
+
+
+def test_json_has_what_outside_checks_read(capsys):
+    assert run(["describe", "train", "--gin_file=quickstart.gin", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = {
+        "program": "hierarchical_search",
+        "evaluated_program": "hierarchical_search",
+        "encoder": "atlas/encoder",
+    }
+    expected |= {"prompts_per_step": 96, "samples": 1, "episodes_per_step": 96}
+    assert {name: found[name] for name in expected} == expected
+    assert {"collections", "budgets", "objective", "mesh"} <= found.keys()
+
+
+def test_tables_name_what_runs_and_what_is_missing(capsys):
+    files = (f"--gin_file={name}" for name in (PLATFORM, "lcrl/paper.gin"))
+    assert run(["describe", "train", *files]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "512 prompts x 3 = 1,536 (64 couplings of 8 prompts)" in shown
+    assert "policy.folder has no value" in shown
+
+
+@pytest.mark.parametrize(
+    ("method", "prompts", "samples"),
+    [("LcRL", 512, 3), ("R-Search", 256, 5), ("RAG-R1", 512, 1), ("GlobalRAG", 256, 5), ("Translate-R1", 768, 8)],
+)
+def test_a_papers_file_is_described_without_its_weights_and_data(method, prompts, samples):
+    found = of_paper(method)
+    assert (found["prompts_per_step"], found["samples"]) == (prompts, samples)
+    assert found["episodes_per_step"] == prompts * samples
+    assert found["memory"]["device_bytes"] > 2**30
+    assert any("policy" in sentence for sentence in found["lacking"])
+
+
+def test_an_evaluations_own_settings_are_its_budgets():
+    found = of_paper("R-Search")
+    assert [found[name]["passages"] for name in ("budgets", "evaluated_budgets")] == [3, 5]
+    assert of_paper("R-Search", command="evaluate")["budgets"]["passages"] == 5
+
+
+def test_a_baseline_is_described_by_its_own_program():
+    found = of_paper("R-Search", "baselines/rag.gin", command="evaluate")
+    assert (found["program"], found["evaluated_program"]) == ("rag", "rag")
+    assert found["budgets"]["searches"] == 1
+    assert "Where is this city?" in found["opening"]
+
+
+def test_an_episode_longer_than_the_context_is_said():
+    budgets = described("train", "lcrl/atlas.gin")["budgets"]
+    assert budgets["longest_tokens"] == budgets["prompt_tokens"] + 2 * (80 + 144) + 80
+    assert not budgets["fits_context"]
+    assert described("train", "lcrl/atlas.gin", bindings=["Sampler.context = 800", "Layout.row_lengths = (800,)"])[
+        "budgets"
+    ]["fits_context"]
+
+
+def test_the_normaliser_follows_the_objective():
+    bindings = ["PolicyGradient.constant_length = 72"]
+    found = of_paper("LcRL", "objective/dr_grpo.gin", bindings=bindings)["objective"]
+    assert found["normaliser"].endswith("(its episodes x 72 tokens)")
+    assert found["advantages"] == "reward - mean over all episodes of a coupled question"
+
+
+def test_the_learning_rate_is_told_in_steps():
+    found = of_paper("LcRL")
+    assert found["updates_per_step"] == 2
+    assert found["learning_rate"]["schedule"].startswith("linear warm-up over the first 286 of 1,005 steps")
+
+
+def test_supervised_fine_tuning_names_its_rows():
+    found = described("sft", "quickstart.gin", "baselines/sft.gin")
+    assert found["rows"]["rows"] == "golden_answers"
+    assert found["objective"]["aggregation"] == "token_mean"
+
+
+def test_a_method_without_collections_searches_none():
+    found = of_paper("Translate-R1")
+    assert (found["collections"], found["budgets"]["searches"]) == (None, 0)
+    assert any("Runner.translator" in sentence for sentence in found["lacking"])
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_a_papers_file_agrees_with_its_table(method):
+    configure(read_configuration([f"{FOLDERS[method]}/paper.gin"], []))
+    bound = BoundValues()
+    table = PAPERS[method]
+    assert not [each.name for each in table if not equal(bound.value(each.name), each.expected)]
+    assert not [each.name for each in table if (each.ours != SAME or each.paper in SILENT) and not each.why]
+    assert not [each.name for each in table if (each.paper != "not stated") != bool(each.section)]
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_a_page_shows_the_papers_settings(method, request):
+    page = (request.config.rootpath / "docs" / f"{PAGES[method]}.md").read_text(encoding="utf-8")
+    assert to_markdown(PAPERS[method]) in page
+
+
+def test_what_differs_from_the_paper_is_listed():
+    differing = of_paper("R-Search", bindings=["train.couplings = 12"])["differences"]
+    by_name = {each["setting"]: each for each in differing}
+    assert {name: by_name["train.couplings"][name] for name in ("paper", "value", "why")} == {
+        "paper": 256,
+        "value": 12,
+        "why": "",
+    }
+    assert "train.steps" not in by_name
+    assert by_name["ENCODER"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("binding", "sentence"),
+    [
+        ("train.couplings = 5000", "a step of 5000 questions cannot be drawn from 2236"),
+        ("mesh.fsdp = 0", "mesh.fsdp is 0"),
+    ],
+)
+def test_a_mistake_is_that_of_the_command(binding, sentence):
+    with pytest.raises(UserError, match=sentence):
+        described("train", "quickstart.gin", bindings=[binding])
+
+
+def test_a_binding_that_the_command_would_not_use_is_refused(capsys):
+    typed = ["--gin.ircot.budget=6", "--gin.train.couplings=6", "--gin.Runner.max_tokens=10"]
+    assert run(["describe", "train", "--gin_file=quickstart.gin", *typed]) == 2
+    assert "--gin.ircot.budget has no effect" in capsys.readouterr().err

@@ -1,0 +1,320 @@
+"""`lcrag index`: from files to collections, whatever happens in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import gin
+import pytest
+from experiment_parts import assert_mistake
+from prepared_data import prepared
+
+from lcrag import main
+from lcrag.commands.index import indexing
+from lcrag.commands.index.judging import add_rows
+from lcrag.data import corpora
+from lcrag.evaluation import read_rows
+from lcrag.retrieval import load_collections
+from lcrag.retrieval.collection import read_meta
+from lcrag.runs.display import ProgressDisplay
+
+PASSAGES = 64  # in eight shards
+
+
+@pytest.fixture
+def passages(tmp_path):
+    """A file of MIRACL's format."""
+    path = tmp_path / "docs.jsonl"
+    rows = [{"docid": f"{n // 4}#{n % 4}", "title": f"T{n // 4}", "text": f"number {n * n}"} for n in range(PASSAGES)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def words_of(tiny, output, sources, *bindings, words=(), gin_files=()):
+    encoder = tiny / "collections" / "encoder"
+    named = {language: str(place) for language, place in sources.items()}
+    own = (f"index.sources={named!r}", f"index.encoder='{encoder}'", "load_encoder.max_tokens=32", *bindings)
+    files = (f"--gin_file={name}" for name in ("index.gin", *gin_files))
+    return ["index", *words, *files, *(f"--gin.{binding}" for binding in own), f"--output_dir={output}"]
+
+
+def index(*arguments, **options):
+    gin.clear_config()
+    return main.run(words_of(*arguments, **options))
+
+
+def fingerprint(folder, language="fi"):
+    return read_meta(folder / language).fingerprint
+
+
+def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
+    output = tmp_path / "out"
+    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1", words=["fi"]) == 0
+    assert f"fi: {PASSAGES} passages; exact index, recall@10 1.000" in capsys.readouterr().out
+    assert load_collections(output).languages == ("fi",)
+    assert sorted(path.name for path in output.iterdir()) == ["encoder", "fi"]
+    assert "index.encoder" in (output / "fi" / "config.gin").read_text()
+    record = json.loads((output / "fi" / "run.json").read_text())
+    assert record["hashes"]["source"] == read_meta(output / "fi").source
+    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
+    assert load_collections(output).languages == ("en", "fi")
+    monkeypatch.setattr(indexing, "open_shards", None)  # what is there is not built again
+    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
+
+
+def test_passages_are_added_and_folded_into_the_index(tiny, tmp_path, passages, capsys):
+    output, more = tmp_path / "out", tmp_path / "more.jsonl"
+    more.write_text(json.dumps({"docid": "later#0", "title": "Later", "text": "number 1234567"}) + "\n")
+    assert index(tiny, output, {"fi": passages}) == 0
+    built = load_collections(output).content_hashes()
+    for _ in range(2):  # what was added is not added again
+        gin.clear_config()
+        sources = f"--gin.index.sources={ {'fi': str(more)}!r}"
+        assert main.run(["index", "--add", sources, f"--output_dir={output}"]) == 0
+        assert "1 added since, searched exactly" in capsys.readouterr().out
+    added = load_collections(output)
+    assert len(added.collection("fi").corpus) == PASSAGES + 1
+    assert "later#0" in {hit.id for hit in added.search(["Later"], ["fi"], PASSAGES + 1)[0]}
+    assert added.content_hashes() != built
+    assert index(tiny, output, {}, "index.rebuild=True", "index.parts=3") == 0
+    assert f"fi: {PASSAGES + 1} passages; exact index in 3 parts" in capsys.readouterr().out
+    assert sorted(path.name for path in (output / "fi").glob("*/")) == ["part0", "part1", "part2"]
+    found, wanted = (each.search(["number 49"], ["fi"], 5)[0] for each in (load_collections(output), added))
+    assert [hit.id for hit in found] == [hit.id for hit in wanted]
+    assert index(tiny, output, {"fi": more}, "index.add=True") == 0
+    assert "added since" not in capsys.readouterr().out
+
+
+def test_passages_with_an_id_that_is_taken_are_not_added(tiny, tmp_path, passages, capsys):
+    output = tmp_path / "out"
+    assert index(tiny, output, {"fi": passages}) == 0
+    again = tmp_path / "again.jsonl"
+    again.write_text(passages.read_text().splitlines()[0] + "\n")
+    assert index(tiny, output, {"fi": again}, "index.add=True") == 2
+    assert "two passages have the id '0#0'" in capsys.readouterr().err
+    assert len(load_collections(output).collection("fi").corpus) == PASSAGES
+
+
+def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
+    pytest.importorskip("qdrant_client")
+    engine = ("index.engine=@Qdrant()", f"Qdrant.url='{tmp_path / 'engine'}'")
+    assert index(tiny, tmp_path / "out", {"fi": passages}, *engine) == 0
+    assert "fi: stored in Qdrant at " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bindings", "part"),
+    [
+        (("index.add=True", "index.rebuild=True"), "run one, then the other"),
+        (("index.add=True",), "there is no collection"),
+        (("index.rebuild=True",), "there is no collection in"),
+        (("index.parts=65",), "index.parts is 65, but fi has fewer passages"),
+        (("IndexSettings.quantize='int4'",), "quantize"),
+    ],
+)
+def test_mistakes_in_adding_and_rebuilding(tiny, tmp_path, passages, capsys, bindings, part):
+    assert index(tiny, tmp_path / "out", {"fi": passages}, *bindings) == 2
+    assert part in capsys.readouterr().err
+
+
+DYING = """
+import os, signal, sys
+from lcrag import main
+from lcrag.commands.index import indexing
+from lcrag.retrieval import building, shards
+from lcrag.retrieval.encoder import Encoder
+
+moment, calls = sys.argv[1], 0
+
+def dying(original, at):
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+    return call
+
+match moment:
+    case "in a shard":
+        Encoder.encode = dying(Encoder.encode, 4)
+    case "between shards":
+        shards.Shards.write = dying(shards.Shards.write, 6)
+    case "putting together":
+        building.write_index = dying(building.write_index, 1)
+    case "at the end":
+        indexing.remove_shards = dying(indexing.remove_shards, 1)
+sys.exit(main.run(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("between shards", 5),
+        pytest.param("in a shard", 3, marks=pytest.mark.slow),
+        pytest.param("putting together", 8, marks=pytest.mark.slow),
+        pytest.param("at the end", 8, marks=pytest.mark.slow),
+    ],
+)
+def test_a_kill_at_any_point_costs_no_finished_shard(tiny, tmp_path, passages, monkeypatch, moment, left):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert index(tiny, whole, {"fi": passages}, "index.documents_per_shard=1") == 0
+    line = [
+        sys.executable,
+        "-c",
+        DYING,
+        moment,
+        *words_of(tiny, killed, {"fi": passages}, "index.documents_per_shard=1"),
+    ]
+    assert subprocess.run(line, env=os.environ, capture_output=True).returncode == -signal.SIGKILL
+    finished = list(killed.glob(".fi.shards/[!.]*/shard.json"))
+    assert len(finished) == left
+    embedded = []
+    monkeypatch.setattr(indexing, "configured_encoder", counting(indexing.configured_encoder, embedded))
+    assert index(tiny, killed, {"fi": passages}, "index.documents_per_shard=1") == 0
+    assert sum(embedded) == PASSAGES - 8 * left
+    assert fingerprint(killed) == fingerprint(whole)
+    assert sorted(path.name for path in killed.iterdir()) == ["encoder", "fi"]
+    assert len(load_collections(killed).search(["number 49"], ["fi"], 3)[0]) == 3
+
+
+def counting(load, embedded):
+    """An encoder that notes how many passages it was given."""
+
+    def opened(folder):
+        encoder = load(folder)
+        encode = encoder.encode
+        encoder.encode = lambda texts, kind="query": embedded.append(len(texts)) or encode(texts, kind)
+        return encoder
+
+    return opened
+
+
+def test_a_real_dump_is_cleaned_cut_and_found_by_several_processes(tiny, tmp_path):
+    dump = prepared("wikidump") / "bgwiki-shortened.utf16.xml.bz2"
+    for workers in (0, 2):
+        assert index(tiny, tmp_path / str(workers), {"bg": dump}, f"index.workers={workers}") == 0
+    assert fingerprint(tmp_path / "0", "bg") == fingerprint(tmp_path / "2", "bg")
+    corpus = load_collections(tmp_path / "0").collection("bg").corpus
+    assert corpus[0].id == "558#0"
+    assert corpus[0].title == "Григориански календар"
+    assert corpus[0].text.startswith("Григорианският календар (понякога наричан")
+    assert len(corpus[0].text.split()) == 100
+
+
+def test_retrieval_is_judged_by_xquad(tiny, tmp_path, monkeypatch, capsys):
+    folder = prepared("xquad")
+    monkeypatch.setenv("LCRAG_DATA", str(folder.parent))
+    sources = {language: folder / f"xquad.{language}.json.gz" for language in ("en", "th")}
+    fewer = ("judged/xquad_questions.languages=('en', 'th')", "judged/xquad_questions.split='test'")
+    assert index(tiny, tmp_path, sources, *fewer, gin_files=["judgements/xquad.gin"]) == 0
+    rows = {(row.language, row.metric): row for row in read_rows(tmp_path / "evaluation.json")}
+    assert rows["all", "recall@100"].count == 2 * rows["th", "recall@1"].count > 400
+    assert 0 < rows["th", "recall@3"].value < rows["th", "recall@100"].value < 1
+    assert "recall@10" in capsys.readouterr().out
+    add_rows(tmp_path / "evaluation.json", list(rows.values()))
+    assert len(read_rows(tmp_path / "evaluation.json")) == len(rows)
+
+
+def test_judgements_of_other_passages_are_a_mistake(tiny, tmp_path, passages, monkeypatch, capsys):
+    monkeypatch.setenv("LCRAG_DATA", str(prepared("miracl").parent))
+    only = "miracl/trec_judgements.languages=('fi',)"
+    assert index(tiny, tmp_path / "out", {"fi": passages}, only, gin_files=["judgements/miracl.gin"]) == 2
+    assert "no passage that miracl judges relevant" in capsys.readouterr().err
+
+
+def test_rows_that_are_skipped_are_counted(tiny, tmp_path, passages, capsys):
+    passages.write_text(passages.read_text() + '{"docid": 5.5, "text": "x"}\n')
+    assert index(tiny, tmp_path / "out", {"fi": passages}) == 2
+    assert "line 65, field" in capsys.readouterr().err
+    gin.clear_config()
+    assert main.run([*words_of(tiny, tmp_path / "out", {"fi": passages}), "--skip_bad_rows"]) == 0
+    assert "1 bad row was left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [('{"docid": 5.5, "text": "x"}', "1 bad row was left out; the first: "), ("", "no document contains text")],
+)
+def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, row, reason):
+    passages.write_text(f"{row}\n")
+    words = words_of(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'")
+    gin.clear_config()
+    assert main.run([*words, "--skip_bad_rows"]) == 2
+    assert f"the source of fi, {passages}, gives no passage: {reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("index.kind='dump'", "omit the kind"),
+        ("index.unit='lines'", "index.unit must be"),
+        ("index.encoder='nowhere'", "no encoder at nowhere"),
+    ],
+)
+def test_mistakes_are_one_line(tiny, tmp_path, passages, capsys, binding, message):
+    assert index(tiny, tmp_path / "out", {"fi": passages}, binding) == 2
+    assert_mistake(capsys, message)
+
+
+def test_another_configuration_is_refused(tiny, tmp_path, passages, capsys):
+    output = tmp_path / "out"
+    assert index(tiny, output, {"fi": passages}) == 0
+    passages.write_text(passages.read_text() + '{"docid": "new", "text": "x"}\n')
+    assert index(tiny, output, {"fi": passages}) == 2
+    assert "a collection of another source" in capsys.readouterr().err
+    assert len(load_collections(output).collection("fi").corpus) == PASSAGES
+
+
+def test_every_shard_is_reported(tiny, tmp_path, passages, monkeypatch):
+    update, shown = ProgressDisplay.update, []
+
+    def remembered(display, *arguments, **options):
+        update(display, *arguments, **options)
+        shown.append(display.line())
+
+    monkeypatch.setattr(ProgressDisplay, "update", remembered)
+    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.documents_per_shard=1") == 0
+    assert len(shown) == PASSAGES // 8
+    assert shown[1].startswith("fi: ")
+    assert "16 passages" in shown[1]
+    assert shown[1].endswith(" left")
+    assert shown[-1].startswith("fi: 100.0 %")
+
+
+class TestBeam:
+    """The same collections by Apache Beam's direct runner, where it is installed."""
+
+    @pytest.fixture(autouse=True)
+    def _beam(self):
+        pytest.importorskip("apache_beam", reason="needs lcrag[beam]")
+
+    def test_makes_the_same_collection(self, tiny, tmp_path, passages):
+        dump = prepared("wikidump") / "bgwiki-shortened.utf8.xml.bz2"
+        sources, parts = {"fi": passages, "bg": dump}, ("index.parts=2", "index.documents_per_shard=1")
+        for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
+            assert index(tiny, tmp_path / name, sources, *parts, *bindings) == 0
+        for language in sources:
+            assert fingerprint(tmp_path / "beam", language) == fingerprint(tmp_path / "here", language)
+
+    def test_mistakes_of_workers_are_one_line(self, tiny, tmp_path, passages, capsys):
+        passages.write_text(passages.read_text() + '{"docid": "x"}\n')
+        beam = "index.beam=()"
+        assert index(tiny, tmp_path / "out", {"fi": passages}, beam) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"lcrag: error: {passages}, line 65: ")
+        assert "neither text nor contents" in error
+        gin.clear_config()
+        assert main.run([*words_of(tiny, tmp_path / "out", {"fi": passages}, beam), "--skip_bad_rows"]) == 0
+        assert "1 bad row was left out" in capsys.readouterr().err
+
+
+def test_without_beam_the_mend_is_named(tiny, tmp_path, passages, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "lcrag.data.corpora.beam", raising=False)
+    monkeypatch.delattr(corpora, "beam", raising=False)
+    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()") == 2
+    assert "pip install 'lcrag[beam]'" in capsys.readouterr().err

@@ -1,0 +1,312 @@
+"""`lcrag study` runs every point once, each after those it needs, and then its report."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import lcrag.composition.commands  # noqa: F401  registers what configurations name
+from lcrag import main
+from lcrag.cli.arguments import split_arguments
+from lcrag.commands.study import STUDIES, r_search, running, settings_of
+from lcrag.composition.bindings import check_bindings
+from lcrag.composition.gin_files import read_bindings, read_file
+
+POINTS = {  # with the usual variants: cold starts and what is not trained, runs of each seed
+    "lcrl_tables": (1 + 5, 6 + 2 + 1),
+    "lcrl_ablations": (0, 6),
+    "lcrl_penalties": (0, 6),
+    "lcrl_collections": (2 * 6, 6 + 1),
+    "lcrl_retrieval": (2 * 5, 5 + 1),
+    "lcrl_data": (0, 8),
+    "lcrl_training_languages": (0, 16),
+    "lcrl_curves": (0, 2),
+    "r_search": (3 + 3 + 1, 7),
+    "rag_r1": (0, 3 + 1),
+    "rag_r1_single": (0, 3 + 1),
+    "rag_r1_ablations": (1, 9 + 7),
+    "globalrag": (3 + 3 + 1, 5),
+    "translate_r1": (2 + 2, 8),
+    "translate_r1_costs": (2, 9),
+    "translate_and_search": (4, 2),
+}
+# Writes down how it was called, and leaves what the real command leaves when it has finished.
+PRETENDED = """
+import json, os, pathlib, sys, time
+words, folder = sys.argv[1:], pathlib.Path(sys.argv[-1].partition("=")[2])
+with open("calls", "a") as calls:
+    print(*words, sep="\\t", file=calls)
+if hasattr(os, "sched_getaffinity"):
+    with open("cores", "a") as cores:
+        print(*sorted(os.sched_getaffinity(0)), file=cores)
+if folder.name == pathlib.Path("fails").read_text():
+    sys.exit("lcrag: error: out of luck")
+folder.mkdir(parents=True, exist_ok=True)
+if words[-1].startswith("--records"):
+    run = pathlib.Path(words[1])
+    command = ["lcrag", *json.loads((run / "words").read_text())]
+    name = next((word.partition("=")[2].strip("'") for word in command if word.startswith("--gin.Method.name")), "")
+    record = {"command": command, "folder": words[1]}
+    record |= {"format": 1, "method": name, "model": "", "seed": 0, "commit": None, "policies": {}, "trained": True}
+    record |= {"seen_languages": [], "step": "", "log": {}, "config": {}, "trained_config": {}, "answers": []}
+    (folder / f"{run.name}.json").write_text(json.dumps(record))
+    sys.exit()
+(folder / "words").write_text(json.dumps(words))
+for name in ("report.md", "evaluation.json", "report.json"):
+    (folder / name).touch()
+"""
+
+
+def arguments_of(*words):
+    return split_arguments(words, main.special_options(), main.special_switches())
+
+
+def points_of(name, *words):
+    settings, _ = settings_of(STUDIES[name], arguments_of("study", name, *words))
+    return STUDIES[name].points(settings)
+
+
+def bound(point):
+    return {each.key: each.value for each in read_bindings(point.bindings)}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_point_is_a_command_that_can_be_read(name):
+    points = points_of(name, "--seeds=0,4", "--output_dir=out")
+    made, seeded = POINTS[name]
+    assert len(points) == made + 2 * seeded
+    assert len({point.folder for point in points}) == len(points)
+    for point in points:
+        assert point.command[0] in main.COMMANDS
+        statements = [each for file in point.gin_files for each in read_file(file)]
+        check_bindings([*statements, *read_bindings(point.bindings)])
+    check_bindings([*read_file("report.gin"), *read_bindings(arguments_of(*STUDIES[name].report).bindings)])
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_points_come_after_those_whose_files_they_read(name):
+    folders = []
+    for point in points_of(name):
+        assert set(point.needs) <= set(folders)
+        policy = bound(point).get("policy.folder")
+        made = {str(folder / "policy") for folder in point.needs}
+        assert policy is None or policy in made or (policy.startswith("atlas/") and not point.needs)
+        folders.append(point.folder)
+
+
+def test_systems_have_names_of_their_own():
+    for name in ("r_search", "rag_r1_ablations", "globalrag", "translate_r1", "translate_and_search", "lcrl_tables"):
+        runs = [point for point in points_of(name, "--seeds=0") if point.folder.parent.name in ("study", "tables")]
+        systems = []
+        for point in runs:
+            statements = [each for file in point.gin_files for each in read_file(file)]
+            statements += read_bindings(point.bindings)
+            named = {each.key: each.value for each in statements if hasattr(each, "key")}
+            systems.append(named.get("evaluate.label", named["Method.name"]))
+        assert len(set(systems)) == len(systems), name
+
+
+def test_a_variant_begins_with_its_cold_start():
+    start, before, trained = points_of("r_search", "--only=without_evidence", "--seeds=0", "--output_dir=out")
+    assert (start.command, start.gin_files) == (("sft",), ("r_search/atlas_sft.gin",))
+    assert bound(start)["RandomReasoner.evidence"] is False
+    for point in (before, trained):
+        assert bound(point)["policy.folder"] == f"{start.folder}/policy"
+        assert bound(point)["r_search.evidence"] is False
+    assert (before.command, bound(trained)["Evaluation.before"]) == (("evaluate",), False)
+    usual, *_ = points_of("r_search", "--only=ppo", "--seeds=0", "--output_dir=out")
+    assert usual.folder.name == "grpo"
+    assert usual.bindings == ()
+
+
+def test_options_choose_what_is_run():
+    words = ("--experiment=mine.gin", "--only=gated", "--seeds=4", "--gin.STEPS=3", "--gin_file=model/lora.gin")
+    start, before, trained = points_of("translate_r1", *words)
+    assert start.gin_files == ("mine_sft.gin",)
+    assert before.gin_files == trained.gin_files == ("mine.gin", "model/lora.gin")
+    assert bound(trained)["STEPS"] == 3
+    assert bound(trained)["SEED"] == 4
+    alone = points_of("translate_r1", *words, "--no_cold_start")
+    assert [point.command for point in alone] == [("evaluate",), ("train",)]
+    assert all("policy.folder" not in bound(point) for point in alone)
+    tuned = points_of("lcrl_tables", "--only=sft", "--seeds=0", "--sft_experiment=own.gin")
+    assert [point.gin_files for point in tuned] == [("own.gin", "baselines/sft.gin")]
+
+
+def test_methods_are_trained_with_the_same_prompts_and_samples():
+    lcrl, msearch = points_of("lcrl_training_languages", "--only=lcrl,msearch_r1", "--seeds=0")[::8]
+    assert msearch.gin_files[-1] == "baselines/msearch_r1.gin"
+    assert bound(msearch) == bound(lcrl)
+
+
+def test_a_platform_comes_before_the_experiment():
+    [trained] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", "--gin_file=platform/h200.gin")
+    assert trained.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
+
+
+def test_every_seed_of_rag_r1_has_its_own_stages():
+    points = points_of("rag_r1", "--seeds=0,1")
+    for seed, (demonstrations, tuned, selection, trained) in enumerate((points[:4], points[4:])):
+        assert bound(tuned)["demonstration_files.files"] == (f"{demonstrations.folder}/rows.jsonl",)
+        assert bound(selection)["selection.demonstrated"] == str(demonstrations.folder)
+        assert bound(trained)["train/jsonl_questions.files"] == (f"{selection.folder}/train.jsonl",)
+        assert bound(selection)["policy.folder"] == bound(trained)["policy.folder"] == f"{tuned.folder}/policy"
+        assert {bound(each)["SEED"] for each in (demonstrations, tuned, selection, trained)} == {seed}
+    assert len({point.folder for point in points}) == len(points)
+    found = {point.folder.name: point for point in points_of("rag_r1_ablations")}
+    assert bound(found["without_selection-0"])["train/jsonl_questions.files"][0].endswith("/unfiltered.jsonl")
+    assert "policy.folder" not in bound(found["without_sft-0"])
+    assert found["without_rl-0"].command == ("evaluate",)
+    assert "made/single" in bound(found["single-0"])["policy.folder"]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, capfd):
+    """Runs a study with a pretended `lcrag`: its exit status, its calls, and what it wrote to standard error."""
+    (tmp_path / "pretended.py").write_text(PRETENDED)
+    monkeypatch.setattr(running, "LCRAG", (sys.executable, "pretended.py"))
+    monkeypatch.chdir(tmp_path)
+
+    def runs(*words, fails=""):
+        (tmp_path / "fails").write_text(fails)
+        (tmp_path / "calls").write_text("")
+        status = main.run(["study", *words])
+        lines = (tmp_path / "calls").read_text().splitlines()
+        return status, [arguments_of(*line.split("\t")) for line in lines], capfd.readouterr().err
+
+    return runs
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_points_are_run_once_and_then_reported(study, jobs):
+    only = "--only=grpo,ppo,without_evidence,rag"
+    words = ("r_search", "--seeds=0,1", only, f"--jobs={jobs}", "--output_dir=out")
+    status, calls, _ = study(*words)
+    assert status == 0
+    done = sorted(call.command for call in calls[:-1])  # several jobs: in any order
+    assert done == ["evaluate"] * 3 + ["report"] * 9 + ["sft"] * 2 + ["train"] * 6
+    assert calls[-1].command == "report"
+    assert calls[-1].words == ("out/records/r_search",)
+    assert (calls[-1].output_dir.parent / "study" / "ppo-1.log").is_file()
+    status, again, _ = study(*words)
+    assert status == 0
+    assert [call.command for call in again] == ["report"]
+
+
+def test_the_report_compares_with_a_method_once_it_has_a_record(study):
+    words = ("lcrl_penalties", "--seeds=0", "--output_dir=out")
+    status, calls, _ = study(*words, "--only=floor_0.5")
+    assert status == 0
+    assert "--against" not in dict(calls[-1].others)
+    _, calls, _ = study(*words, "--only=floor_0.02")
+    assert dict(calls[-1].others)["--against"] == "LcRL, penalty 0.02"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot choose the cores of a process")
+def test_concurrent_points_share_the_cores(study, tmp_path):
+    own = sorted(os.sched_getaffinity(0))
+    if len(own) < 2:
+        pytest.skip("this machine has one core")
+    study("lcrl_tables", "--seeds=0", "--only=lcrl,search_r1", "--jobs=2", "--output_dir=out")
+    *points, report = (list(map(int, line.split())) for line in (tmp_path / "cores").read_text().splitlines())
+    assert report == own
+    assert {tuple(cores) for cores in points} == {tuple(own[: len(own) // 2]), tuple(own[len(own) // 2 :])}
+    (tmp_path / "cores").unlink()
+    study("lcrl_tables", "--seeds=1", "--only=lcrl", "--jobs=2", "--output_dir=out")
+    alone = (tmp_path / "cores").read_text().splitlines()
+    assert {tuple(map(int, line.split())) for line in alone} == {tuple(own)}
+
+
+def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
+    words = ("r_search", "--seeds=0,1", "--output_dir=out", "--records=kept")
+    study(*words)
+    recorded = {path.name for path in (tmp_path / "kept").iterdir()}
+    trained = {f"{name}-{seed}.json" for name in r_search.VARIANTS for seed in (0, 1) if name != "rag"}
+    starts = {f"before-{name}.json" for name in ("grpo", "without_evidence", "from_long_sft")}
+    assert recorded == trained | starts | {"rag.json"}
+    shutil.rmtree(tmp_path / "out")
+    _, again, _ = study(*words)
+    assert [call.words for call in again] == [("kept",)], "no cold start is trained for runs that have a record"
+    (tmp_path / "kept" / "ppo-1.json").unlink()
+    _, one, _ = study(*words)
+    assert [call.command for call in one] == ["sft", "train", "report", "report"]
+    (tmp_path / "kept" / "ppo-1.json").unlink()
+    _, finished, _ = study(*words)
+    assert [call.words for call in finished] == [("out/study/ppo-1",), ("kept",)], "a finished run is only recorded"
+
+
+def test_preparations_are_made_only_for_runs_without_a_record(study, tmp_path):
+    words = ("rag_r1_ablations", "--seeds=0", "--output_dir=out", "--records=kept")
+    study(*words, "--only=without_rl")
+    shutil.rmtree(tmp_path / "out")
+    _, calls, _ = study(*words, "--only=without_rl")
+    assert [call.words for call in calls] == [("kept",)]
+    _, calls, _ = study(*words, "--only=without_rl,several")
+    assert [call.command for call in calls] == ["curate", "sft", "curate", "train", "report", "report"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("lcrl_data", "--no_cold_start"), "--no_cold_start"),
+        (("r_search", "--sft_experiment=own.gin"), "--sft_experiment"),
+        (("lcrl_tables", "--only=lcrl", "--sft_experiment=own.gin"), "--sft_experiment"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(study, words, option):
+    status, calls, error = study(*words, "--output_dir=out")
+    assert status == 2
+    assert not calls
+    assert f"{option} changes none of the study's runs" in error
+
+
+def test_a_record_of_another_command_is_refused(study):
+    words = ("r_search", "--seeds=0", "--records=kept")
+    study(*words, "--output_dir=out", "--gin.STEPS=5")
+    status, calls, _ = study(*words, "--output_dir=elsewhere", "--gin.STEPS=5")
+    assert status == 0
+    assert [call.command for call in calls] == ["report"], "another output folder is no difference"
+    status, calls, error = study(*words, "--output_dir=out")
+    assert status == 2
+    assert not calls
+    assert "kept/before-grpo.json is not of this study's run: it was recorded with --gin.STEPS=5" in error
+
+
+def test_records_of_another_study_are_refused_before_anything_runs(study):
+    study("r_search", "--seeds=0", "--records=kept", "--output_dir=out")
+    status, calls, error = study("rag_r1", "--records=kept", "--output_dir=other")
+    assert status == 2
+    assert not calls
+    assert "kept/answer_only-0.json is a record of another experiment than rag_r1/atlas.gin" in error
+
+
+def test_the_baseline_sft_may_have_an_experiment_of_its_own(study):
+    words = ("lcrl_tables", "--seeds=0", "--records=kept", "--output_dir=out")
+    assert study(*words, "--only=sft", "--sft_experiment=lcrl/paper_sft")[0] == 0
+    assert study(*words, "--only=lcrl")[0] == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("point", ["grpo", "ppo-1"])
+def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
+    status, calls, error = study("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out", fails=point)
+    assert status == 2
+    assert error.startswith("lcrag: error: out/")
+    assert f"{point}.log" in error
+    assert "out of luck" in error
+    assert ("out/records/r_search",) not in [call.words for call in calls], "there is no report on some of the runs"
+
+
+def test_a_dry_run_prints_the_commands(capsys):
+    assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["lcrag", name] for name in (*["sft"] * 3, *["evaluate", "report"] * 4, *["train", "report"] * 5, "report")
+    ]
+
+
+def test_the_help_of_studies_needs_no_jax():
+    code = "import sys, lcrag.commands.study; print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,27 @@
+"""A module as `lcrag.composition` is: configurable parts, and one function a command."""
+
+import errno
+import os
+import signal
+from typing import Literal
+
+import gin
+
+CALLS: list[tuple] = []
+
+
+@gin.configurable
+class PretendedSampler:
+    def __init__(self, slots: int, temperature: float = 1.0, method: Literal["a", "b"] = "a"):
+        self.slots = slots
+
+
+@gin.configurable
+def pretended_train(output_dir, words, *, steps: int, languages: tuple[str, ...] = (), sampler=None, rate: float = 0.1):
+    if steps == -15:
+        signal.raise_signal(signal.SIGTERM)
+    if steps == -errno.ENOSPC:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
+    if steps < 0:
+        raise KeyboardInterrupt
+    CALLS.append((output_dir, words, steps, languages, sampler))

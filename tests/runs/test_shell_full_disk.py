@@ -1,0 +1,144 @@
+"""On a full disk, each writer names its file in the error, keeps the earlier content and removes its partial files."""
+
+import errno
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support import tiny_config
+
+from lcrag.evaluation import Answered, Row, write_report, write_rows
+from lcrag.evaluation.plots import draw_training_curves
+from lcrag.files import full_disk, write_text
+from lcrag.learning.checkpoints import Checkpoints, abstract_state
+from lcrag.policy import initialise, load_hugging_face, save_hugging_face
+from lcrag.runs import Journal, MetricsLog, read_metrics, write_json, write_json_lines
+from lcrag.runs.answers import write_answers
+from lcrag.runs.folder import write_episodes
+from lcrag.runs.metrics import EventFile
+
+LONG = "x" * 100_000
+LIMIT = 20_000
+
+
+@pytest.fixture
+def full():
+    """From here on no file grows over 20,000 bytes: the kernel refuses to write as it does on a full disk."""
+    _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, soft_and_hard)
+
+
+def answered(text):
+    return [Answered(question_id="q", dataset="d", language="en", answer=text, golds=("g",), searches=1)]
+
+
+def rows(count):
+    of = dict(method="m", model="m", dataset="d", split="s", language="en", value=1.0, count=1, seed=0)
+    return [Row(metric=f"metric {number}", **of) for number in range(count)]
+
+
+def report(folder, text):
+    return write_report(folder, title="T", summary=text, command="c", versions={}, tables=(), reading="r")
+
+
+def curves(steps):
+    return {"reward/total": (np.arange(steps), np.arange(float(steps)))}
+
+
+WRITERS = {
+    "config.gin": lambda path, size: write_text(path, LONG[:size]),
+    "run.json": lambda path, size: write_json(path, {"a": LONG[:size]}),
+    "rows.jsonl": lambda path, size: write_json_lines(path, [{"a": LONG[:size]}]),
+    "step_1.jsonl": lambda path, size: write_episodes(path, [{"a": LONG[:size]}]),
+    "answers.jsonl": lambda path, size: write_answers(path, answered(LONG[:size])),
+    "evaluation.json": lambda path, size: write_rows(path, rows(size // 50)),
+    "report.md": lambda path, size: report(path.parent, LONG[:size]),
+    "journal.jsonl": lambda path, size: Journal(path).append([{"a": LONG[:size]}]),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_is_named_and_keeps_its_content(name, tmp_path, full):
+    path = tmp_path / name
+    WRITERS[name](path, 50)
+    before = path.read_bytes()
+    full()
+    with pytest.raises(OSError) as failure:
+        WRITERS[name](path, len(LONG))
+    assert failure.value.errno == errno.EFBIG
+    assert failure.value.filename == str(path)
+    assert path.read_bytes().startswith(before)
+    if name == "journal.jsonl":
+        assert len(Journal(path).rows) == 1
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_metrics_keep_their_complete_lines(tmp_path, full):
+    with pytest.raises(OSError, match="File too large"), MetricsLog(tmp_path) as log:
+        log.write(0, {"loss": 1.0})
+        full()
+        log.write(1, {f"metric/{number}": 1.0 for number in range(2000)})
+    assert [record["step"] for record in read_metrics(tmp_path)] == [0]
+    resource.setrlimit(resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE)[1:] * 2)
+    with MetricsLog(tmp_path, after_step=0) as log:
+        log.write(1, {"loss": 0.5})
+    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_an_event_file_is_named(tmp_path, full):
+    events = EventFile(tmp_path)
+    full()
+    with pytest.raises(OSError) as failure:
+        events.write(0, {f"metric/{number}": 1.0 for number in range(2000)})
+    assert "tfevents" in failure.value.filename
+
+
+def test_a_figure_is_named_and_kept(tmp_path, full):
+    path = tmp_path / "training.png"
+    path.write_bytes(b"the last one")
+    full()
+    with pytest.raises(OSError) as failure:
+        draw_training_curves(curves(5), path, "T")
+    assert failure.value.filename == str(path)
+    assert path.read_bytes() == b"the last one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_policy_is_replaced_or_kept(tmp_path, full):
+    config = tiny_config()
+    params = initialise(config, jax.random.key(0))
+    save_hugging_face(tmp_path, config, params)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    full()
+    with pytest.raises(OSError) as failure:
+        save_hugging_face(tmp_path, config, jax.tree.map(lambda leaf: leaf + 1, params))
+    assert full_disk(failure.value).filename.endswith("model.safetensors")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    load_hugging_face(tmp_path)
+
+
+def test_a_checkpoint_is_named_and_the_one_before_it_stays(tmp_path, full):
+    small, large = {"a": jnp.zeros(3)}, {"a": jax.random.normal(jax.random.key(0), (200, 200))}
+    with pytest.raises(OSError) as failure, Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, small)
+        checkpoints.wait()
+        full()
+        checkpoints.save(2, large)
+        checkpoints.wait()
+    assert full_disk(failure.value).errno == errno.EFBIG
+    assert failure.value.filename == str(tmp_path / "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    with Checkpoints(tmp_path) as checkpoints:
+        step, _ = checkpoints.continue_from(small)
+        assert (step, abstract_state(small)["a"].shape) == (1, (3,))
+
+
+def test_other_errors_are_not_of_the_disk():
+    assert full_disk(ValueError("wrong")) is None
+    assert full_disk(PermissionError(errno.EACCES, "no")) is None
+    assert full_disk(RuntimeError("No space left on device (os error 28)")).errno == errno.ENOSPC

@@ -1,0 +1,131 @@
+"""SIGTERM and Ctrl-C: at once, deferred, let through; handlers are restored after the block."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from lcrag.runs import stopping
+from lcrag.runs.stopping import SIGNALS, HeldSignals, Stopped, answered_in_time, exit_status, stopped_by_signals
+
+
+@pytest.fixture(autouse=True)
+def handlers_are_restored():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    yield
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_sigterm_ends_a_block_at_once_as_ctrl_c_does():
+    for number, error, status in ((signal.SIGTERM, Stopped, 143), (signal.SIGINT, KeyboardInterrupt, 130)):
+        with pytest.raises(error) as stopped, stopped_by_signals():
+            signal.raise_signal(number)
+        assert exit_status(stopped.value) == status
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_deferred(number):
+    with HeldSignals() as held:
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGTERM)
+        assert held.number == number
+        with pytest.raises(Stopped) as stopped, held.let_through():
+            raise AssertionError("a deferred signal ends the next block before it begins")
+    assert exit_status(stopped.value) == 128 + number
+    with pytest.raises(Stopped):
+        held.raise_held()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_let_through_where_it_may_be(number):
+    done = []
+    with HeldSignals() as held:
+        with held.let_through():
+            done.append("undisturbed")
+        with pytest.raises(Stopped), held.let_through():
+            signal.raise_signal(number)
+            done.append("never")
+        signal.raise_signal(signal.SIGTERM)  # shutdown is not disturbed
+    assert done == ["undisturbed"]
+    assert held.number == number
+
+
+@pytest.mark.parametrize("first", SIGNALS)
+def test_ctrl_c_after_another_signal_waits_for_nothing(first):
+    with HeldSignals():
+        signal.raise_signal(first)
+        with pytest.raises(KeyboardInterrupt) as interrupted:
+            signal.raise_signal(signal.SIGINT)
+    assert not isinstance(interrupted.value, Stopped)
+
+
+def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with HeldSignals() as held:
+            signal.raise_signal(signal.SIGINT)
+        assert not held.number
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_runs_its_block_without():
+    entered = []
+
+    def work():
+        with stopped_by_signals(), HeldSignals() as held:
+            entered.append(held.number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert entered == [0]
+
+
+def test_a_signal_in_a_long_call_is_answered_by_another_thread(monkeypatch):
+    monkeypatch.setattr(stopping, "PATIENCE_SECONDS", 0.1)
+    rescued = []
+    with pytest.raises(Stopped), answered_in_time(lambda number: rescued.append((number, time.process_time()))):
+        with stopped_by_signals():
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # one call outside Python that takes a second
+    [(number, when)] = rescued
+    assert number == signal.SIGTERM
+    assert when < time.process_time() - 0.1
+
+
+def test_a_signal_that_ends_the_block_needs_no_rescue(monkeypatch):
+    monkeypatch.setattr(stopping, "PATIENCE_SECONDS", 0.2)
+    rescued = []
+    with pytest.raises(Stopped), answered_in_time(rescued.append), stopped_by_signals():
+        signal.raise_signal(signal.SIGTERM)
+    assert not rescued
+
+
+def test_no_other_handler_of_signals_is_lost():
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    try:
+        with answered_in_time(lambda number: None):
+            pass
+        assert signal.set_wakeup_fd(before) == writer
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+def test_an_ended_process_waits_for_no_thread():
+    code = (
+        "import concurrent.futures as futures, time; from lcrag.runs.stopping import end_process;"
+        "futures.ThreadPoolExecutor(1).submit(time.sleep, 60); print('said'); end_process(143)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stdout) == (143, "said\n")

@@ -1,0 +1,120 @@
+"""A small tokenizer of every family that models use, trained on a few sentences."""
+
+import functools
+import io
+import json
+from collections.abc import Callable
+
+import sentencepiece
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+
+from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
+from support.tiny import SENTENCES, tiny_tokenizer
+
+SPECIAL = ("<unk>", "<s>", "</s>")
+_SPACE = "▁"
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def _finished(backend: tokenizers.Tokenizer) -> HuggingFaceTokenizer:
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
+    [eos] = backend.encode("</s>", add_special_tokens=False).ids
+    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
+
+
+def _byte_fallback_model() -> models.BPE:
+    """A BPE over whole lines that spells unknown characters in bytes."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.normalizer = normalizers.Replace(" ", _SPACE)
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=[*SPECIAL, *_BYTES], show_progress=False)
+    backend.train_from_iterator(SENTENCES * 4, trainer)
+    trained = json.loads(backend.to_str())["model"]
+    merges = [tuple(pair) for pair in trained["merges"]]
+    return models.BPE(vocab=trained["vocab"], merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+
+
+def llama_2() -> HuggingFaceTokenizer:
+    """Llama 2, first conversion: a normaliser prepends a space."""
+    backend = tokenizers.Tokenizer(_byte_fallback_model())
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return _finished(backend)
+
+
+def metaspace() -> HuggingFaceTokenizer:
+    """Llama 2 and Mistral, present conversion: the pre-tokeniser prepends a space."""
+    backend = tokenizers.Tokenizer(_byte_fallback_model())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return _finished(backend)
+
+
+def gemma() -> HuggingFaceTokenizer:
+    """Gemma: marks spaces and prepends none."""
+    backend = tokenizers.Tokenizer(_byte_fallback_model())
+    backend.normalizer = normalizers.Replace(" ", _SPACE)
+    backend.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    return _finished(backend)
+
+
+def unigram() -> HuggingFaceTokenizer:
+    """T5 and XLM-R: Unigram over words, whose pieces include the special tokens."""
+    backend = tokenizers.Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")]
+    )
+    backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=list(SPECIAL), unk_token="<unk>", show_progress=False
+    )
+    backend.train_from_iterator(SENTENCES * 4, trainer)
+    return _finished(backend)
+
+
+def word_piece() -> HuggingFaceTokenizer:
+    """BERT: words and their continuations."""
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=list(SPECIAL), show_progress=False)
+    backend.train_from_iterator(SENTENCES * 4, trainer)
+    return _finished(backend)
+
+
+def sentencepiece_model(
+    model_type: str = "bpe", vocabulary_size: int = 400, remove_extra_whitespaces: bool = False
+) -> SentencePieceTokenizer:
+    """A SentencePiece model with byte fallback."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 4),
+        model_writer=model,
+        model_type=model_type,
+        vocab_size=vocabulary_size,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=remove_extra_whitespaces,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    return SentencePieceTokenizer(model.getvalue(), (processor.eos_id(),), processor.eos_id())
+
+
+LOSSLESS: dict[str, Callable[[], Tokenizer]] = {
+    "byte-level": tiny_tokenizer,
+    "Llama 2": functools.cache(llama_2),
+    "Metaspace": functools.cache(metaspace),
+    "Gemma": functools.cache(gemma),
+    "SentencePiece": functools.cache(sentencepiece_model),
+}
+LOSSY: dict[str, Callable[[], Tokenizer]] = {
+    "Unigram": functools.cache(unigram),
+    "WordPiece": functools.cache(word_piece),
+}
+FAMILIES = LOSSLESS | LOSSY

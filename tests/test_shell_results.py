@@ -1,0 +1,350 @@
+"""The tables of measurements in README and docs/ have the numbers that lcrag computes from docs/results."""
+
+import functools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lcrag.commands.report.records import evaluated
+from lcrag.evaluation.scoreboard import Scoreboard, scoreboards
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results"
+NUMBER = re.compile(r"([+-]?\d*\.?\d+)(?: ±(\d*\.\d+))?")
+ALL, SEEN, ZERO_SHOT = ("", "all"), ("", "seen"), ("", "zero_shot")
+
+
+class Column(NamedTuple):
+    """What a column of a page's table shows of the systems of a row."""
+
+    metric: str
+    part: tuple[str, str] = ALL
+    scale: float = 1  # 100: percent
+    against: str = ""  # the system whose score is subtracted
+    every: bool = False  # of all systems of the row, not of the last one only
+    interval: bool = True
+
+
+class Shown(NamedTuple):
+    """A table of a page, whose rows are systems: a method, or a method before and after training."""
+
+    page: str
+    header: str  # how the table begins
+    records: str
+    decoding: str
+    rows: Mapping[str, str | tuple[str, ...]]
+    columns: Mapping[int, Column]  # by the number of the column
+    paired_seeds: bool = False
+    split: str = "held_out"
+    seeds: bool = True  # whether the second column is the number of seeds; otherwise it belongs to the name
+
+
+def parts(metric: str, scale: float, *named: str, first: int = 1) -> dict[int, Column]:
+    return {first + i: Column(metric, ALL if each == "all" else (each, "all"), scale) for i, each in enumerate(named)}
+
+
+RECALL, EXACT = "c3_recall_bergen", "squad_exact_match"
+LCRL_COLUMNS = {
+    2: Column(RECALL, ALL, 100),
+    3: Column(RECALL, SEEN, 100),
+    4: Column(RECALL, ZERO_SHOT, 100),
+    **parts(RECALL, 100, "native_holds", "native_missing", first=5),
+    7: Column("searches", interval=False),
+}
+TABLES = (
+    Shown(
+        page="docs/results.md",
+        header="| | seeds | all | trained languages",
+        records="lcrl_tables",
+        decoding="greedy",
+        rows={
+            "direct inference": "Direct inference",
+            "LcRL before training (cold start)": "LcRL before training",
+            "SFT on golden answers, RAG": "SFT",
+            "LcRL w/o Lc rollout (two samples a prompt)": "LcRL w/o Lc rollout",
+            "LcRL w/o c3 recall": "LcRL w/o c3Recall",
+        },
+        columns=LCRL_COLUMNS,
+    ),
+    Shown(
+        page="docs/results.md",
+        header="| from long SFT | seeds |",
+        records="lcrl_tables_long_sft",
+        decoding="greedy",
+        rows={},
+        columns=LCRL_COLUMNS | {8: Column(RECALL, ALL, 100, against="LcRL")},
+    ),
+    Shown(
+        page="docs/rag_r1.md",
+        header="| | seeds | all | comparisons",
+        records="rag_r1",
+        decoding="sampled",
+        rows={
+            "single query": "RAG-R1, single query",
+            "w/o RL (where RAG-R1 begins)": "RAG-R1 w/o RL",
+            "w/o selection": "RAG-R1 w/o selection",
+            "w/o SFT": "RAG-R1 w/o SFT",
+            "from long SFT": "RAG-R1 from long SFT",
+        },
+        columns={
+            **parts(EXACT, 100, "all", "comparison", "conjunction", "two_hops", "three_hops", first=2),
+            7: Column("retrieval_rounds", ("comparison", "all"), interval=False),
+            8: Column("retrieval_rounds", ("conjunction", "all"), interval=False),
+            9: Column("retrieval_rounds", ("two_hops", "all"), interval=False),
+        },
+        paired_seeds=True,
+    ),
+    Shown(
+        page="docs/globalrag.md",
+        header="| | seeds | all | two hops",
+        records="globalrag",
+        decoding="greedy",
+        rows={
+            "GlobalRAG before training": "before training",
+            "the answer's reward alone": "GlobalRAG, outcome only",
+            "constant weights": "GlobalRAG, constant weights",
+            "Search-R1 before training": "Search-R1, before training",
+            "long SFT": "GlobalRAG from long SFT, before training",
+            "from long SFT": "GlobalRAG from long SFT",
+        },
+        columns={
+            **parts(EXACT, 100, "all", "two_hops", "three_hops", "four_hops", "comparison", first=2),
+            7: Column("searches", interval=False),
+            8: Column(EXACT, ALL, 100, against="GlobalRAG"),
+        },
+    ),
+    Shown(
+        page="docs/r_search.md",
+        header="| | seeds | F1, before → after",
+        records="r_search",
+        decoding="greedy",
+        rows={
+            "R-Search": ("before training", "R-Search"),
+            "by PPO; prompts, averaging of the loss and the missing KL term are those of the first row": (
+                "before training",
+                "R-Search with PPO",
+            ),
+            "evidence written and judged, not rewarded": ("before training", "R-Search, evidence not rewarded"),
+            "evidence written, answer rewarded only": ("before training", "R-Search, answer rewarded only"),
+            "without evidence": ("R-Search w/o evidence, before training", "R-Search w/o evidence"),
+            "Search-R1 in the question's collection, from the same cold start": (
+                "R-Search w/o evidence, before training",
+                "Search-R1",
+            ),
+            "from long SFT (before: long SFT)": ("R-Search from long SFT, before training", "R-Search from long SFT"),
+            "RAG, by the policy that ships with the atlas": "RAG",
+        },
+        columns={
+            2: Column("squad_f1", ALL, 100, every=True),
+            3: Column("squad_f1", ALL, 100, against="R-Search"),
+            5: Column("searches", every=True, interval=False),
+            6: Column("answered", ALL, 100, interval=False),
+        },
+    ),
+    Shown(
+        page="docs/translate_r1.md",
+        header="| | seeds | reward: all",
+        records="translate_r1",
+        decoding="sampled",
+        rows={
+            "before": "before training",
+            "no tool": "No tool",
+            "free": "Free tool",
+            "flat cost": "Flat cost",
+            "group-relative, ungated": "Ungated",
+            "group-relative, gated at six": "Gated",
+            "group-relative, gated at two": "Gated at two",
+            "long SFT": "Gated from long SFT, before training",
+            "gated at six, from long SFT": "Gated from long SFT",
+        },
+        columns={
+            **parts("reward", 1, "all", "known", "half_known", "constructed", first=2),
+            **parts("tool_rate", 1, "all", "known", "half_known", "constructed", first=6),
+        },
+    ),
+    Shown(
+        page="docs/translate_r1.md",
+        header="| strength | gate |",
+        records="translate_r1_costs",
+        decoding="sampled",
+        rows={"before, ": "before training"}
+        | {f"{name}, {gate}": f"strength 0{name}, gate {gate}" for name in (".05", ".1", ".3") for gate in (2, 4, 6)},
+        columns={
+            **parts("reward", 1, "all", "known", "constructed", first=2),
+            **parts("tool_rate", 1, "known", "half_known", "constructed", first=5),
+        },
+        split="validation",
+        seeds=False,
+    ),
+)
+
+
+@functools.cache
+def board_of(
+    records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = (), split: str = "held_out"
+) -> Scoreboard:
+    found = [each for each in evaluated([str(RECORDS / records)], also) if each[1:] == (decoding, split)]
+    trials = [trial for source, *place in found for trial in source.trials(*place)]
+    (board,) = scoreboards(trials, paired_seeds).values()
+    return board
+
+
+def table_of(page: str, header: str) -> list[list[str]]:
+    """Returns the cells of each row of a page's table, without its header."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith(header))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def check_cell(cell: str, expected: Sequence[tuple[float, float]], scale: float, interval: bool) -> None:
+    """Checks that a cell shows values, each with half of its interval, rounded to the digits shown."""
+    shown = NUMBER.findall(cell.replace(",", ""))
+    assert len(shown) == len(expected), f"{cell!r} has not {len(expected)} numbers"
+    for (value, half), (mean, width) in zip(shown, expected, strict=True):
+        unit = 0.501 * 10 ** -len(value.partition(".")[2])
+        assert float(value) == pytest.approx(scale * mean, abs=unit), cell
+        varies = interval and not math.isnan(width) and float(value) != 0
+        if half or varies:
+            assert half and float(half) == pytest.approx(scale * width, abs=unit), cell
+
+
+@pytest.mark.parametrize("shown", TABLES, ids=[each.records for each in TABLES])
+def test_methods_have_the_scores_of_their_records(shown):
+    board = board_of(shown.records, shown.decoding, shown.paired_seeds, split=shown.split)
+    systems = {system[1]: system for system in board.systems}
+    checked = set()
+    for name, *cells in table_of(shown.page, shown.header):
+        if name.startswith("rules"):
+            continue
+        name = name if shown.seeds else f"{name}, {cells[0]}"
+        methods = shown.rows.get(name, name)
+        row = (methods,) if isinstance(methods, str) else methods
+        checked |= set(row)
+        runs = board.score(systems[row[-1]], next(iter(shown.columns.values())).metric, ALL).runs
+        if shown.seeds:
+            assert cells[0] == str(runs) or (cells[0] == "" and runs == 1), f"{name} has {runs} seeds"
+        for number, column in shown.columns.items():
+            chosen = [systems[each] for each in (row if column.every else row[-1:])]
+            cell = cells[number - 1]
+            if cell == "" and (column.against == row[-1] or name == "no tool"):
+                continue
+            if column.against:
+                found = [board.difference(chosen[0], systems[column.against], column.metric, column.part)]
+            else:
+                found = [board.score(each, column.metric, column.part) for each in chosen]
+            check_cell(cell, [(each.value, each.half) for each in found], column.scale, column.interval)
+    assert checked == set(systems), "the table does not show every method that has a record"
+
+
+class Points(NamedTuple):
+    """A table of a page, whose columns are points of a study: each cell is the score of the runs of one of them."""
+
+    header: str  # how the table begins
+    records: Mapping[str, str]  # row -> the names of its records without the seed, `{}` for the point
+    points: Sequence[str]  # of the columns; "whole": the runs of `lcrl_tables`
+
+
+POINTS = (
+    Points(
+        header="| collections | 1 |",
+        records={"LcRL": "lcrl_collections/lcrl-collections_{}", "RAG": "lcrl_collections/rag-collections_{}"},
+        points=("1", "2", "3", "5", "8", "13"),
+    ),
+    Points(
+        header="| | English | native |",
+        records={"LcRL": "lcrl_retrieval/lcrl-retrieval_{}", "RAG": "lcrl_retrieval/rag-retrieval_{}"},
+        points=("english", "native", "native_english", "native_english_high", "all"),
+    ),
+    Points(
+        header="| training questions |",
+        records={"LcRL": "lcrl_data/lcrl-data_{}", "mSearch-R1": "lcrl_data/msearch_r1-data_{}"},
+        points=("25", "50", "75", "whole"),
+    ),
+    Points(
+        header="| training languages |",
+        records={
+            "LcRL": "lcrl_training_languages/lcrl-training_languages_{}",
+            "mSearch-R1": "lcrl_training_languages/msearch_r1-training_languages_{}",
+        },
+        points=("1", "2", "4", "whole"),
+    ),
+)
+WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1"}
+
+
+def runs_of(name: str) -> Scoreboard:
+    """Returns the scoreboard of the runs `FOLDER/NAME`, one for each seed."""
+    folder, stem = name.split("/")
+    found = [each for each in evaluated([str(RECORDS / folder)]) if each[0].place.stem.rpartition("-")[0] == stem]
+    return Scoreboard([trial for source, decoding, split in found for trial in source.trials(decoding, split)])
+
+
+@pytest.mark.parametrize("shown", POINTS, ids=[each.header for each in POINTS])
+def test_points_have_the_scores_of_their_records(shown):
+    rows = table_of("docs/results.md", shown.header)
+    assert {row[0] for row in rows} == set(shown.records)
+    for name, *cells in rows:
+        for cell, point in zip(cells, shown.points, strict=True):
+            board = runs_of(WHOLE[name] if point == "whole" else shown.records[name].format(point))
+            (system,) = board.systems
+            score = board.score(system, RECALL, ALL)
+            check_cell(cell, [(score.value, score.half)], 100, interval=True)
+
+
+def test_penalties_have_the_differences_of_their_records():
+    found = evaluated([str(RECORDS / "lcrl_tables"), str(RECORDS / "lcrl_penalties")])
+    trials = [trial for source, decoding, split in found for trial in source.trials(decoding, split)]
+    board = Scoreboard([trial for trial in trials if trial.method.startswith("LcRL")])
+    systems = {system[1]: system for system in board.systems}
+    for row, ending in zip(table_of("docs/results.md", "| | .02 | .2 | .5 |"), ("", " without floor"), strict=True):
+        for cell, weight in zip(row[1:], ("0.02", "0.2", "0.5"), strict=True):
+            if cell:
+                changed = systems[f"LcRL, penalty {weight}{ending}"]
+                difference = board.difference(changed, systems["LcRL"], RECALL, ALL)
+                check_cell(cell, [(difference.value, difference.half)], 100, interval=True)
+
+
+QUICKSTART = {  # part of each row
+    "all languages": ALL,
+    "searches": ALL,
+    "the eight training languages": SEEN,
+    "the five zero-shot languages": ZERO_SHOT,
+    "facts that the native collection lacks": ("native_missing", "all"),
+    "facts that the native collection holds": ("native_holds", "all"),
+    "answers that must be translated": ("translated", "all"),
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "seeds", "columns"),
+    [
+        ("README.md", 3, ("before", "LcRL", "long SFT")),
+        ("docs/results.md", 5, ("before", "LcRL", "LcRL - before", "long SFT", "LcRL - long SFT")),
+    ],
+)
+def test_the_quickstart_has_the_scores_of_its_records(page, seeds, columns):
+    for name, *cells in table_of(page, "| | before: cold start"):
+        board = board_of("quickstart", "sampled" if "sampled" in name else "greedy", also=("before", "long SFT"))
+        metric = "searches" if name == "searches" else RECALL
+        part = QUICKSTART[re.sub(r"sampled, |, sampled.*| \(\d+\)", "", name)]
+        systems = {system[1]: system for system in board.systems}
+        for column, cell in zip(columns, cells, strict=True):
+            first, _, other = column.partition(" - ")
+            if other:
+                found = board.difference(systems[first], systems[other], metric, part)
+                check_cell(cell, [(found.value, found.half)], 1, interval=True)
+                continue
+            trials = [trial for trial in board.trials if trial.method == first]
+            runs = [Scoreboard([each for each in trials if each.seed == seed]) for seed in range(seeds)]
+            means = [(run.score(systems[first], metric, part).value, math.nan) for run in runs]
+            alike = max(means) == min(means)  # greedy answers of a policy that is not trained
+            check_cell(cell, means[:1] if alike else means, 1, interval=False)

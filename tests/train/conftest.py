@@ -1,0 +1,3 @@
+"""Runs are brief here; see `brief_runs`."""
+
+from brief_runs import brief  # noqa: F401

@@ -1,0 +1,318 @@
+"""`lcrag sft`: what it learns, keeps, stops at, continues from and refuses."""
+
+import itertools
+import json
+import re
+import shutil
+import signal
+
+import gin
+import jax
+import numpy as np
+import pytest
+from experiment_parts import assert_same_bits, json_lines, measured, run, saved_state
+from support import tiny_config, tiny_tokenizer
+
+from lcrag.learning import Layout, Supervised, Trajectory, adamw
+from lcrag.learning.learners import SupervisedLearner
+from lcrag.policy import Policy, initialise, load_hugging_face, make_mesh, param_shardings
+
+BINDINGS = (
+    "sft.collections=@load_collections()",
+    "sft.evaluation=None",
+    "sft.patience=None",
+    "sft.rows_per_step=6",
+    "sft.validate_every=2",
+    "demonstration_files.validation_share=0.25",
+)
+WORDS = (" Botswana", " Vietnam", " Lituania", " Togo")
+
+
+def demonstrations(count=32):
+    """Dialogues of one search, in which the answer is what the environment showed."""
+    for number in range(count):
+        word = WORDS[number % len(WORDS)]
+        yield {
+            "prompt": f"Where is number {number}?\n",
+            "turns": [
+                {"by": "policy", "text": f"<search>{word}</search>"},
+                {"by": "environment", "text": f"<information>\n{word}: number {number}\n</information>\n"},
+                {"by": "policy", "text": f"<answer>{word}</answer>"},
+            ],
+        }
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("rows") / "rows.jsonl", demonstrations())
+
+
+def sft(folder, output, *bindings, files=(), rows=None, steps=8, words=()):
+    """Fine-tunes on a file of rows, or on whatever the gin files and bindings say."""
+    of_files = () if rows is None else ("data/demonstrations.gin",)
+    named = () if rows is None else (f"demonstration_files.files=('{rows}',)",)
+    bindings = (*BINDINGS, *named, f"SFT_STEPS={steps}", *bindings)
+    return run("sft", folder, *bindings, gin_files=("baselines/sft.gin", *of_files, *files), output=output, words=words)
+
+
+@pytest.fixture(scope="module")
+def learned(tiny, rows, tmp_path_factory):
+    output = tmp_path_factory.mktemp("learned") / "run"
+    assert sft(tiny, output, rows=rows) == 0
+    return output
+
+
+def saved_policy(folder):
+    return (folder / "policy" / "model.safetensors").read_bytes()
+
+
+def test_the_loss_falls_and_is_watched(learned):
+    metrics = measured(learned)
+    losses = [record["loss/supervised"] for record in metrics]
+    assert losses[-1] < losses[0] - 1
+    assert [record["step"] for record in metrics if "validation/loss" in record] == [1, 3, 5, 7]
+    assert metrics[0]["validation/initial_loss"] > metrics[-1]["validation/loss"]
+    assert metrics[-1]["data/epoch"] == pytest.approx(8 * 6 / 24)
+    assert 0 < metrics[0]["packing/filled"] <= 1
+    assert {"config.gin", "run.json", "report.md"} <= {path.name for path in learned.iterdir()}
+    assert list(learned.glob("events.out.tfevents.*"))
+
+
+def test_what_is_learned_is_shown(learned):
+    shown = json_lines(learned / "rows.jsonl")
+    assert len(shown) == 6
+    spans = shown[0]["spans"]
+    assert [span["learned"] for span in spans] == [False, True, False, True]
+    assert spans[1]["text"].startswith("<search>")
+    assert spans[3]["text"].endswith("</answer><eos>")
+    assert spans[0]["text"].startswith("Where is number")
+    assert spans[2]["text"].startswith("<information>")
+
+
+def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_path, monkeypatch, capsys):
+    """Kept while later checkpoints come, and what patience is counted from."""
+    losses = (9.0, 5.0, 3.0, 4.0, 5.0, 3.0, 4.0, 4.0, 4.0)
+    monkeypatch.setattr(SupervisedLearner, "loss", lambda self, rows, size: losses[int(self.state.step)])
+    bindings = ("sft.validate_every=1",)
+    assert sft(tiny, tmp_path / "run", *bindings, rows=rows) == 0
+    kept = {int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert kept == {2, 6, 7, 8}
+    assert "the lowest validation loss was that of step 2" in capsys.readouterr().out
+    _, params = load_hugging_face(tmp_path / "run" / "policy")
+    np.testing.assert_array_equal(params["embedding"], saved_state(tmp_path / "run", 2)["['params']['embedding']"])
+
+    bindings = ("sft.validate_every=1", "sft.patience=2")
+    assert sft(tiny, tmp_path / "patient", *bindings, rows=rows) == 0
+    assert "stopped at step 4: no lower validation loss since step 2" in capsys.readouterr().out
+    assert measured(tmp_path / "patient") == measured(tmp_path / "run")[:4]
+    assert saved_policy(tmp_path / "patient") == saved_policy(tmp_path / "run")
+    assert sft(tiny, tmp_path / "patient", *bindings, rows=rows) == 0  # it has nothing left to do
+    assert len(measured(tmp_path / "patient")) == 4
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny, rows, tmp_path_factory):
+    """A run that Ctrl-C ends in step 5 and, continued, SIGTERM in step 6: its exit statuses, steps and checkpoints."""
+    learn, calls, ends = SupervisedLearner.learn, itertools.count(1), []
+    output = tmp_path_factory.mktemp("stopped") / "run"
+
+    def interrupted(self, batch):
+        match next(calls):
+            case 6:
+                raise KeyboardInterrupt  # step 4 came after the last checkpoint and runs again
+            case 9:
+                signal.raise_signal(signal.SIGTERM)
+        return learn(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SupervisedLearner, "learn", interrupted)
+        for _ in range(3):
+            status = sft(tiny, output, rows=rows)
+            saved = max(int(path.name) for path in (output / "checkpoints").iterdir())
+            ends.append((status, [record["step"] for record in measured(output)], saved))
+    return output, ends
+
+
+def test_an_interrupted_step_is_not_saved_and_one_with_a_signal_is_finished(stopped):
+    assert stopped[1] == [(130, list(range(5)), 4), (143, list(range(7)), 7), (0, list(range(8)), 8)]
+
+
+def test_stops_change_nothing(stopped, learned):
+    """A checkpoint of a signal has no validation loss, and the policy at the end is that of the lowest all the same."""
+    folder, _ = stopped
+    leaves = saved_state(folder, 8)
+    assert len(leaves) > 20
+    assert_same_bits(leaves, saved_state(learned, 8))
+    assert measured(folder) == measured(learned)
+    assert saved_policy(folder) == saved_policy(learned)
+
+
+def test_other_rows_are_another_run(tiny, rows, learned, tmp_path, capsys):
+    output, original = shutil.copytree(learned, tmp_path / "run"), rows.read_text()
+    try:
+        write(rows, [{**row, "prompt": f"Which is {n}?\n"} for n, row in enumerate(demonstrations())])
+        assert sft(tiny, output, rows=rows) == 2
+    finally:
+        rows.write_text(original)
+    assert "holds another run: the content of its rows differs" in capsys.readouterr().err
+
+
+def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
+    bindings = (
+        "sft.evaluation=@Evaluation()",
+        "train/golden_answers.question_share=0.5",
+        "validation/atlas_questions.limit=1",
+        "Evaluation.temperatures={'greedy': 0.0}",
+        "rag.observation_tokens=48",
+    )
+    assert sft(tiny, tmp_path / "run", *bindings, steps=2) == 0
+    spans = json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]
+    assert [span["learned"] for span in spans] == [False, True]
+    assert spans[0]["text"].endswith("</information>\n")
+    assert re.fullmatch(r"<answer> .+</answer><eos>", spans[1]["text"])
+    labels = {row["method"] for row in json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]}
+    assert labels == {"before, greedy", "after, greedy"}
+    hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
+    assert {"rows", "validation_rows", "policy", "tokenizer", "questions", "collection/fi"} <= hashes.keys()
+
+
+def test_the_oracles_searches(tiny, tmp_path):
+    bindings = (
+        "train/oracle_demonstrations.count=12",
+        "validation/oracle_demonstrations.count=4",
+        "sft.collections=@exact_collections()",
+        "TRAINING_LANGUAGES=('en', 'fi')",
+        "train/atlas_questions.copyable=None",
+    )
+    assert sft(tiny, tmp_path / "run", *bindings, files=("lcrl/atlas_sft.gin",), steps=2) == 0
+    learned = [span["text"] for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"][1::2]]
+    assert any(text.startswith("<search>") for text in learned)
+    assert any("</answer>" in text for text in learned)
+
+
+def test_rows_of_a_seqio_task(tiny, tmp_path):
+    bindings = (
+        "sft.rows=@train/seqio_demonstrations",
+        "sft.validation_rows=@validation/seqio_demonstrations",
+        "train/seqio_demonstrations.task='atlas_train_fi'",
+        "train/seqio_demonstrations.split='train'",
+        "train/seqio_demonstrations.limit=12",
+        "validation/seqio_demonstrations.task='atlas_validation_fi'",
+        "validation/seqio_demonstrations.split='validation'",
+        "validation/seqio_demonstrations.limit=3",
+        "sft.collections=None",
+        "sft.method=None",
+    )
+    assert sft(tiny, tmp_path / "run", *bindings, steps=2) == 0
+    assert [span["learned"] for span in json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]] == [False, True]
+
+
+def test_adapters_alone_are_learned_and_saved_merged(tiny, rows, tmp_path):
+    assert sft(tiny, tmp_path / "run", "Lora.rank=2", files=("model/lora.gin",), rows=rows, steps=1) == 0
+    names = saved_state(tmp_path / "run", 1).keys()
+    assert any("lora_a" in name for name in names)
+    assert not any("kernel" in name for name in names)
+    (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, tmp_path / "run"))
+    assert config == after_config
+    np.testing.assert_array_equal(before["embedding"], after["embedding"])
+    up = [params["layers"]["mlp"]["up"]["kernel"] for params in (before, after)]
+    assert np.abs(np.asarray(up[0]) - np.asarray(up[1])).max() > 0
+
+
+def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path, capsys):
+    shutil.copytree(tiny / "policy", tmp_path / "policy")
+    (tmp_path / "collections").symlink_to(tiny / "collections")
+    template = "{% for message in messages %}[{{ message.role }}] {{ message.content }}<eos>{% endfor %}[policy]"
+    (tmp_path / "policy" / "chat_template.jinja").write_text(template)
+    assert sft(tmp_path, tmp_path / "run", rows=rows, steps=1) == 0
+    spans = json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]
+    assert spans[0]["text"].startswith("[user] Where is number")
+    assert spans[0]["text"].endswith("\n<eos>[policy]")
+
+    prompted = [{**row, "prompt": f"[user] {row['prompt']}<eos>[policy]"} for row in demonstrations(8)]
+    path = write(tmp_path / "prompted.jsonl", prompted)
+    assert sft(tmp_path, tmp_path / "again", rows=path) == 2
+    error = capsys.readouterr().err
+    assert f"{path}, line " in error
+    assert "field prompt: it holds the control token <eos>" in error
+
+
+@pytest.fixture
+def refused(tiny, rows, tmp_path, capfd):
+    """Runs a command that must be refused, and gives its one line."""
+
+    def runs(*bindings, **options):
+        assert sft(tiny, tmp_path / "run", *bindings, **({"rows": rows} | options)) == 2
+        error = capfd.readouterr().err
+        assert error.startswith("lcrag: error: "), error
+        assert error.count("\n") == 1, error
+        assert not (tmp_path / "run").exists()
+        return error
+
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("bindings", "parts"),
+    [
+        (("sft.rows_per_step=25",), ("there are 24 rows for steps of 25",)),
+        (("sft/Layout.rows=3", "policy.mesh=@mesh()"), ("Layout.rows is 3 for 8 devices",)),
+        (("sft/Layout.row_lengths=(20,)",), ("line ", "tokens, but the longest training row", "--skip_bad_rows")),
+        (("train/demonstration_files.part='test'",), ("there is no part 'test'",)),
+        (("Supervised.aggregation='constant'",), ("'constant'",)),
+        (("sft.evaluation=@Evaluation()", "sft.method=None"), ("sft.evaluation needs a program",)),
+        (("Chat.system='Be brief.'",), ("has no chat template",)),
+        (("sft.rows=@train/golden_answers", "sft.collections=None"), ("need sft.method and sft.collections",)),
+        (
+            ("sft.rows=@train/golden_answers", "golden_answers.template='{answer}'"),
+            ("question atlas/", "the program read the answer None"),
+        ),
+        (("sft.rows=@train/golden_answers", "golden_answers.template='yes'"), ("no place {answer}",)),
+    ],
+)
+def test_impossible_configurations(refused, bindings, parts):
+    error = refused(*bindings)
+    assert all(part in error for part in parts), error
+
+
+def test_wrong_rows_can_be_left_out(tiny, rows, tmp_path, capsys):
+    path = tmp_path / "some.jsonl"
+    path.write_text(rows.read_text() + '{"prompt": "a", "turns": [{"by": "me", "text": "b"}]}\n')
+    assert sft(tiny, tmp_path / "run", rows=path) == 2
+    assert f"{path}, line 33, field turns.0.by: " in capsys.readouterr().err
+    assert sft(tiny, tmp_path / "run", rows=path, steps=1, words=("--skip_bad_rows",)) == 0
+    assert "1 bad row was left out; the first: " in capsys.readouterr().err
+
+
+def learner_on(mesh, aggregation, learning_rate=1e-9):
+    config = tiny_config()
+    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
+    policy = Policy("tiny", config, params, tiny_tokenizer(), mesh)
+    gin.clear_config()
+    layout = Layout(rows=8, row_lengths=(32, 64), least_episodes=2)
+    return SupervisedLearner(
+        policy, Supervised(aggregation=aggregation), adamw(learning_rate=learning_rate, steps=4), layout
+    )
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_the_validation_loss_is_the_training_loss_of_the_same_rows(aggregation):
+    """However the rows are packed and divided over devices."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(4, 60, 21)
+    rows = [
+        Trajectory(
+            generator.integers(0, 384, length).astype(np.int32),
+            np.arange(length) >= generator.integers(1, length),
+            np.broadcast_to(np.float32(0), length),
+        )
+        for length in map(int, lengths)
+    ]
+    one = learner_on(make_mesh(), aggregation)
+    losses = [one.loss(rows, size) for size in (21, 5)]
+    assert losses == pytest.approx([one.learn(rows)["loss/supervised"]] * 2, rel=2e-6)

@@ -1,0 +1,124 @@
+"""Each ablation is a few bindings on top of the quickstart, and changes what its name says."""
+
+import collections
+
+import numpy as np
+import pytest
+from experiment_parts import SIZES, changed, json_lines, run
+
+from lcrag.commands.study.lcrl import ABLATIONS, MORE_ABLATIONS
+from lcrag.composition.gin_files import Macro, read_bindings, read_file
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.retrieval import Collections
+from lcrag.train.method import Method
+
+VARIANTS = ABLATIONS | MORE_ABLATIONS
+
+
+@pytest.fixture
+def one_step(tiny, tmp_path, monkeypatch):
+    """Runs a single step with an ablation; gives its episodes, what was scored, and the languages searched."""
+    scored, searched = [], set()
+    score, search = Method.scored, Collections.search
+
+    def remembering_score(self, records, rewards):
+        scored.append(score(self, records, rewards))
+        return scored[-1]
+
+    def remembering_search(self, queries, languages, k):
+        searched.update(languages)
+        return search(self, queries, languages, k)
+
+    monkeypatch.setattr(Method, "scored", remembering_score)
+    monkeypatch.setattr(Collections, "search", remembering_search)
+
+    def runs(*bindings, ablation=None):
+        own = changed(VARIANTS[ablation]) if ablation else ()
+        bindings = (*own, "train.evaluation=None", "STEPS=1", *bindings)
+        assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
+        assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["sampling_training_gap"] <= 1e-4
+        return json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl"), scored[-1], searched
+
+    return runs
+
+
+def assert_baselines(scored, size):
+    """Groups of `size`, each with advantages around its own mean."""
+    totals = scored.rewards["total"]
+    for group in np.unique(scored.group_ids):
+        members = scored.group_ids == group
+        assert members.sum() == size
+        expected = (totals[members] - totals[members].mean()) / (totals[members].std(ddof=1) + 1e-6)
+        np.testing.assert_allclose(scored.advantages[members], expected, atol=1e-4)
+
+
+def test_coupled_groups_by_default(one_step):
+    episodes, scored, searched = one_step("train.couplings=2")
+    assert collections.Counter(episode["group"] for episode in episodes) == {
+        f"atlas/{question}": 8 for question in {episode["question_id"] for episode in episodes}
+    }
+    assert_baselines(scored, 8)
+    assert searched == set(LCRL_LANGUAGES)  # some second search went to all the others
+
+
+def test_independent_groups(one_step):
+    episodes, scored, _ = one_step("Method.samples=4", ablation="independent_groups")
+    prompts = collections.Counter((episode["group"], episode["prompt"]) for episode in episodes)
+    assert list(prompts.values()) == [4] * 8  # a question in eight languages
+    assert all(group.endswith(f"/{e['language']}") for e in episodes for group in [e["group"]])
+    assert_baselines(scored, 4)
+
+
+def test_pivot_coupling(one_step):
+    episodes, scored, _ = one_step("train.couplings=4", ablation="pivot_coupling")
+    assert_baselines(scored, 3)
+    for number in range(4):
+        group = episodes[3 * number : 3 * number + 3]
+        (native,) = {episode["question_id"].partition("@")[2] for episode in group}
+        assert len({episode["group"] for episode in group}) == 1
+        assert len({e["language"] for e in group}) == 3
+        assert {"en", native} <= {episode["language"] for episode in group}
+        assert len({record.question.answers for record in scored.records[3 * number : 3 * number + 3]}) == 1
+        for episode in group:
+            assert episode["prompt"].endswith(f" [{native}]\n") == (episode["language"] != native)
+
+
+def test_no_penalty(one_step):
+    _, scored, _ = one_step("train.couplings=2", ablation="no_penalty")
+    assert scored.rewards["anti_consistency"].min() < 0
+    np.testing.assert_array_equal(scored.rewards["total"], scored.rewards["c3_recall"])
+
+
+def test_exact_match(one_step):
+    episodes, scored, _ = one_step("train.couplings=2", ablation="exact_match")
+    assert scored.rewards.keys() == {"total", "exact_match", "anti_consistency"}
+    assert set(scored.rewards["exact_match"]) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("ablation", "bindings", "languages"),
+    [("native_only", (), {"fi", "ja"}), (None, ("hierarchical_search.route=@english_only",), {"en"})],
+)
+def test_routes(one_step, ablation, bindings, languages):
+    bindings += ("TRAINING_LANGUAGES=('fi', 'ja')", "train.couplings=6")
+    _, _, searched = one_step(*bindings, ablation=ablation)
+    assert searched == languages
+
+
+def value_of(key, *names):
+    """What a binding is after reading some files, macros followed."""
+    file, variant = names
+    statements = [each for name in (file, *variant.files) for each in read_file(name)]
+    values = {each.key: each.value for each in [*statements, *read_bindings(variant.bindings)]}
+    value = values[key]
+    return values[value.name] if isinstance(value, Macro) else value
+
+
+@pytest.mark.parametrize("ablation", VARIANTS)
+def test_a_step_has_as_many_episodes_as_without(ablation):
+    names = ("quickstart.gin", VARIANTS[ablation])
+    languages = len(value_of("train/atlas_questions.languages", *names))
+    versions = {"parallel": languages, "pivot": 3, "independent": 1}[value_of("Method.coupling", *names)]
+    episodes = value_of("train.couplings", *names) * versions * value_of("Method.samples", *names)
+    assert episodes == 12 * languages
+    assert any(binding.startswith("train.couplings") for binding in SIZES)  # or these tests would run whole steps

@@ -1,0 +1,133 @@
+"""Operations of a step by formula, their share of a known peak, and device memory."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from experiment_parts import json_lines
+from support import tiny_config, tiny_tokenizer
+
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.evaluation.training_log import PARTS, wall_time_table
+from lcrag.learning import Trajectory
+from lcrag.policy import Policy, make_mesh
+from lcrag.policy.accelerators import accelerator_named
+from lcrag.policy.flops import causal_mean, forward_flops, update_flops
+from lcrag.train import utilisation
+from lcrag.train.utilisation import (
+    Utilisation,
+    learning_flops,
+    memory_metrics,
+    rollout_flops,
+    utilisation_of,
+    wall_time,
+)
+
+CONFIG = tiny_config()
+
+
+def record(prompt, prompt_tokens, policy_tokens):
+    turn = np.repeat(np.array([-1, 0], np.int32), [prompt_tokens, policy_tokens])
+    return EpisodeRecord(
+        question=Question(id="1", dataset="toy", language="en", text=prompt, answers=()),
+        prompt=prompt,
+        turns=(),
+        tokens=np.zeros(len(turn), np.int32),
+        by_policy=turn == 0,
+        log_probabilities=np.zeros(len(turn), np.float32),
+        turn=turn,
+        policy_version=0,
+        outcome=Outcome(answer=None),
+        counts={},
+        finished=True,
+        episode=0,
+    )
+
+
+def policy(devices):
+    return Policy("tiny", CONFIG, {}, tiny_tokenizer(), make_mesh(devices=jax.devices()[:devices]))
+
+
+def trajectory(length, learned):
+    return Trajectory(np.zeros(length, np.int32), np.arange(length) >= length - learned, np.zeros(length, np.float32))
+
+
+def test_a_prompt_shared_by_samples_is_counted_once():
+    alone = forward_flops(CONFIG, 14, attended=causal_mean(14), unembedded=4)
+    continued = forward_flops(CONFIG, 4, attended=(11 + 14) / 2, unembedded=4)
+    assert rollout_flops(CONFIG, [record("a", 10, 4)]) == alone
+    assert rollout_flops(CONFIG, [record("a", 10, 4), record("a", 10, 4)]) == alone + continued
+    assert rollout_flops(CONFIG, [record("a", 10, 4), record("b", 10, 4)]) == 2 * alone
+
+
+def test_learning_is_a_forward_and_backward_pass_of_every_trajectory():
+    one, other = (update_flops(CONFIG, n, attended=causal_mean(n), unembedded=4) for n in (14, 20))
+    assert learning_flops(CONFIG, [trajectory(14, 4), trajectory(20, 4)], passes=2) == 2 * (one + other)
+
+
+def test_without_a_known_peak_there_are_rates_only():
+    measured = utilisation_of(policy(devices=1)).update([trajectory(14, 4)], 2.0)
+    assert measured == {"flops_per_second/update": learning_flops(CONFIG, [trajectory(14, 4)]) / 2}
+
+
+def test_utilisation_is_the_share_of_all_devices_peak(monkeypatch):
+    accelerator = accelerator_named("v5e")
+    monkeypatch.setattr(utilisation, "accelerator_of", lambda device: accelerator)
+    found = utilisation_of(policy(devices=4))
+    assert found == Utilisation(config=CONFIG, peak_flops=4 * 197e12)
+    measured = found.rollout([record("a", 10, 4)], 0.5)
+    assert measured["mfu/rollout"] == pytest.approx(measured["flops_per_second/rollout"] / (4 * 197e12))
+
+
+@dataclasses.dataclass
+class Device:
+    statistics: dict | None
+
+    def memory_stats(self):
+        return self.statistics
+
+
+def test_memory_is_that_of_the_fullest_device():
+    statistics = [{"bytes_in_use": 5, "peak_bytes_in_use": 9}, {"bytes_in_use": 7, "peak_bytes_in_use": 8}]
+    measured = memory_metrics([Device(each) for each in statistics])
+    assert measured == {"device/memory_bytes": 7, "device/memory_peak_bytes": 9}
+    assert memory_metrics([Device(None)]) == {}
+
+
+def test_every_step_of_a_run_has_rates(finished):
+    for metrics in json_lines(finished / "metrics.jsonl"):
+        for phase in ("rollout", "update"):
+            assert metrics[f"flops_per_second/{phase}"] > 0
+            assert f"mfu/{phase}" not in metrics
+
+
+MEASURED = {
+    "step": 10.0,
+    "rollout": 6.0,
+    "append": 1.0,
+    "decode": 3.0,
+    "retrieval_wait": 1.5,
+    "rewards": 0.5,
+    "update": 3.0,
+}
+
+
+def test_the_parts_of_a_step_add_up_to_its_wall_time():
+    measured = {f"seconds/{name}": seconds for name, seconds in MEASURED.items()}
+    left = wall_time(measured)
+    assert left == {"seconds/programs": 0.5, "seconds/rest": 0.5}
+    assert sum((measured | left)[f"seconds/{part}"] for part, *_ in PARTS) == 10
+    assert wall_time({"seconds/update": 1.0}) == {}
+
+
+def test_a_report_shows_the_steps_after_the_one_that_compiles():
+    measured = {f"seconds/{name}": seconds for name, seconds in MEASURED.items()}
+    steps = np.arange(3)
+    log = {name: (steps, np.array([99.0, each, each])) for name, each in (measured | wall_time(measured)).items()}
+    table = wall_time_table(log | {"slots/occupancy": (steps, np.array([0.1, 0.8, 0.8]))})
+    cells = {row[0].text: [cell.text for cell in row[1:]] for section in table.sections for row in section}
+    assert cells["devices: sampling"] == ["3.000", "30%", "20%"]
+    assert cells["step"] == ["10.000", "100%", ""]
+    assert wall_time_table({"loss/policy": (steps, steps.astype(float))}) is None

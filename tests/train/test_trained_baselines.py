@@ -1,0 +1,69 @@
+"""Baselines trained as in their papers: D-RAG by fine-tuning, StepSearch by rewards of its searches."""
+
+import json
+
+import numpy as np
+import pytest
+from experiment_parts import assert_mistake, json_lines, run
+
+from lcrag.atlas import build_world
+from lcrag.train.method import Method
+
+
+def test_d_rag_is_fine_tuned_on_arguments_and_answers(tiny, tmp_path):
+    """A row for the argument of each language that found something, and one for the answer."""
+    bindings = ("sft.collections=@load_collections()", "sft.evaluation=None", "SFT_STEPS=1", "sft.rows_per_step=56",
+                "sft/d_rag/Layout.rows=2", "sft/d_rag/Layout.row_lengths=(480,)",
+                "TRAINING_LANGUAGES=('fi', 'ja')", "train/atlas_questions.limit=2",
+                "validation/atlas_questions.limit=1")  # fmt: skip
+    assert run("sft", tiny, *bindings, gin_files=("baselines/d_rag_sft.gin",), output=tmp_path / "run") == 0
+    rows = [row["spans"] for row in json_lines(tmp_path / "run" / "rows.jsonl")]
+    assert len(rows) == 2 * 2 * (13 + 1)
+    assert {tuple(span["learned"] for span in spans) for spans in rows} == {(False, True)}
+    blocks = [spans[0]["text"].count(":") for spans in rows]
+    assert max(blocks) > 10, "an answer is given after the arguments of all languages"
+    assert (tmp_path / "run" / "policy" / "model.safetensors").is_file()
+
+
+@pytest.fixture
+def annotated(tmp_path):
+    """Questions of the atlas with golden passages and sub-questions."""
+    passage = build_world(0).passages("en")[0]
+    extra = {
+        "golden_passages": [passage.text],
+        "decomposition": [{"question": "Where is Botswana?", "answer": "Africa", "support": None}],
+    }
+    rows = [
+        {"id": str(n), "language": "en", "question": f"What about {n}?", "answers": ["Botswana"], "extra": extra}
+        for n in range(4)
+    ]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def train(tiny, output, questions, *bindings):
+    given = ("train.evaluation=None", "STEPS=1", "train.questions=@jsonl_questions()", "Method.coupling='independent'",
+             f"jsonl_questions.files=('{questions}',)", "jsonl_questions.dataset='own'", "train.couplings=4",
+             "step_search.observation_tokens=48", *bindings)  # fmt: skip
+    return run("train", tiny, *given, gin_files=("baselines/step_search.gin",), output=output)
+
+
+def test_step_search_rewards_searches_where_they_end(tiny, tmp_path, annotated, monkeypatch):
+    scored, score = [], Method.scored
+    monkeypatch.setattr(Method, "scored", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
+    assert train(tiny, tmp_path / "run", annotated) == 0
+    (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/token_f1", "reward/search_keys", "reward/search_steps", "loss/value"} <= measured.keys()
+    sums = [float(each.step_rewards.sum()) for each in scored[0].trajectories()]
+    np.testing.assert_allclose(sums, scored[0].rewards["search_steps"], atol=1e-6)
+    assert measured["update/skipped"] == 0
+
+
+def test_step_search_needs_annotated_questions_and_a_critic(tiny, tmp_path, annotated, capsys):
+    assert train(tiny, tmp_path / "run", annotated, "train.critic=None", "Method.samples=2") == 2
+    assert_mistake(capsys, "the reward of StepSearch has rewards of single turns, which only a critic credits")
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text('{"id": "1", "language": "en", "question": "What?", "answers": ["A"]}\n', encoding="utf-8")
+    assert train(tiny, tmp_path / "run", plain, "train.couplings=1") == 2
+    assert_mistake(capsys, "step_search_reward cannot score", "english_questions.golden_passages = True")
