@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
+from beartype import BeartypeConf, beartype
+
 Option = TypeVar("Option")
 # Parts of an address: user and password, or a key among its parameters.
 SECRET = re.compile(
@@ -32,7 +34,11 @@ class AbsentError(UserError):
     """A file or folder that the user must provide is missing, or not configured."""
 
 
-def choose(options: Mapping[str, Option], name: str, what: str) -> Option:
+# Decorates what users bind in gin files: a value of a wrong type is their mistake, and gets one line. An int is a float.
+typed = beartype(conf=BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserError))
+
+
+def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:
     """Returns the option with a name.
 
     Args:

@@ -30,7 +30,7 @@ from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.episodes.host_services import answer_batch, answer_translations
 from lcrag.episodes.requests import Found
 from lcrag.episodes.running_episode import PendingRequest, RunningEpisode
-from lcrag.errors import UserError, choose
+from lcrag.errors import UserError, lookup
 from lcrag.rewards import ANSWER_TERMS
 from lcrag.sampling import Sampled
 
@@ -175,7 +175,7 @@ def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
     Raises:
       UserError: there is no such answer reward.
     """
-    reward = choose(ANSWER_TERMS, answer, "answer reward")
+    reward = lookup(ANSWER_TERMS, answer, "answer reward")
     scores = reward([each.outcome.answer for each in records], [each.question.answers for each in records])
     return [score >= 1.0 for score in scores.tolist()]
 

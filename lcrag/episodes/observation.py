@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from lcrag.episodes.passage_cuts import Section, cut_section
 from lcrag.episodes.requests import Found, FoundPassage, FoundPassages, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
-from lcrag.errors import choose
+from lcrag.errors import lookup
 
 SEARCH_FAILED = " The search failed. No passages could be retrieved.\n"
 NOTHING_FOUND = " No passages were found.\n"
@@ -172,7 +172,7 @@ def known_style(style: str | Style) -> Style:
     Raises:
       UserError: there is no such style.
     """
-    return style if isinstance(style, Style) else choose(STYLES, style, "passage style")
+    return style if isinstance(style, Style) else lookup(STYLES, style, "passage style")
 
 
 def _sections(found: Found, style: Style, query: str) -> tuple[Section, ...]:

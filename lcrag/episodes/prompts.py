@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import choose
+from lcrag.errors import lookup
 
 RETHINK = "My action is not correct. Let me rethink."
 
@@ -65,4 +65,4 @@ def opening_prompt(name: str, question: Question, prompts: Mapping[str, Callable
     Raises:
       UserError: `prompts` has no prompt of this name.
     """
-    return choose(prompts, name, "prompt")(question)
+    return lookup(prompts, name, "prompt")(question)

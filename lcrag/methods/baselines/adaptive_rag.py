@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from lcrag.data.questions import Question
 from lcrag.episodes.requests import Complete, Program
 from lcrag.episodes.tags import Answer, SearchAction, parse_action
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.prompts import COMPLEXITY
 from lcrag.methods.baselines.rag import direct_inference, rag
@@ -42,7 +42,7 @@ def adaptive_rag(
       programs: The program of each class.
       classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
     """
-    step = choose(COMPLEXITY, wording, "wording")
+    step = lookup(COMPLEXITY, wording, "wording")
     completion = yield Complete(prompt=step.text(question), stop=step.stop, temperature=0.0, model=classifier)
     complexity = complexity_in(step.opened + completion.text)
     outcome = yield from programs[complexity or "multiple"](question, collections)

@@ -11,7 +11,7 @@ from lcrag.episodes import Complete, Generate, Program, RetrievalFailure, Retrie
 from lcrag.episodes.observation import Framed, information, statements
 from lcrag.episodes.routing import Route, all_at_once
 from lcrag.episodes.tags import INFORMATION, closing, opening
-from lcrag.errors import UserError, choose
+from lcrag.errors import UserError, lookup
 from lcrag.limits import Count, Passages
 from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, answer_from, titles_of
 from lcrag.rewards import VERDICTS
@@ -34,7 +34,7 @@ def d_rag(
     their conflicts, and answers. The paper has all four parts in one prompt, where each argument depends on the others.
     `observation_tokens` limits the passages of each argument, and the arguments together.
     """
-    argue, weigh = (choose(step, wording, "wording") for step in (D_RAG_ARGUMENT, D_RAG_ANSWER))
+    argue, weigh = (lookup(step, wording, "wording") for step in (D_RAG_ARGUMENT, D_RAG_ANSWER))
     languages = route(1, question.language, collections)
     found = yield Retrieve((question.text,), languages, passages)
     hits = {} if isinstance(found, RetrievalFailure) else dict(zip(languages, found[0], strict=True))

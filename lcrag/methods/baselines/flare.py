@@ -8,7 +8,7 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Completion, FittedText, Found, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import SearchAction, parse_action
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Count, Passages, Share
 from lcrag.methods.baselines.ircot import next_query
 from lcrag.methods.baselines.prompts import FLARE_ANSWER, FLARE_SENTENCE, answer_from
@@ -40,7 +40,7 @@ def flare(
       masked_below: The paper's beta: 0 masks nothing.
       sentences: Maximum number of sentences.
     """
-    write, conclude = (choose(step, wording, "wording") for step in (FLARE_SENTENCE, FLARE_ANSWER))
+    write, conclude = (lookup(step, wording, "wording") for step in (FLARE_SENTENCE, FLARE_ANSWER))
     written: list[str] = []
     found: Found | RetrievalFailure | None = None
     searches, concluded = 0, False

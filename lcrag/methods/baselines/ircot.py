@@ -8,7 +8,7 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Found, FoundPassage, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import ANSWER, SearchAction, opening, parse_action
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, answer_from
 
@@ -35,7 +35,7 @@ def ircot(
       budget: Maximum number of searches (the paper: 8).
       most_passages: Maximum number of passages kept (the paper: 15).
     """
-    think, read = (choose(step, wording, "wording") for step in (IRCOT_THOUGHT, RAG))
+    think, read = (lookup(step, wording, "wording") for step in (IRCOT_THOUGHT, RAG))
     seen: list[list[list[FoundPassage]]] = []
     thoughts: list[str] = []
     query, concluded = question.text, False

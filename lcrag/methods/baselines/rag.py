@@ -8,7 +8,7 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import TAGS
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.baselines.prompts import DIRECT, RAG, answer_from
 
@@ -17,7 +17,7 @@ _TAG = re.compile(rf"</?(?:{'|'.join(TAGS)})>")
 
 def direct_inference(question: Question, collections: Sequence[str], *, wording: str = "full") -> Program:
     """Answers from the policy's parameters alone (LcRL, appendix A.3); `collections` are not used."""
-    step = choose(DIRECT, wording, "wording")
+    step = lookup(DIRECT, wording, "wording")
     return (yield from answer_from(step, step.text(question)))
 
 
@@ -31,7 +31,7 @@ def rag(
     observation_tokens: Count = 600,
 ) -> Program:
     """Searches with the question, then answers (Lewis et al., 2020). With a fine-tuned policy this is SFT."""
-    step = choose(RAG, wording, "wording")
+    step = lookup(RAG, wording, "wording")
     found = yield Retrieve((question.text,), route(1, question.language, collections), passages)
     prompt = step.around(information(found, step.style, observation_tokens), question)
     return (yield from answer_from(step, prompt))
@@ -56,7 +56,7 @@ def iter_retgen(
       question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
       budget: Number of searches and generations, at least 1 (the paper: 2 get most of the gain).
     """
-    step = choose(RAG, wording, "wording")
+    step = lookup(RAG, wording, "wording")
     query = question.text
     for iteration in range(1, max(budget, 1) + 1):
         found = yield Retrieve((query,), route(iteration, question.language, collections), passages)

@@ -7,7 +7,7 @@ from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, titles_of
 
@@ -37,7 +37,7 @@ def search_o1(
       budget: Valid searches allowed.
       invalid_limit: Invalid actions allowed; they do not count as searches.
     """
-    reason, refine = (choose(step, wording, "wording") for step in (SEARCH_O1, SEARCH_O1_DOCUMENTS))
+    reason, refine = (lookup(step, wording, "wording") for step in (SEARCH_O1, SEARCH_O1_DOCUMENTS))
     turns = SearchTurns(budget, invalid_limit)
     chain: list[str] = []
     asked: set[tuple[str, tuple[str, ...]]] = set()

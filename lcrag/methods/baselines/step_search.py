@@ -26,7 +26,7 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.errors import UserError, choose
+from lcrag.errors import UserError, lookup
 from lcrag.limits import Amount, Count, NonNegative, Passages
 from lcrag.methods.baselines.prompts import STEP_SEARCH
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
@@ -60,7 +60,7 @@ def step_search(
       budget: Valid searches allowed.
       invalid_limit: Invalid actions allowed; they do not count as searches.
     """
-    step = choose(STEP_SEARCH, wording, "wording")
+    step = lookup(STEP_SEARCH, wording, "wording")
     turns, memory = SearchTurns(budget, invalid_limit), SearchMemory(question.extra.get("golden_passages", ()))
     steps: list[dict[str, Any]] = []
     with suppress(ContextFull):

@@ -10,7 +10,7 @@ from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import ANSWER, answer_in
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Count, Passages
 from lcrag.methods.baselines.prompts import (
     SURE_CANDIDATES,
@@ -50,7 +50,7 @@ def sure(
       drafts: How often candidates are asked for, after the first time in fresh contexts, for a policy that names one at
         a time (the paper: 1).
     """
-    propose, summarise = (choose(step, wording, "wording") for step in (SURE_CANDIDATES, SURE_SUMMARY))
+    propose, summarise = (lookup(step, wording, "wording") for step in (SURE_CANDIDATES, SURE_SUMMARY))
     found = yield Retrieve((question.text,), route(1, question.language, collections), passages)
     prompt = propose.around(information(found, propose.style, observation_tokens), question, candidates=candidates)
     yield Observe(prompt)
@@ -81,7 +81,7 @@ def judged(
 
     A win over another summary is 1, a defeat 0, and 1/2 if the judge names neither.
     """
-    check, compare = (choose(step, wording, "wording") for step in (SURE_VALIDITY, SURE_RANKING))
+    check, compare = (lookup(step, wording, "wording") for step in (SURE_VALIDITY, SURE_RANKING))
     pairs = list(itertools.permutations(range(len(candidates)), 2))
     validity = [
         _judgement(check, question, [summary], observation_tokens, candidate=candidate)

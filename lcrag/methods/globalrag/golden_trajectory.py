@@ -27,7 +27,7 @@ from lcrag.episodes.tags import (
     neutralise,
     parse_action,
 )
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Count, Passages
 from lcrag.methods.globalrag.question_plan import (
     DISORDERED,
@@ -123,7 +123,7 @@ def golden_trajectory(
     Raises:
       UserError: the wording is unknown, or no attempt is allowed.
     """
-    words, progress = choose(WORDINGS, wording, "wording of golden plans"), _Progress()
+    words, progress = lookup(WORDINGS, wording, "wording of golden plans"), _Progress()
 
     def request(query: str, attempt: int) -> Retrieve:
         return Retrieve((query,), route(attempt, question.language, collections), passages)

@@ -11,7 +11,7 @@ from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retr
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import INFORMATION, SEARCH, answer_in, boxes_in
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.globalrag.planned_text import PlannedText
 from lcrag.methods.globalrag.question_plan import QuestionPlan

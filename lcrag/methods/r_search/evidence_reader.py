@@ -9,7 +9,7 @@ from lcrag.episodes import Completer
 from lcrag.episodes.requests import Complete, ContextFull, Outcome, Program
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Count, NonNegative, Seed
 from lcrag.models.completers import complete_prompts
 from lcrag.sampling import SamplingParameters
@@ -99,7 +99,7 @@ class EvidenceReader:
         max_tokens: Count = 512,
         seed: Seed = 0,
     ):
-        self._model, self._prompt = model, choose(READER_PROMPTS, wording, "wording of a reader")
+        self._model, self._prompt = model, lookup(READER_PROMPTS, wording, "wording of a reader")
         self._parameters = SamplingParameters(
             stop=self._prompt.stop, max_tokens=max_tokens, temperature=temperature, seed=seed
         )
@@ -154,7 +154,7 @@ def answer_from_evidence(
     Raises:
       UserError: an unknown wording.
     """
-    prompt, found = choose(READER_PROMPTS, wording, "wording of a reader"), Outcome(answer=None)
+    prompt, found = lookup(READER_PROMPTS, wording, "wording of a reader"), Outcome(answer=None)
     log: list[LoggedSearch] = []
     if searcher is not None:
         with suppress(ContextFull):  # what was found until then is evidence

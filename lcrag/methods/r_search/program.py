@@ -20,7 +20,7 @@ from lcrag.episodes.tags import (
     closing,
     opening,
 )
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Amount, Count, Passages
 
 _SEARCHING = (

@@ -12,7 +12,7 @@ from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retr
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import choose
+from lcrag.errors import lookup
 from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.rag_r1.parallel_queries import json_information, parallel_queries
 
