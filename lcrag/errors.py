@@ -34,7 +34,7 @@ class AbsentError(UserError):
     """A file or folder that the user must provide is missing, or not configured."""
 
 
-# Decorates what users bind in gin files: a value of a wrong type is their mistake, and gets one line. An int is a float.
+# Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float.
 typed = beartype(conf=BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserError))
 
 

@@ -68,7 +68,7 @@ def globalrag(
     Raises:
       UserError: the wording is unknown.
     """
-    words, turns = choose(_WORDINGS, wording, "wording of GlobalRAG"), SearchTurns(budget, invalid_limit)
+    words, turns = lookup(_WORDINGS, wording, "wording of GlobalRAG"), SearchTurns(budget, invalid_limit)
     shown: list[int] = []  # numbers of the turns that ended in a valid search
     with suppress(ContextFull):
         yield Observe(*_opening(question, budget, words))

@@ -110,7 +110,7 @@ def r_search(
     Raises:
       UserError: an unknown wording.
     """
-    words = choose(_WORDINGS, wording, "wording of R-Search")
+    words = lookup(_WORDINGS, wording, "wording of R-Search")
     turns, blind = SearchTurns(budget, invalid_limit), None  # blind: turns before the first observation
     with suppress(ContextFull):
         yield words.opening(question, evidence)

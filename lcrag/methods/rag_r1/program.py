@@ -105,7 +105,7 @@ def rag_r1(
     Raises:
       UserError: an unknown wording, or less than one query.
     """
-    words = choose(_WORDINGS, wording, "wording")
+    words = lookup(_WORDINGS, wording, "wording")
     turns, style = SearchTurns(budget, invalid_limit), known_style(words.style)
     dropped = empty = 0
     with suppress(ContextFull):
