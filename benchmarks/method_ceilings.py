@@ -17,7 +17,6 @@ import numpy as np
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.comprehension import ComprehensionTasks, ComprehensionTranslator
 from lcrag.atlas.oracle import Oracle
-from lcrag.commands.evaluate import Evaluation
 from lcrag.composition.atlas import atlas_world
 from lcrag.composition.collections import atlas_collections
 from lcrag.composition.components import policy
@@ -32,6 +31,7 @@ from lcrag.methods.rag_r1.oracle import ParallelOracle
 from lcrag.methods.translate_r1.oracles import ComprehensionOracle
 from lcrag.retrieval import NoCollections, SearchableCollections
 from lcrag.rewards import domain_reward, squad_exact_match, token_f1
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.method import Method
 from lcrag.train.scoring import scored_rewards
 

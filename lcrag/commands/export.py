@@ -2,7 +2,6 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from rich.console import Console
@@ -10,9 +9,10 @@ from rich.console import Console
 from lcrag.composition.used_bindings import check_used
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import Policy, join, parameter_fingerprint, save_hugging_face, split_trainable
+from lcrag.policy import Policy, join, parameter_fingerprint, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.runs.folder import CHECKPOINTS
+from lcrag.train.policy_export import save_policy
 
 USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
 
@@ -62,17 +62,3 @@ def _run_and_step(words: Sequence[str]) -> tuple[pathlib.Path, int | None]:
     if len(words) == 2 and not words[1].isdecimal():
         raise UserError(f"the step {words[1]!r} is not a number: {USAGE}")
     return run, int(words[1]) if len(words) == 2 else None
-
-
-def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
-    """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
-
-    Args:
-      folder: Created if missing.
-      policy: Its configuration and tokenizer.
-      params: All its parameters; adapters are merged.
-      dtype: Dtype of the stored tensors; None: the policy's `saved_dtype`.
-    """
-    save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
-    if jax.process_index() == 0:
-        policy.tokenizer.save(folder)

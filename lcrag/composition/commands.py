@@ -21,7 +21,6 @@ from lcrag.commands.build.policy import Curriculum
 from lcrag.commands.compile import compiling
 from lcrag.commands.curate import demonstrations, golden_plans, selection, translations
 from lcrag.commands.describe import describing
-from lcrag.commands.evaluate import Evaluation
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export as export_command
 from lcrag.commands.rehearse import rehearsing
@@ -43,6 +42,7 @@ from lcrag.runs.folder import check_place
 from lcrag.runs.remote import local_copy
 from lcrag.train import rl as training
 from lcrag.train import sft as fine_tuning
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.sentinels import Sentinels
 
 

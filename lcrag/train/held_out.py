@@ -6,13 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
-from lcrag.commands.evaluate import Evaluation
 from lcrag.episodes import Runner
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.answers import AFTER, BEFORE
 from lcrag.sampling import Sampler
 from lcrag.train.checking import check_questions
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.lanes import Lanes
 from lcrag.train.method import Method, ProgramOf
 

@@ -4,9 +4,6 @@ import pathlib
 import time
 from collections.abc import Sequence
 
-from lcrag.commands.evaluate import Evaluation
-from lcrag.commands.export import save_policy
-from lcrag.commands.report.reporting import report_run
 from lcrag.composition.components import configured_sinks, content_hashes
 from lcrag.composition.configuration import operative_config
 from lcrag.data.questions import Question
@@ -25,10 +22,13 @@ from lcrag.train.checking import (
     check_rewarded,
     check_rows,
 )
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.held_out import BoundEvaluation
 from lcrag.train.lanes import Lanes
 from lcrag.train.method import Method
+from lcrag.train.policy_export import save_policy
 from lcrag.train.rollouts import StepEpisodes
+from lcrag.train.run_report import report_run
 from lcrag.train.schedule import check_staleness
 from lcrag.train.scoring import Scored
 from lcrag.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels

@@ -6,9 +6,6 @@ import pathlib
 import time
 from collections.abc import Sequence
 
-from lcrag.commands.evaluate import Evaluation
-from lcrag.commands.export import save_policy
-from lcrag.commands.report.reporting import report_run
 from lcrag.composition.components import (
     configured_chat,
     configured_sinks,
@@ -29,9 +26,12 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, provenance
 from lcrag.runs.display import make_console, progress_display
 from lcrag.train.checking import check_rewarded, check_rows
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.held_out import BoundEvaluation
 from lcrag.train.method import Method
+from lcrag.train.policy_export import save_policy
 from lcrag.train.rl import HARDWARE
+from lcrag.train.run_report import report_run
 from lcrag.train.step_checkpoints import StepCheckpoints
 from lcrag.train.utilisation import Utilisation, memory_metrics, utilisation_of
 

@@ -13,7 +13,6 @@ from support.pretended_collections import PretendedCollections
 from lcrag.commands.audit import auditing
 from lcrag.commands.audit.searching import observations, search
 from lcrag.commands.audit.tables import counts, tables
-from lcrag.commands.evaluate import Evaluation
 from lcrag.commands.report import reporting
 from lcrag.commands.report.run_folders import sources, trials_of
 from lcrag.composition.atlas import atlas_questions
@@ -29,6 +28,7 @@ from lcrag.retrieval import load_collections
 from lcrag.retrieval.passages import passage_text
 from lcrag.rewards.terms import answer_only
 from lcrag.runs.files import write_json_lines
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.method import Method
 
 QUICK = ("audit.searches=2", "audit.cuts=(1, 4)", "train/atlas_questions.limit=2")

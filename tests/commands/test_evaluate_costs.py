@@ -10,13 +10,13 @@ from support import tiny_config, tiny_tokenizer
 from support.pretended_collections import PretendedCollections
 from support.scripted_sampler import ScriptedSampler
 
-from lcrag.commands.evaluate import SEED_OFFSET, Evaluation
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Retrieve, Runner
 from lcrag.evaluation import read_rows
 from lcrag.policy import Policy, make_mesh
 from lcrag.runs.answers import answers_path, read_answers
 from lcrag.runs.files import write_json_lines
+from lcrag.train.evaluation import SEED_OFFSET, Evaluation
 
 PLANS = ('{"Q1": ["Who?", "#1"]}', '{ "Q1" : ["Who?","#1"] }', '{"Q1": ["Where?", "#1"]}', "{")
 QUESTIONS = [

@@ -7,13 +7,13 @@ import pytest
 from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
-from lcrag.commands.evaluate import Evaluation
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, GenerationFailure, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.policy import Policy
+from lcrag.train.evaluation import Evaluation
 
 QUESTIONS = [
     Question(id=str(n), dataset="d", language="en", text=f"Question {n}?", answers=("Lima",)) for n in range(4)

@@ -10,8 +10,6 @@ from experiment_parts import json_lines, run
 from run_standins import training_run
 
 from lcrag import main
-from lcrag.commands.evaluate import Evaluation, _answered
-from lcrag.commands.report.reporting import tables
 from lcrag.commands.study import translate_r1
 from lcrag.composition import lanes
 from lcrag.data.questions import Question
@@ -22,6 +20,8 @@ from lcrag.rewards import domain_reward
 from lcrag.runs.answers import answers_path, read_answers
 from lcrag.runs.files import write_json_lines
 from lcrag.train import sft as fine_tuning
+from lcrag.train.evaluation import Evaluation, _answered
+from lcrag.train.run_report import tables
 
 PNG = b"\x89PNG"
 FILES = ("translate_r1/method.gin", "data/mgsm.gin", "translator/lookup.gin")

@@ -14,7 +14,6 @@ from rich.console import Console
 from lcrag.commands.audit.searching import Observations, observations, search
 from lcrag.commands.audit.tables import counts, tables
 from lcrag.commands.describe.named_parts import NamedParts
-from lcrag.commands.evaluate import Evaluation
 from lcrag.commands.rehearse.answerable import passages_here
 from lcrag.composition.components import resolved_folder
 from lcrag.composition.stand_ins import Call, Composition, Kind, StandIn, bound_settings, bound_value, composed
@@ -30,6 +29,7 @@ from lcrag.retrieval import Collections
 from lcrag.runs import write_json, write_text
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.files import write_json_lines
+from lcrag.train.evaluation import Evaluation
 
 HELD = "held"  # folder with the golds in each collection, from which an interrupted audit continues
 
