@@ -157,13 +157,10 @@ COMMANDS = {
         switches={
             "--tool": "serve.tool = @search_tool()",
             "--stdio": "serve.transport = 'stdio'",
-            "--router": "serve.collections = @routed_collections()",
         },
         details="Listens on 127.0.0.1:8000 unless serve.host and serve.port say otherwise. Name the collections with\n"
         "--gin.load_collections.folder='\"FOLDER\"', or serve the built-in world's with\n"
         "--gin.serve.collections='@atlas_collections()'.\n"
-        "--router serves the collections of several such hosts at one address:\n"
-        '--gin.routed_collections.hosts=\'("http://a:8000", "http://b:8000")\'.\n'
         "--tool also serves an experiment's policy that searches: /search_tool takes a question and returns\n"
         "evidence, passages and answer, and agents find it by MCP at /mcp (pip install 'lcrag[mcp]').\n"
         "--stdio serves the tool, instead of all this, to the one agent that starts this command.\n"

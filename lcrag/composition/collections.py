@@ -18,10 +18,9 @@ from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative, Seed
+from lcrag.limits import Count, Seed
 from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage, build_collection, load_collections
 from lcrag.retrieval.remote import (
-    ROUTER_PATIENCE,
     USUAL_PATIENCE,
     GoogleCustomSearch,
     LcragService,
@@ -29,7 +28,6 @@ from lcrag.retrieval.remote import (
     Qdrant,
     QdrantBackend,
     RemoteCollections,
-    RoutedCollections,
     SearchR1Servers,
     SerpApi,
     WebEngine,
@@ -183,18 +181,6 @@ def remote_collections(
 ) -> RemoteCollections:
     """Returns the collections of `lcrag serve` at `url` (`http://HOST:PORT`); None for `languages` means all."""
     return RemoteCollections(LcragService(url, languages, patience))
-
-
-@gin.configurable
-@replaceable("collections")
-def routed_collections(
-    hosts: Sequence[str],
-    languages: Sequence[str] | None = None,
-    patience: Patience = ROUTER_PATIENCE,
-    rest_seconds: NonNegative = 10.0,
-) -> RoutedCollections:
-    """Returns the collections of several `lcrag serve` hosts; see `lcrag.retrieval.remote.RoutedCollections`."""
-    return RoutedCollections(hosts, languages, patience, rest_seconds)
 
 
 gin.external_configurable(Qdrant, module="lcrag.retrieval")

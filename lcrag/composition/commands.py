@@ -9,7 +9,6 @@ import gin
 import lcrag.composition.atlas  # noqa: F401  gin finds what is registered by its name
 import lcrag.composition.collections  # noqa: F401
 import lcrag.composition.datasets  # noqa: F401
-import lcrag.composition.divided_collections  # noqa: F401
 import lcrag.composition.frozen_models  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
 from lcrag.commands import curate as curating

@@ -44,14 +44,6 @@ class SearchableCollections(Protocol):
         """Returns hashes of the content of the encoder and of each collection, by name."""
 
 
-@runtime_checkable
-class HostedCollections(Protocol):
-    """Collections of several hosts, whose health can be asked for."""
-
-    def health(self) -> dict[str, str]:
-        """Returns "ok" or the failure of each host, by address."""
-
-
 class NoCollections:
     """A `SearchableCollections` without any collection."""
 

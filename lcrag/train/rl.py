@@ -50,7 +50,7 @@ HARDWARE = (
 MAY_CHANGE = (
     *HARDWARE,
     *("train.steps", "train.checkpoint_every", "train.episodes_every", "train.extreme_groups", "train.sentinels"),
-    *("adamw.steps", "critic/adamw.steps", "routed_collections.hosts", "Evaluation.reading"),
+    *("adamw.steps", "critic/adamw.steps", "Evaluation.reading"),
     *(f"{part}.url" for part in ("remote_collections", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")),
     *(f"Sentinels.{part}" for part in ("least", "most", "patience", "shown")),
     *(f"MetricsLog.{part}" for part in ("sinks", "project", "offline")),

@@ -66,20 +66,6 @@ def test_searching_search_r1_style(tiny, service, capsys):
     assert "answer:" in capsys.readouterr().out
 
 
-def test_a_command_routes_to_several_hosts(tiny, service, collections, capsys):
-    with served(make_application(collections)) as other:
-        bindings = ("sample.collections=@routed_collections()", f"routed_collections.hosts={[service, other]!r}")
-        assert run("sample", tiny, *bindings, words=["Which?"]) == 0
-    assert "answer:" in capsys.readouterr().out
-
-
-def test_a_router_without_hosts_is_one_line(capsys):
-    gin.clear_config()
-    nobody = "--gin.routed_collections.hosts=['http://127.0.0.1:9']"
-    assert main.run(["serve", "--router", "--gin.serve.port=0", nobody]) == 2
-    assert_mistake(capsys, "http://127.0.0.1:9 does not answer")
-
-
 @pytest.mark.parametrize(
     ("bindings", "part"),
     [

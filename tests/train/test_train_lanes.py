@@ -80,17 +80,6 @@ def test_the_number_of_processes_changes_nothing(lanes, devices, processes, tiny
 
 
 @pytest.mark.slow
-def test_each_process_opens_a_share_of_the_collections(tiny, tmp_path):
-    """Two processes that search each other's learn what one learns that has opened all."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    status, errors = trained(tiny, one, lanes=2, processes=1)
-    assert status == [0], errors
-    status, errors = trained(tiny, two, "train.collections=@divided_collections()", lanes=2, processes=2)
-    assert status == [0, 0], errors
-    assert_same_run(one, two)
-
-
-@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_after_its_step_and_others_continue(tiny, tmp_path):
     """On as many devices bit for bit; the searches of the second process are slow in the run that is not broken."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -30,7 +30,7 @@ INCIDENTAL = (
     *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
     *("Evaluation.audit", "Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
     "Evaluation.before",
-    *("remote_collections.url", "routed_collections.hosts", "atlas_collections.folder", "load_collections.folder"),
+    *("remote_collections.url", "atlas_collections.folder", "load_collections.folder"),
 )
 
 

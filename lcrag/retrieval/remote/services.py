@@ -26,13 +26,12 @@ class LcragService:
       patience: Timeouts and retries.
       queries: Largest number of queries per request, within the service's own limit.
       connections: Concurrent requests; the service batches them into one search.
-      parts_only: Whether it may search only some parts of a collection, as a router's hosts do.
 
     Attributes:
       hashes: Its hashes of encoder and collections, by name.
 
     Raises:
-      UserError: There is no such service, it lacks a language, or it searches only some parts of one.
+      UserError: There is no such service, or it lacks a language.
     """
 
     def __init__(
@@ -42,7 +41,6 @@ class LcragService:
         patience: Patience = USUAL_PATIENCE,
         queries: int = 256,
         connections: int = 4,
-        parts_only: bool = False,
     ):
         self._url, self.connections = url.rstrip("/").removesuffix("/retrieve"), connections
         self._service = HttpService(f"the retrieval service at {self._url}", patience, connections)
@@ -51,12 +49,6 @@ class LcragService:
         if missing := sorted(set(wanted) - set(described.languages)):
             raise UserError(
                 f"{self._service.name} has no collection in {missing[0]!r}: there are {', '.join(described.languages)}"
-            )
-        shared = next((code for code, (_, total) in wire.parts_of(described.hashes).items() if total), None)
-        if shared is not None and not parts_only:
-            raise UserError(
-                f"{self._service.name} searches only some parts of {shared}: search through a router of all hosts, with"
-                " `lcrag serve --router` or retrieval/router.gin"
             )
         self.languages: tuple[str, ...] = tuple(wanted)
         self.most_passages: int | None = described.most_passages

@@ -1,6 +1,5 @@
 """The FastAPI application of the service: `POST /retrieve`, `GET /collections`, `GET /healthz`."""
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Hashable, Sequence
@@ -12,7 +11,7 @@ from fastapi.responses import JSONResponse
 from lcrag.errors import UserError
 from lcrag.limits import Count, Positive
 from lcrag.retrieval import wire
-from lcrag.retrieval.passages import Hit, HostedCollections, SearchableCollections
+from lcrag.retrieval.passages import Hit, SearchableCollections
 from lcrag.retrieval.service.batching import Batcher
 from lcrag.retrieval.service.endpoint import Extension, JsonEndpoint, RequestLimits, WholeRequests, refusing
 
@@ -99,8 +98,7 @@ def make_application(
 
     @application.get("/healthz")
     async def healthz() -> JSONResponse:
-        hosts = await asyncio.to_thread(collections.health) if isinstance(collections, HostedCollections) else None
-        return _health(endpoints, description, hosts)
+        return _health(endpoints, description)
 
     for endpoint in endpoints:
         endpoint.add_to(application)
@@ -124,8 +122,8 @@ def _retrieve_endpoint(
     return JsonEndpoint("/retrieve", wire.RetrieveRequest, retrieve, limits, batcher, headers=content)
 
 
-def _health(endpoints: Sequence[Extension], description: wire.Description, hosts: Any) -> JSONResponse:
-    """Returns what the service and the hosts of its collections can answer; 503 if an endpoint has stopped."""
+def _health(endpoints: Sequence[Extension], description: wire.Description) -> JSONResponse:
+    """Returns what the service can answer; 503 if an endpoint has stopped."""
     running = all(endpoint.running for endpoint in endpoints)
     health: dict[str, Any] = {
         "status": "ok" if running else "stopped",
@@ -134,8 +132,6 @@ def _health(endpoints: Sequence[Extension], description: wire.Description, hosts
     }
     if description.hashes:
         health |= {"content": wire.digest(description.hashes)}
-    if hosts is not None:
-        health["hosts"] = hosts
     return JSONResponse(health, 200 if running else 503)
 
 
