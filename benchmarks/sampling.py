@@ -1,6 +1,6 @@
 """Times multi-turn rollouts through the runner, compared with `transformers` on the same sizes.
 
-    python benchmarks/sampling.py [--turns=3] [--long_tailed | --generate | --bitwise] [--repeats=3]
+    python benchmarks/sampling.py [--turns=3] [--long_tailed | --generate] [--repeats=3]
 
 64 episodes, each a prompt of 64 tokens and then, in every turn, 32 sampled and 64 observed tokens, on a decoder with
 four layers, 256 wide, and a vocabulary of 4,096. Compared are `transformers` with its cache kept by hand across the
@@ -9,8 +9,6 @@ turns, and without (Search-R1's way: every turn prefills the history); neither t
 `transformers` has no counterpart for; the share of the computed slot-steps that sampled a token is printed. With
 `--generate`, 64 prompts of 64 tokens are continued by 128 in one call of `lcrag.sampling.generate`, and by
 `transformers` with its dynamic and its static cache.
-
-With `--bitwise`, the rollouts, and an update of 96 episodes, are timed with and without `DecoderConfig.bitwise`.
 
 All sides alternate. Prints medians of sampled tokens per second, and the floor: the larger, step by step, of the bytes
 that a decode step must read over the measured copy rate and of its operations over the measured rate of a matrix
@@ -28,14 +26,11 @@ import numpy as np
 import torch
 import transformers
 from timing import median_seconds, report, timed
-from update import LONGEST, Ours, ragged
 
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
-from lcrag.learning import Layout
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, parameter_count
-from lcrag.policy.bitwise import TILE
 from lcrag.sampling import Sampler, SamplerConfig, generate
 
 PROMPT, SAMPLED, OBSERVED, EPISODES = 64, 32, 64, 64
@@ -211,28 +206,11 @@ def alternating(sides: dict[str, Callable[[], object]], repeats: int) -> Iterato
         yield name, statistics.median(each[1:])
 
 
-def print_cost_of_bitwise(tokenizer, lengths: np.ndarray, repeats: int) -> None:
-    """Prints the times of rollouts and of an update in the bitwise mode over those without it."""
-    random, layout = np.random.default_rng(0), Layout(rows=4, row_lengths=(LONGEST,))
-    episodes = [ragged(random, MODEL.vocabulary_size) for _ in range(96)]
-    sides: dict[str, Callable[[], object]] = {}
-    for name, bitwise in (("plain", False), ("bitwise", True)):
-        model = dataclasses.replace(MODEL, bitwise=bitwise)
-        sides[f"rollouts, {name}"] = rollouts(tokenizer, EPISODES, lengths, model)[0]
-        aligned = dataclasses.replace(layout, alignment=TILE if bitwise else 1)
-        sides[f"update, {name}"] = Ours(model, episodes, aligned)
-    measured = dict(alternating(sides, repeats))
-    for work in ("rollouts", "update"):
-        plain, bitwise = measured[f"{work}, plain"], measured[f"{work}, bitwise"]
-        print(f"{work:10}{plain:8.3f} s without, {bitwise:8.3f} s with the bitwise mode: {bitwise / plain:.2f} x")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--long_tailed", action="store_true", help="96 episodes of drawn lengths on 48 slots")
     parser.add_argument("--generate", action="store_true", help="one generation of 128 tokens")
-    parser.add_argument("--bitwise", action="store_true", help="what the bitwise mode costs")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each side")
     options = parser.parse_args()
     tokenizer = load_tokenizer(SHIPPED_FOLDER)
@@ -254,9 +232,6 @@ def main() -> None:
             print(f"{name:34}{EPISODES * CONTINUED / seconds:8,.0f} new tokens/s {share:8.2f} x lcrag's time")
         return
     lengths = np.full((EPISODES, options.turns), SAMPLED)
-    if options.bitwise:
-        print_cost_of_bitwise(tokenizer, lengths, options.repeats)
-        return
     sides = {
         "lcrag, through the runner": rollouts(tokenizer, EPISODES, lengths)[0],
         "transformers, cache kept by hand": peer(options.turns, keep_cache=True),

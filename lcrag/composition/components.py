@@ -31,7 +31,6 @@ from lcrag.policy import (
     read_config,
     stored_dtype,
 )
-from lcrag.policy.bitwise import check_bitwise
 from lcrag.policy.config import AttentionChoice, ComputeDtype, Remat
 from lcrag.policy.model_files import sampled_fingerprint
 from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
@@ -64,7 +63,6 @@ class Computation:
       attention: Implementation of attention over whole rows; "auto": the kernel of the platform.
       unroll_layers: Whether to unroll the scan over layers, which is faster for tiny models.
       windowed_einsum: Whether matrix products of an update are split to overlap with all-gathers of weights (TPUs).
-      bitwise: Whether sampling and training compute bit-identical log-probabilities; see `DecoderConfig`.
       lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
         dtype. None: no adapters.
     """
@@ -74,7 +72,6 @@ class Computation:
     attention: AttentionChoice = "auto"
     unroll_layers: bool = False
     windowed_einsum: bool = False
-    bitwise: bool = False
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
@@ -116,7 +113,6 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
       computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
       adapter_seed: Seed of the adapters' randomly initialised matrices.
     """
-    check_bitwise(computation.bitwise, mesh)
     path, lora = resolved_folder(folder), computation.lora
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
     if lora is not None:

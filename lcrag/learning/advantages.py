@@ -40,9 +40,9 @@ def group_advantages(
     normalise_std: bool = True,
     ddof: int = 1,
     epsilon: float = 1e-6,
-    least_std: float = 0.0,
+    min_std: float = 0.0,
 ) -> Float[Array, " n"]:
-    """Computes group-relative advantages, (r - mean_group) / (max(std_group, least_std) + epsilon).
+    """Computes group-relative advantages, (r - mean_group) / (max(std_group, min_std) + epsilon).
 
     GRPO: Shao et al. 2024 (arXiv:2402.03300), section 4.1.2. Without the division it is the advantage of Dr. GRPO,
     Liu et al. 2025 (arXiv:2503.20783), section 3.2.
@@ -53,7 +53,7 @@ def group_advantages(
       normalise_std: Whether to divide by the group's standard deviation.
       ddof: The standard deviation divides by (group size - ddof).
       epsilon: Added to the standard deviation.
-      least_std: Minimum of the standard deviation. With 0, as in the papers, rewards that differ by .01 in a group have
+      min_std: Minimum of the standard deviation. With 0, as in the papers, rewards that differ by .01 in a group have
         the same advantages as rewards that differ by 1.
 
     Returns:
@@ -61,16 +61,16 @@ def group_advantages(
     """
     if not isinstance(group_ids, jax.Array):  # 64-bit ids would lose their upper half on the device
         group_ids = np.unique(np.asarray(group_ids), return_inverse=True)[1]
-    return _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, least_std)
+    return _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, min_std)
 
 
 @functools.partial(jax.jit, static_argnames="normalise_std")
-def _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, least_std):
+def _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, min_std):
     deviations, sizes, segments = _deviations(rewards, group_ids)
     if normalise_std:
         squares = jax.ops.segment_sum(deviations**2, segments, len(deviations))[segments]
         std = jnp.sqrt(squares / jnp.maximum(sizes - ddof, 1))
-        deviations = deviations / (jnp.maximum(std, least_std) + epsilon)
+        deviations = deviations / (jnp.maximum(std, min_std) + epsilon)
     return jnp.where(sizes > 1, deviations, 0.0)
 
 

@@ -36,7 +36,6 @@ from lcrag.policy import (
     unembed_log_probabilities,
 )
 from lcrag.policy.accelerators import update_options
-from lcrag.policy.bitwise import TILE
 from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
 # Metrics reported from the last of several updates; all others are means over the updates.
@@ -81,11 +80,6 @@ def frozen_fingerprint(policy: Policy) -> str | None:
     """Return the fingerprint of the policy's frozen parameters, or None if all are learned."""
     _, frozen = split_trainable(policy.config, policy.params)
     return parameter_fingerprint(frozen) if frozen else None
-
-
-def aligned(layout: Layout, policy: Policy) -> Layout:
-    """Return the layout for a policy; in the bitwise mode, episodes are aligned with blocks of keys."""
-    return dataclasses.replace(layout, alignment=TILE) if policy.config.bitwise else layout
 
 
 def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
@@ -182,7 +176,7 @@ class Learner:
         parts: int = 1,
         passes: int = 1,
     ):
-        self._pack = functools.partial(pack, layout=aligned(layout, policy), shares=batch_shares(policy.mesh))
+        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
         self._parts, self._passes, self._settings = parts, passes, critic
         self._scores_old = objective.rescores_old_policy and parts * passes > 1
         self._critic = None if critic is None else _trained_critic(policy, critic)
@@ -266,7 +260,7 @@ class SupervisedLearner:
     """
 
     def __init__(self, policy: Policy, objective: Supervised, optimizer: Optimizer, layout: Layout):
-        self._pack = functools.partial(pack, layout=aligned(layout, policy), shares=batch_shares(policy.mesh))
+        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
         self._aggregation = objective.aggregation
         params, _ = split_trainable(policy.config, policy.params)
         self._policy = _trained_policy(policy, params, objective, optimizer)

@@ -118,18 +118,16 @@ class Layout:
         each update twice, once for each length.
       policy_shares: Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a
         shape to compile, and every padded position is unembedded.
-      least_micro_batches: Smallest number of micro-batches in a batch; empty ones cost no computation.
-      least_episodes: Smallest number of episodes of a micro-batch, padding included; padding costs a few scalars.
-      alignment: Episodes begin at multiples of this number of tokens in their row; the bitwise mode sets it.
+      min_micro_batches: Smallest number of micro-batches in a batch; empty ones cost no computation.
+      min_episodes: Smallest number of episodes of a micro-batch, padding included; padding costs a few scalars.
     """
 
     rows: Count
     row_lengths: tuple[Count, ...]
     short_row_length: Count | None = None
     policy_shares: tuple[PositiveShare, ...] = POLICY_SHARES
-    least_micro_batches: Count = 1
-    least_episodes: Count = 1
-    alignment: Count = 1
+    min_micro_batches: Count = 1
+    min_episodes: Count = 1
 
     def __post_init__(self):
         check_fields(self)
@@ -167,11 +165,11 @@ class Layout:
 
     def micro_batches(self, needed: int) -> int:
         """Return the padded number of micro-batches, doubling from the least."""
-        return _at_least(needed, self.least_micro_batches, 2)
+        return _at_least(needed, self.min_micro_batches, 2)
 
     def episodes(self, needed: int) -> int:
         """Return the padded number of episodes of a micro-batch, growing fourfold from the least."""
-        return _at_least(needed, max(self.rows, self.least_episodes), EPISODE_GROWTH)
+        return _at_least(needed, max(self.rows, self.min_episodes), EPISODE_GROWTH)
 
 
 def _at_least(needed: int, smallest: int, growth: int) -> int:
@@ -181,10 +179,10 @@ def _at_least(needed: int, smallest: int, growth: int) -> int:
     return size
 
 
-def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int, alignment: int = 1) -> list[list[int]]:
+def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
     """Return the items of each row: longest first, each in the first row with room; ties keep their order.
 
-    It takes at most 11/9 of the fewest possible rows (Johnson 1973). Items begin at multiples of `alignment`.
+    It takes at most 11/9 of the fewest possible rows (Johnson 1973).
     """
     rows: list[list[int]] = []
     free = np.full(len(lengths), row_length)
@@ -193,12 +191,8 @@ def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int, alignm
         if row == len(rows):
             rows.append([])
         rows[row].append(int(item))
-        free[row] -= _next_start(int(lengths[item]), alignment)
+        free[row] -= lengths[item]
     return rows
-
-
-def _next_start(end: int, alignment: int) -> int:
-    return -(-end // alignment) * alignment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,10 +225,8 @@ def arrange(
       shares: As in `pack`.
     """
     row_lengths = layout.lengths(int(lengths.max()))
-    rows = first_fit_decreasing(lengths, row_lengths[0], layout.alignment)
-    ends = [
-        sum(_next_start(int(each), layout.alignment) for each in lengths[row[:-1]]) + lengths[row[-1]] for row in rows
-    ]
+    rows = first_fit_decreasing(lengths, row_lengths[0])
+    ends = [int(lengths[row].sum()) for row in rows]
     fullest = sorted(range(len(rows)), key=lambda number: -ends[number])
     long = sum(end > row_lengths[-1] for end in ends) if len(row_lengths) > 1 else len(rows)
     end = -(-long // layout.rows) * layout.rows
@@ -278,7 +270,7 @@ def largest_batch(layout: Layout, shares: int = 1) -> Batch:
     time = max(layout.row_lengths)
     own, policy = (max(layout.policy_lengths(tokens)) for tokens in (time, layout.rows // shares * time))
     episodes = layout.episodes(layout.rows)
-    return Batch(**_empty(layout.least_micro_batches, layout.rows, time, episodes, own, shares, policy))
+    return Batch(**_empty(layout.min_micro_batches, layout.rows, time, episodes, own, shares, policy))
 
 
 def _fill_share(
@@ -287,7 +279,6 @@ def _fill_share(
     share: int,
     first_episode: int,
     rows: Sequence[Sequence[Trajectory]],
-    alignment: int,
 ) -> None:
     """Write the rows of one share, the scalars of their episodes from `first_episode` on."""
     (_, shares, policy), (_, all_rows, time) = fields["sources"].shape, fields["tokens"].shape
@@ -304,7 +295,7 @@ def _fill_share(
             fields["sources"][written] = row * time + start + chosen - 1
             fields["targets"][written] = member.tokens[chosen]
             _write_scalars(fields, (micro, episode), member, chosen, share * policy + used)
-            start = _next_start(start + len(member.tokens), alignment)
+            start += len(member.tokens)
             used, episode = used + len(chosen), episode + 1
 
 
@@ -352,7 +343,7 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
             first_episode = 0
             for share, rows in enumerate(micro_batch):
                 members = [[trajectories[item] for item in row] for row in rows]
-                _fill_share(fields, micro, share, first_episode, members, layout.alignment)
+                _fill_share(fields, micro, share, first_episode, members)
                 first_episode += sum(map(len, rows))
         parts.append(fields)
     return _joined(*parts)

@@ -15,10 +15,9 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.policy.bitwise import by_tiles
 from lcrag.policy.config import DecoderConfig, RopeScaling
 from lcrag.policy.sharding import AnyMesh, logical_spec, spread_kv_heads
 
@@ -40,14 +39,8 @@ def rotation(
     if config.rope_scaling is not None:
         frequencies = _scaled(frequencies, config.rope_scaling)
 
-    def turned(positions: Int[Array, "*axes"]) -> tuple[Array, Array]:
-        angles = positions[..., None, None].astype(jnp.float32) * frequencies
-        return jnp.cos(angles), jnp.sin(angles)
-
-    if config.bitwise:
-        flat = by_tiles(turned, (positions.reshape(-1),))
-        return tuple(each.reshape(*positions.shape, *each.shape[1:]) for each in flat)
-    return turned(positions)
+    angles = positions[..., None, None].astype(jnp.float32) * frequencies
+    return jnp.cos(angles), jnp.sin(angles)
 
 
 def _scaled(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
@@ -85,11 +78,7 @@ class KeyValueCache(NamedTuple):
     ) -> tuple[Float[Array, "slots time heads width"], "KeyValueCache"]:
         """Stores new keys and values, and attends from each query to the cached positions up to its own."""
         cache = write_cache(self, (layer,), positions, keys, values)
-        return cached_attention(queries, *cache.of_layer(layer), positions), cache
-
-    def of_layer(self, layer: Int[Array, ""]) -> tuple[Array, Array]:
-        """Returns a layer's keys and values, [slots, kv_heads, positions, width]."""
-        return self.keys[layer], self.values[layer]
+        return cached_attention(queries, cache.keys[layer], cache.values[layer], positions), cache
 
 
 class LayerCache(NamedTuple):
@@ -109,10 +98,6 @@ class LayerCache(NamedTuple):
         """Stores new keys and values, and attends from each query to the cached positions up to its own."""
         cache = write_cache(self, (), positions, keys, values)
         return cached_attention(queries, cache.keys, cache.values, positions), cache
-
-    def of_layer(self, layer: None) -> tuple[Array, Array]:
-        """Returns the keys and values, [slots, kv_heads, positions, width]."""
-        return self.keys, self.values
 
 
 SlotCache = TypeVar("SlotCache", KeyValueCache, LayerCache)
@@ -150,10 +135,6 @@ class BlockCache(NamedTuple):
         out = jnp.einsum("skgp,skpd->skgd", weights, cache.values)
         out = out.reshape(slots, kv_heads, time, -1, width).swapaxes(1, 2)
         return out.reshape(slots, time, heads, width), cache
-
-    def of_layer(self, layer: None) -> tuple[Array, Array]:
-        """Returns the keys and values, [slots, kv_heads, positions, width]."""
-        return self.keys.swapaxes(2, 3), self.values
 
 
 def empty_cache(
@@ -267,12 +248,6 @@ def flash_attention(
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
     specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
     return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
-
-
-def visible_in_rows(segments: Int[Array, "batch time"] | None, batch: int, time: int) -> Bool[Array, "batch time time"]:
-    """Returns which tokens of its row each token attends to: those up to itself, of the same text."""
-    causal = jnp.tril(jnp.ones((batch, time, time), bool))
-    return causal if segments is None else causal & (segments[:, :, None] == segments[:, None, :])
 
 
 def _segment_mask(segments: Int[Array, "batch time"] | None):

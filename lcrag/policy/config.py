@@ -13,8 +13,6 @@ ComputeDtype = Literal["float32", "bfloat16"]
 Remat = Literal["none", "dots", "full"]
 AttentionChoice = Literal["auto", "xla", "cudnn", "splash"]
 
-WIDEST_BITWISE_HEAD = 128  # products with longer inner axes may be cut into parts
-
 # The linear layers of a block, by their path in it.
 LINEAR_LAYERS = (
     "attention/query",
@@ -93,8 +91,6 @@ class DecoderConfig:
       unroll_layers: Unroll the scan over layers (faster at tiny depth on CPU, slower to compile at real depth).
       windowed_einsum: Whether XLA for TPUs may split the products of an update into pieces that overlap with the
         gathers of the mesh axis "fsdp" (XLA's default); see docs/compile.md.
-      bitwise: Whether sampling and training give the same log-probabilities to the bit, in float32 on one CPU device,
-        without adapters, for heads at most 128 wide; slower, see docs/speed.md.
       source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is
         saved. Ignored by comparisons.
     """
@@ -118,7 +114,6 @@ class DecoderConfig:
     lora: Lora | None = None
     unroll_layers: bool = False
     windowed_einsum: bool = False
-    bitwise: bool = False
     source: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
@@ -128,16 +123,6 @@ class DecoderConfig:
             raise UserError(
                 f"{self.heads} heads cannot share {self.kv_heads} key-value heads: make one divide the other"
             )
-        if self.bitwise and (obstacle := self._bitwise_obstacle):
-            raise UserError(f"bitwise=True does not support {obstacle}: set Computation.bitwise = False")
-
-    @property
-    def _bitwise_obstacle(self) -> str | None:
-        if self.compute_dtype != "float32":
-            return f"compute_dtype={self.compute_dtype!r}, only 'float32'"
-        if self.head_width > WIDEST_BITWISE_HEAD:
-            return f"heads {self.head_width} wide, only {WIDEST_BITWISE_HEAD} at most"
-        return "adapters (lora), which sampling merges into its weights" if self.lora is not None else None
 
     @property
     def qkv_bias(self) -> bool:

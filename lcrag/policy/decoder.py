@@ -5,7 +5,7 @@ Layers are stacked and scanned. The cache is part of the scan's carry, which let
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import flax.linen as nn
@@ -24,9 +24,7 @@ from lcrag.policy.attention import (
     flash_attention,
     rotate,
     rotation,
-    visible_in_rows,
 )
-from lcrag.policy.bitwise import attend_bitwise, by_tiles
 from lcrag.policy.chunk_attention import ChunkCache
 from lcrag.policy.config import DecoderConfig, Lora
 from lcrag.policy.sharding import constrain, spread_kv_heads
@@ -57,26 +55,12 @@ class Norm(nn.Module):
     """Root-mean-square norm (Zhang and Sennrich, 2019), in float32."""
 
     epsilon: float
-    bitwise: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
         scale = self.param("scale", nn.with_logical_partitioning(nn.initializers.ones, ("norm",)), (x.shape[-1],))
-        norm = functools.partial(_norm, epsilon=self.epsilon)
-        return _by_tiles(norm, (x,), (scale,)) if self.bitwise else norm(x, scale)
-
-
-def _norm(x: Float[Array, "*axes width"], scale: Float[Array, "width"], *, epsilon: float):
-    wide = x.astype(jnp.float32)
-    return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + epsilon) * scale).astype(x.dtype)
-
-
-def _by_tiles(function: Callable[..., Array], arrays: tuple[Array, ...], shared: tuple[Array, ...] = ()) -> Array:
-    """Applies `by_tiles` to arrays [batch, time, ...]."""
-    batch, time = arrays[0].shape[:2]
-    flat = tuple(each.reshape(-1, *each.shape[2:]) for each in arrays)
-    out = by_tiles(function, flat, shared)
-    return out.reshape(batch, time, *out.shape[1:])
+        wide = x.astype(jnp.float32)
+        return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + self.epsilon) * scale).astype(x.dtype)
 
 
 class Linear(nn.Module):
@@ -86,15 +70,13 @@ class Linear(nn.Module):
     axes: tuple[str, str]
     bias: bool = False
     lora: Lora | None = None
-    bitwise: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "batch time inputs"]) -> Float[Array, "batch time features"]:
         initial = nn.with_logical_partitioning(nn.initializers.normal(0.02), self.axes)
         kernel = self.param("kernel", initial, (x.shape[-1], self.features))
         flat = x.reshape(-1, x.shape[-1])
-        kernel = kernel.astype(x.dtype)
-        y = by_tiles(jnp.matmul, (flat,), (kernel,)) if self.bitwise else flat @ kernel
+        y = flat @ kernel.astype(x.dtype)
         if self.bias:
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
             y = y + self.param("bias", zeros, (self.features,)).astype(x.dtype)
@@ -125,7 +107,7 @@ class Attention(nn.Module):
 
         def heads(name: str, count: int, copies: int = 1) -> Float[Array, "batch time heads width"]:
             features = count * config.head_width
-            y = Linear(features, ("embed", "heads"), config.qkv_bias, config.lora, config.bitwise, name=name)(x)
+            y = Linear(features, ("embed", "heads"), config.qkv_bias, config.lora, name=name)(x)
             y = y.reshape(batch, time, count, config.head_width)
             if copies > 1:
                 y = jnp.repeat(constrain(y, self.mesh, "batch", None, None, None), copies, axis=2)
@@ -134,31 +116,16 @@ class Attention(nn.Module):
         queries = heads("query", config.heads)
         keys, values = (heads(name, config.kv_heads, kv_heads // config.kv_heads) for name in ("key", "value"))
         if config.qk_norm:
-            queries = Norm(config.norm_epsilon, config.bitwise, name="query_norm")(queries)
-            keys = Norm(config.norm_epsilon, config.bitwise, name="key_norm")(keys)
-        turn = functools.partial(_by_tiles, rotate) if config.bitwise else lambda arrays: rotate(*arrays)
-        queries, keys = (turn((each, places.cosines, places.sines)) for each in (queries, keys))
-        if config.bitwise:
-            out, cache = self._bitwise(cache, layer, places, queries, keys, values)
-        elif cache is None:
+            queries = Norm(config.norm_epsilon, name="query_norm")(queries)
+            keys = Norm(config.norm_epsilon, name="key_norm")(keys)
+        queries, keys = (rotate(each, places.cosines, places.sines) for each in (queries, keys))
+        if cache is None:
             kernel = attention_kernel(config, time, self.mesh)
             out = flash_attention(kernel, queries, keys, values, places.segments, self.mesh)
         else:
             out, cache = cache.attend(layer, places.positions, queries, keys, values)
         out = out.reshape(batch, time, config.heads * config.head_width)
-        linear = Linear(config.width, ("heads", "embed"), lora=config.lora, bitwise=config.bitwise, name="output")
-        return linear(out), cache
-
-    def _bitwise(self, cache: AnyCache | None, layer, places: Places, queries, keys, values):
-        """Attends with `attend_bitwise`, to what the cache holds with the new keys and values, or within rows."""
-        if cache is None:
-            visible = visible_in_rows(places.segments, *queries.shape[:2])
-            return attend_bitwise(queries, keys.swapaxes(1, 2), values.swapaxes(1, 2), visible, causal=True), None
-        assert not isinstance(cache, ChunkCache), "only TPUs use it"
-        _, cache = cache.attend(layer, places.positions, queries, keys, values)  # XLA drops the unused result
-        held = cache.of_layer(layer)
-        visible = jnp.arange(held[0].shape[2]) <= places.positions[..., None]
-        return attend_bitwise(queries, *held, visible), cache
+        return Linear(config.width, ("heads", "embed"), lora=config.lora, name="output")(out), cache
 
 
 class GatedMLP(nn.Module):
@@ -170,16 +137,10 @@ class GatedMLP(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "batch time width"]) -> Float[Array, "batch time width"]:
         config = self.config
-        settings = {"lora": config.lora, "bitwise": config.bitwise}
-        inwards = functools.partial(Linear, config.mlp_width, ("embed", "mlp"), **settings)
+        inwards = functools.partial(Linear, config.mlp_width, ("embed", "mlp"), lora=config.lora)
         gate, up = inwards(name="gate")(x), inwards(name="up")(x)
-        inner = _by_tiles(_gated, (gate, up)) if config.bitwise else _gated(gate, up)
-        inner = constrain(inner, self.mesh, "batch", None, "mlp")
-        return Linear(config.width, ("mlp", "embed"), **settings, name="down")(inner)
-
-
-def _gated(gate: Float[Array, "*axes width"], up: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-    return jax.nn.silu(gate) * up
+        inner = constrain(jax.nn.silu(gate) * up, self.mesh, "batch", None, "mlp")
+        return Linear(config.width, ("mlp", "embed"), lora=config.lora, name="down")(inner)
 
 
 class Block(nn.Module):
@@ -189,7 +150,7 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, carry, layer, places: Places):
         hidden, cache = carry
-        norm = functools.partial(Norm, self.config.norm_epsilon, self.config.bitwise)
+        norm = functools.partial(Norm, self.config.norm_epsilon)
         update, cache = Attention(self.config, self.mesh, name="attention")(
             norm(name="attention_norm")(hidden), cache, layer, places
         )
@@ -224,7 +185,7 @@ class Decoder(nn.Module):
         places = Places(positions, segments, *rotation(config, positions))
         hidden = constrain(embedding[tokens].astype(config.dtype), self.mesh, "batch", None, None)
         (hidden, cache), _ = self._layers()((hidden, cache), jnp.arange(config.layers), places)
-        return Norm(config.norm_epsilon, config.bitwise, name="final_norm")(hidden), cache
+        return Norm(config.norm_epsilon, name="final_norm")(hidden), cache
 
     def _layers(self) -> nn.Module:
         config, block = self.config, Block
@@ -285,9 +246,8 @@ def forward_layers(
         for layer, cache in zip(layers, caches, strict=True):
             (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, places)
             extended.append(cache)
-        return Norm(config.norm_epsilon, config.bitwise).apply({"params": params["final_norm"]}, hidden), tuple(
-            extended
-        )
+        hidden = Norm(config.norm_epsilon).apply({"params": params["final_norm"]}, hidden)
+    return hidden, tuple(extended)
 
 
 def hidden_states(

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
-from lcrag.policy.bitwise import by_tiles
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.sharding import logical_sharding
 
@@ -35,23 +34,6 @@ def unembed(config: DecoderConfig, params: PyTree, hidden: Float[Array, "*axes w
     return _logits(flat, unembedding_table(config, params).astype(config.dtype)).reshape(*hidden.shape[:-1], -1)
 
 
-def unembed_scaled(
-    config: DecoderConfig,
-    params: PyTree,
-    hidden: Float[Array, "positions width"],
-    temperatures: Float[Array, "positions"],
-) -> tuple[Float[Array, "positions words"], Float[Array, "positions"]]:
-    """Computes logits by tiles, for `config.bitwise`, and the logarithm of the sum of exp(logits / temperature)."""
-    return by_tiles(_scaled_tile, (hidden, temperatures), (unembedding_table(config, params),))
-
-
-def _scaled_tile(hidden, temperatures, table):
-    logits = _logits(hidden, table)
-    scaled = logits / temperatures[:, None]
-    highest = jnp.max(scaled, axis=1)
-    return logits, highest + jnp.log(jnp.sum(jnp.exp(scaled - highest[:, None]), axis=1))
-
-
 def unembed_log_probabilities(
     config: DecoderConfig,
     params: PyTree,
@@ -66,17 +48,16 @@ def unembed_log_probabilities(
     shares parameters and rows, each device processes its own words with its own rows: only sums over words, and each
     block of the table and of its gradient once, cross devices.
     """
-    plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None, config.bitwise)
+    plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None)
     return _scores(plan, unembedding_table(config, params), hidden, targets, jnp.asarray(temperature, jnp.float32))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The compute dtype, the mesh axes of each logical axis (none on one device), and `DecoderConfig.bitwise`."""
+    """The compute dtype, and the mesh axes of each logical axis (none on one device)."""
 
     compute_dtype: str
     mesh: Mesh | None
-    bitwise: bool = False
 
     def axes(self, name: str) -> tuple[str, ...]:
         if self.mesh is None:
@@ -160,9 +141,6 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
     The kept values are the exponentials and the highest logits, if `keep` is set and one block holds all words.
     """
     flat, flat_targets = _flat(hidden, targets)
-    if plan.bitwise:
-        results = _sums_by_tiles(table, flat, flat_targets, temperature)
-        return *(result.reshape(targets.shape) for result in results), None
     words, (positions, _) = len(table), flat.shape
     wanted = flat_targets - plan.first_word(words)
 
@@ -193,20 +171,6 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
     normaliser = highest + jnp.log(exponentials)
     results = plan.over_words(sums.picked) - normaliser, normaliser - mean, normaliser
     return *(result.reshape(targets.shape) for result in results), kept
-
-
-def _sums_by_tiles(table, hidden, targets, temperature):
-    """Returns the result of `_local_sums`, from tiles of logits computed as by `unembed_scaled`."""
-    temperatures = jnp.full(len(hidden), jax.lax.optimization_barrier(temperature))  # XLA must divide by it
-
-    def of_tile(hidden, targets, temperatures):
-        logits, normaliser = by_tiles(_scaled_tile, (hidden, temperatures), (table,))
-        scaled = logits / temperatures[:, None]
-        mean = jnp.sum(jnp.exp(scaled - normaliser[:, None]) * scaled, axis=1)
-        picked = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
-        return picked / temperatures - normaliser, normaliser - mean, normaliser
-
-    return by_tiles(of_tile, (hidden, targets, temperatures))
 
 
 def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, kept, gradient):

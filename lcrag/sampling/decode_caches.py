@@ -13,7 +13,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from lcrag.policy import BlockCache, DecoderConfig, KeyValueCache, forward, forward_layers
-from lcrag.policy.bitwise import whole_tiles
 from lcrag.policy.chunk_attention import ChunkCache, has_chunk_kernel
 from lcrag.sampling.forms import Cache
 from lcrag.sampling.rows import all_rows, columns_of, starts_within, window_of, with_columns, with_new_columns
@@ -107,6 +106,4 @@ def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Ro
             with_columns(cache.keys, written, starts, keys), with_columns(cache.values, written, starts, values)
         )
 
-    if config.bitwise:  # once, rather than at every step
-        seen = jax.tree.map(lambda x: whole_tiles(x, 2), seen)
     return DecodeCache([BlockCache(each.keys.swapaxes(2, 3), each.values) for each in seen], feed, end)

@@ -19,7 +19,6 @@ from lcrag.policy import (
     make_mesh,
     replicated,
 )
-from lcrag.policy.bitwise import check_bitwise
 from lcrag.sampling.drafts import DraftSwitch
 from lcrag.sampling.parameters import FINISH_REASONS, Sampled, SamplingParameters, SlotParameters
 from lcrag.sampling.settings import SamplerConfig, SamplerStatistics
@@ -64,7 +63,6 @@ class Sampler:
             raise UserError(
                 f"context={context} exceeds the {config.max_positions} positions that the model was made for"
             )
-        check_bitwise(config.bitwise, mesh)
         self._shares = mesh.shape["data"] * mesh.shape["fsdp"]
         self._share = slots // self._shares
         if slots % self._shares:

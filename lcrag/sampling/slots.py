@@ -22,8 +22,7 @@ from lcrag.policy import (
     replicated,
     unembed,
 )
-from lcrag.policy.unembedding import unembed_scaled
-from lcrag.sampling.choice import choose, score_temperatures, streams, uniforms
+from lcrag.sampling.choice import choose, streams, uniforms
 from lcrag.sampling.decode_caches import appended, in_place, per_layer
 from lcrag.sampling.drafts import drafted, with_tokens
 from lcrag.sampling.forms import Cache, SamplerForm
@@ -278,13 +277,7 @@ def _sampled(
     scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
     each = [jnp.repeat(x, uniform.shape[1]) for x in scaling]
     flat, draws = hidden.reshape(-1, hidden.shape[-1]), uniform.reshape(-1)
-    if config.bitwise:
-        scored_at = score_temperatures(*each)
-        logits, normalisers = unembed_scaled(config, params, flat, scored_at)
-        tokens, _ = choose(logits, draws, *each)
-        scores = jnp.take_along_axis(logits, tokens[:, None], axis=1)[:, 0] / scored_at - normalisers
-    else:
-        tokens, scores = choose(unembed(config, params, flat), draws, *each)
+    tokens, scores = choose(unembed(config, params, flat), draws, *each)
     return tokens.reshape(uniform.shape), scores.reshape(uniform.shape)
 
 

@@ -43,11 +43,11 @@ class Method:
         "prompt": the samples of its own prompt, as in plain GRPO.
       samples: Episodes sampled per prompt; see `sized`.
       normalise_std: Whether to divide advantages by the standard deviation of the group's rewards.
-      least_std: Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little
+      min_std: Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little
         then give advantages as large as any others.
 
     Raises:
-      UserError: an integer setting of a program is out of range, or `least_std` is negative or has no effect.
+      UserError: an integer setting of a program is out of range, or `min_std` is negative or has no effect.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Method:
     baseline: Literal["coupled", "prompt"] = "coupled"
     samples: Count = 1
     normalise_std: bool = True
-    least_std: NonNegative = 0.0
+    min_std: NonNegative = 0.0
 
     def __post_init__(self):
         check_fields(self)
-        if self.least_std and not self.normalise_std:
-            raise UserError(f"Method.least_std is {self.least_std:g}, which needs Method.normalise_std: set it to 0")
+        if self.min_std and not self.normalise_std:
+            raise UserError(f"Method.min_std is {self.min_std:g}, which needs Method.normalise_std: set it to 0")
         check_settings(self.program)
 
     @property
@@ -163,9 +163,9 @@ class Method:
         check_scored(records, rewards.values["total"])
         groups, ids = self._groups(records)
         totals = np.asarray(rewards.values["total"], np.float32)
-        settings: dict[str, Any] = {"normalise_std": self.normalise_std, "least_std": self.least_std}
+        settings: dict[str, Any] = {"normalise_std": self.normalise_std, "min_std": self.min_std}
         advantages = np.asarray(group_advantages(totals, ids, **settings))
-        return Scored(tuple(records), groups, ids, rewards.values, advantages, self.least_std, rewards.turns)
+        return Scored(tuple(records), groups, ids, rewards.values, advantages, self.min_std, rewards.turns)
 
     def _groups(self, records: Sequence[EpisodeRecord]) -> tuple[tuple[str, ...], Int[np.ndarray, "episodes"]]:
         """Returns the name and the number of each episode's group."""

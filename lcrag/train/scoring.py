@@ -110,7 +110,7 @@ class Scored:
       group_ids: Number of each episode's group.
       rewards: Values by the name of their term, including "total"; NaN for an episode that could not be scored.
       advantages: Advantage of each episode; 0 for an episode that could not be scored.
-      least_std: See `Method`.
+      min_std: See `Method`.
       turn_rewards: For each episode, the rewards of the policy's turns by turn number (from 0); None: the reward has no
         rewards of turns.
     """
@@ -120,7 +120,7 @@ class Scored:
     group_ids: Int[np.ndarray, "episodes"]
     rewards: dict[str, Float[np.ndarray, "episodes"]]
     advantages: Float[np.ndarray, "episodes"]
-    least_std: float = 0.0
+    min_std: float = 0.0
     turn_rewards: tuple[Mapping[int, float], ...] | None = None
 
     @property
@@ -198,7 +198,7 @@ class Scored:
         counts = {name: np.mean([record.counts.get(name, 0) for record in records]) for name in names}
         refused = [record.counts.get("retrieval_failures", 0) for record in self.records]
         groups = self._groups()
-        near_ties = (groups.spread > 0) & (groups.std < self.least_std)
+        near_ties = (groups.spread > 0) & (groups.std < self.min_std)
         return {
             **{f"reward/{name}": float(np.mean(values)) for name, values in rewards.items()},
             **{f"episode/{name}": float(value) for name, value in counts.items()},
@@ -260,6 +260,6 @@ def joined(parts: Sequence[Scored]) -> Scored:
         group_ids=np.concatenate([part.group_ids + first for part, first in zip(parts, firsts, strict=True)]),
         rewards={name: np.concatenate([part.rewards[name] for part in parts]) for name in parts[0].rewards},
         advantages=np.concatenate([part.advantages for part in parts]),
-        least_std=parts[0].least_std,
+        min_std=parts[0].min_std,
         turn_rewards=None if parts[0].turn_rewards is None else sum((part.turn_rewards or () for part in parts), ()),
     )

@@ -124,7 +124,7 @@ def cause_and_mend(steps: Sequence[Mapping[str, Any]]) -> str:
     if mean("groups/of_one", 0) > 0.5:
         return "most groups have one scored episode: raise Method.samples, or see why the others failed in episodes/"
     if mean("groups/below_floor", 0) > 0.5:
-        return "most rewards differ by less than Method.least_std: lower it, or use a reward with larger differences"
+        return "most rewards differ by less than Method.min_std: lower it, or use a reward with larger differences"
     answered = mean("episode/answered", 1)
     if answered < FEW_ANSWERS and mean("episode/length_stops", 0) > 0.5:
         return (

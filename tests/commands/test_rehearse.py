@@ -38,7 +38,7 @@ FAST = (
     "rehearse.prompts=4",
     "rehearse.sampled_tokens=4",
     "Runner.max_tokens=40",
-    "Layout.least_micro_batches=1",
+    "Layout.min_micro_batches=1",
     "Method.samples=1",
 )
 TPU = accelerator_named("v5e")

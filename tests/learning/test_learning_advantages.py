@@ -34,7 +34,7 @@ def test_hand_numbers():
 def test_a_floor_of_the_deviation_keeps_near_ties_small():
     rewards, ids = np.array([0.5, 0.51, 0.0, 1.0]), np.array([0, 0, 1, 1])
     np.testing.assert_allclose(group_advantages(rewards, ids), [-0.707, 0.707, -0.707, 0.707], atol=1e-3)
-    floored = group_advantages(rewards, ids, least_std=0.1)
+    floored = group_advantages(rewards, ids, min_std=0.1)
     np.testing.assert_allclose(floored, [-0.05, 0.05, -0.707, 0.707], atol=1e-3)
 
 

@@ -111,14 +111,14 @@ def test_a_rollout_without_any_score_ends_the_run():
 
 def test_groups_of_one_and_near_ties_are_reported():
     records = [record_of(asked(number)) for number in (0, 1, 1, 2, 2, 3, 3)]
-    found = scored(given([1.0, 0.5, 0.51, 0.0, 1.0, 1.0, 1.0]), records, least_std=0.1)
+    found = scored(given([1.0, 0.5, 0.51, 0.0, 1.0, 1.0, 1.0]), records, min_std=0.1)
     measured = found.measurements()
     assert measured["groups/of_one"] == 0.25
     assert measured["groups/below_floor"] == 0.25
     assert measured["groups/without_variance"] == 0.25
     np.testing.assert_allclose(found.advantages[1:3], [-0.05, 0.05], atol=1e-3)
-    with pytest.raises(UserError, match="Method.least_std must be 0 or more"):
-        method(given([]), least_std=-1.0)
+    with pytest.raises(UserError, match="Method.min_std must be 0 or more"):
+        method(given([]), min_std=-1.0)
 
 
 def test_a_coupling_of_languages_needs_questions_in_several():

@@ -294,7 +294,7 @@ def learner_on(mesh, aggregation, learning_rate=1e-9):
     params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
     policy = Policy("tiny", config, params, tiny_tokenizer(), mesh)
     gin.clear_config()
-    layout = Layout(rows=8, row_lengths=(32, 64), least_episodes=2)
+    layout = Layout(rows=8, row_lengths=(32, 64), min_episodes=2)
     return SupervisedLearner(
         policy, Supervised(aggregation=aggregation), adamw(learning_rate=learning_rate, steps=4), layout
     )

@@ -42,7 +42,7 @@ def test_a_run_is_summed_up():
     ("change", "mend"),
     [
         ({"groups/of_one": 1.0}, "Method.samples"),
-        ({"groups/below_floor": 0.75}, "Method.least_std"),
+        ({"groups/below_floor": 0.75}, "Method.min_std"),
         ({"episode/answered": 0.0, "episode/length_stops": 0.9}, "Runner.max_tokens"),
         ({"episode/answered": 0.05, "episode/length_stops": 0.0}, "5% of the episodes answered"),
         ({"entropy": 0.001}, "Runner.temperature"),

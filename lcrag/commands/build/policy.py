@@ -47,7 +47,7 @@ from lcrag.policy import (
 COPYING_ROWS = 32
 # Micro-batches of about a thousand tokens fit the cache of a CPU: 0.22 s per step, against 0.33 s with four thousand.
 COPYING_LAYOUT = Layout(rows=8, row_lengths=(COPYING_TOKENS,))
-TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 448), least_episodes=32)
+TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 448), min_episodes=32)
 
 CHECKPOINT_EVERY = 100
 # Share of the demonstrations that begin with a malformed action.

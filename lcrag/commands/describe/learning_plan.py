@@ -88,7 +88,7 @@ def _advantages(method: Method, critic: Any) -> str:
     group = "the samples of one prompt" if alone else "all episodes of a coupled question"
     if not method.normalise_std:
         return f"reward - mean over {group}"
-    floor = f", at least {method.least_std:g}" if method.least_std else ""
+    floor = f", at least {method.min_std:g}" if method.min_std else ""
     return f"(reward - mean) / standard deviation{floor} over {group}"
 
 

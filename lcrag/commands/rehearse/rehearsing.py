@@ -243,7 +243,7 @@ def sampled(run: PlannedRun, runner: Runner, most_tokens: int) -> dict[str, Any]
     started = time.monotonic()
     trajectories = method.score(records, 0).trajectories()
     objective, optimizer, critic = (arguments[name] for name in ("objective", "optimizer", "critic"))
-    layout = dataclasses.replace(arguments["layout"], rows=1, least_micro_batches=1)
+    layout = dataclasses.replace(arguments["layout"], rows=1, min_micro_batches=1)
     learned = Learner(policy, objective, optimizer, layout, runner.temperature, critic).learn(trajectories)
     metrics["seconds of the update, compiling included"] = time.monotonic() - started
     metrics["largest difference of log-probabilities, sampler and trainer"] = learned["sampling_training_gap"]
