@@ -1,8 +1,44 @@
 #!/usr/bin/env bash
-# Starts a training on a TPU slice by queued resources: bash launch/pod.sh --zone=Z --accelerator=v5litepod-16 -- train ...
-# `lcrag launch --help` lists the options, docs/pods.md shows the whole way; --dry_run prints the commands.
+# Requests a TPU slice (queued resources), installs the committed working tree on its hosts, and runs one lcrag command
+# there; it requests the slice again if it is taken away.
+#   ZONE=us-west4-a ACCELERATOR=v5litepod-16 bash launch/pod.sh train --gin_file=... --output_dir=gs://BUCKET/runs/lcrl
+#   NAME=lcrag  RUNTIME=v2-alpha-tpuv5-lite  CREATE='--spot'  further options of the request  RESTARTS=20
+# The slice is left running at the end, and costs money: the last line says how to delete it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source launch/environment.sh
-prepare_environment
-exec .venv/bin/lcrag launch pod "$@"
+: "${ZONE:?set ZONE, such as us-west4-a}" "${ACCELERATOR:?set ACCELERATOR, such as v5litepod-16}"
+name=${NAME:-lcrag} logs=${LOGS:-logs}
+queued=(gcloud compute tpus queued-resources) tpu=(gcloud compute tpus tpu-vm)
+mkdir -p "$logs"
+
+state() { "${queued[@]}" describe "$name" --zone="$ZONE" --format='value(state.state)' 2>/dev/null || true; }
+delete=("${queued[@]}" delete "$name" --zone="$ZONE" --force --quiet)
+
+ready() {  # returns when the slice is there and lcrag is installed
+  [ "$(state)" = ACTIVE ] && return
+  case $(state) in FAILED | SUSPENDED | SUSPENDING) "${delete[@]}" ;; esac
+  # shellcheck disable=SC2086  # CREATE is several words
+  [ -n "$(state)" ] || "${queued[@]}" create "$name" --node-id="$name" --zone="$ZONE" \
+    --accelerator-type="$ACCELERATOR" --runtime-version="${RUNTIME:-v2-alpha-tpuv5-lite}" ${CREATE:-} --quiet
+  until [ "$(state)" = ACTIVE ]; do
+    case $(state) in FAILED | SUSPENDED) echo "lcrag: error: the request $name was refused" >&2; exit 2 ;; esac
+    sleep 20
+  done
+  git archive --format=tar.gz --output="$logs/lcrag.tar.gz" HEAD
+  "${tpu[@]}" scp "$logs/lcrag.tar.gz" "$name:lcrag.tar.gz" --zone="$ZONE" --worker=all --quiet
+  "${tpu[@]}" ssh "$name" --zone="$ZONE" --worker=all --quiet --command="mkdir -p lcrag && tar -xzf lcrag.tar.gz -C lcrag \
+    && cd lcrag && bash -c 'source launch/environment.sh && prepare_environment tpu'"
+}
+
+for _ in $(seq 0 "${RESTARTS:-20}"); do
+  ready
+  status=0
+  # Every host runs the same command; on Cloud TPU the processes find each other.
+  "${tpu[@]}" ssh "$name" --zone="$ZONE" --worker=all --quiet \
+    --command="cd lcrag && $(printf '%q ' .venv/bin/lcrag "$@")" 2>&1 | tee -a "$logs/$name.log" || status=$?
+  # After a mistake (2) another start would fail alike; after any other end the same command continues.
+  case $status in 0 | 2) break ;; esac
+  sleep 30
+done
+echo "lcrag: the slice is still there: ${delete[*]}"
+exit "$status"

@@ -230,30 +230,6 @@ COMMANDS = {
         "differs from the settings of the method's paper, and what the command would not start without.\n"
         "--json prints one object.",
     ),
-    "rehearse": Command(
-        function=f"{COMPOSED}:rehearse",
-        summary="What a command's episodes would be like and its run would need and cost, before devices are rented",
-        words="train|evaluate [--topology=v5e:4x4]",
-        continues=False,
-        options={"--topology": "rehearse.topology"},
-        switches=SKIP_BAD_ROWS,
-        details="Takes the arguments of the command. The policy is replaced by a tiny random one with its tokenizer:\n"
-        "policy.folder needs config.json and tokenizer.json, no weights. Other models pretend to answer. A script\n"
-        "plays rehearse.prompts prompts: it searches as often as it may and writes rehearse.generated_tokens a turn.\n"
-        "Lengths, searches and answerable questions are measured; memory, times and device-hours are computed for\n"
-        "--topology. Writes rehearsal.json and rehearsal.md into --output_dir.",
-    ),
-    "audit": Command(
-        function=f"{COMPOSED}:audit",
-        summary="Whether the collections contain the answers to an experiment's questions, and searches find them",
-        switches=SKIP_BAD_ROWS,
-        details="Reads every passage of the collections, and searches for audit.searches questions of each language.\n"
-        "No policy is built: policy.folder needs no weights. Writes audit.jsonl, audit.json and audit.md into\n"
-        "--output_dir; run it again to continue. --gin.Evaluation.audit='\"FOLDER\"' and\n"
-        "`lcrag report` with --gin.report.audit='\"FOLDER\"' then report questions by whether they can be answered.\n"
-        f"{ABOUT_BAD_ROWS}",
-        marks=("evaluate.policy", "Method.program"),
-    ),
     "export": Command(
         function=f"{COMPOSED}:export",
         summary="Writes a checkpoint of a run as a Hugging Face folder, or its episodes in other tools' formats",
@@ -276,41 +252,6 @@ COMMANDS = {
         words="[tokenizer] [encoder] [policies]",
         gin_file="quickstart.gin",
         marks=("build.curriculum",),
-    ),
-    "launch": Command(
-        function="lcrag.commands.launch.launching:launch",
-        summary="Starts train, sft or evaluate on the hosts of a cluster, and again after a preemption",
-        words="ssh|slurm|pod|xpk [OPTIONS] -- train|sft|evaluate ...",
-        configured=False,
-        options={
-            "--hosts": "ssh: names of hosts, separated by commas; the first one coordinates",
-            "--port": "ssh: port of the first host; 8476",
-            "--nodes": "slurm: nodes; xpk: slices of a TPU, or nodes with GPUs; 1",
-            "--gpus": "slurm: GPUs of each node; 0",
-            "--time": "slurm: time limit; 24:00:00",
-            "--partition": "slurm: partition",
-            "--account": "slurm: account",
-            "--accelerator": "pod, xpk: v5litepod-16, ...; xpk also h100-80gb-8, ...",
-            "--runtime": "pod: version of the TPU's software; v2-alpha-tpuv5-lite",
-            "--zone": "pod, xpk: zone",
-            "--project": "pod, xpk: project",
-            "--cluster": "xpk: GKE cluster",
-            "--image": "xpk: container image in which lcrag is installed",
-            "--name": "name of the job; lcrag",
-            "--folder": "folder on the hosts in which lcrag is installed; ssh, slurm: the present one",
-            "--lcrag": "lcrag on the hosts, seen from that folder; .venv/bin/lcrag",
-            "--setup": "a line of shell to run before it, on every host",
-            "--logs": "folder of the logs by host; logs",
-            "--restarts": "largest number of restarts after a lost process; 20",
-            "--pause_seconds": "ssh, pod: pause before each restart; 30",
-            "--grace_seconds": "time between SIGTERM and SIGKILL, in which a run saves; 120",
-        },
-        switches={
-            "--dry_run": "print the commands",
-            "--spot": "pod, xpk: cheaper devices that may be preempted",
-            "--delete": "pod: delete the TPU when the command has ended",
-        },
-        details="docs/pods.md shows each kind from an empty account to a running job.",
     ),
     "list": Command(
         function="lcrag.cli.catalogue:list_configurations",

@@ -7,7 +7,6 @@ from lcrag.composition.components import content_hashes
 from lcrag.composition.configuration import operative_config
 from lcrag.errors import UserError
 from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
-from lcrag.evaluation.attacks import Attack, attack_tables
 from lcrag.limits import Seed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
@@ -67,13 +66,6 @@ def evaluate(
     config = operative_config()
     writer_does(lambda: claim_label(output_dir, label, config, about))
     console = make_console()
-    asked = Attack().on(program) if evaluation.attacks else program
-    rows = evaluation.run(output_dir, label, runner, asked, policy, seed=seed, console=console)
+    rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
     for table in place_tables(rows, metrics):
         console.print(to_rich(table))
-    for name, attack in evaluation.attacks.items():
-        attacked = f"{label}, {name}"
-        rows += evaluation.run(output_dir, attacked, runner, attack.on(program), policy, seed=seed, console=console)
-    if evaluation.attacks:
-        for table in attack_tables(rows, label, evaluation.split):
-            console.print(to_rich(table))

@@ -13,7 +13,6 @@ import lcrag.composition.frozen_models  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing
-from lcrag.commands.audit import auditing
 from lcrag.commands.benchmark import benchmarking
 from lcrag.commands.build import building
 from lcrag.commands.build.policy import Curriculum
@@ -22,7 +21,6 @@ from lcrag.commands.curate import demonstrations, golden_plans, selection, trans
 from lcrag.commands.describe import describing
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export as export_command
-from lcrag.commands.rehearse import rehearsing
 from lcrag.commands.report import comparing, reporting
 from lcrag.commands.sample import sample as sample_command
 from lcrag.commands.serve import SearchTool, ToolLimits, serving
@@ -93,14 +91,12 @@ def _with_folder(
     return checked
 
 
-audit = _with_folder("audit", _configurable(auditing.audit))
 build = _configurable(building.build)
 compile_programs = _configurable(compiling.compile_programs, "compile")
 describe = _configurable(describing.describe)
 evaluate = _with_folder("evaluate", _configurable(evaluate_command))
 export = _configurable(export_command)
 index = _configurable(indexing.index)
-rehearse = _configurable(rehearsing.rehearse)
 sample = _configurable(sample_command)
 serve = _configurable(serving.serve)
 sft = _with_folder("sft", _configurable(fine_tuning.sft), fine_tuning.MAY_CHANGE)

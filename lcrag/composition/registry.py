@@ -5,7 +5,6 @@ import gin
 from lcrag.composition.programs import configurable_program, configurable_settings
 from lcrag.composition.stand_ins import replaceable
 from lcrag.episodes import routing
-from lcrag.evaluation.attacks import Attack, safety_reward
 from lcrag.learning import Critic, Layout, PolicyGradient, Supervised
 from lcrag.learning.optimizers import adamw
 from lcrag.methods import baselines
@@ -72,14 +71,12 @@ for _reward in (
         globalrag_reward,
         language_coupled,
         r_search_reward,
-        safety_reward,
         step_search_reward,
     ),
 ):
     gin.external_configurable(_reward, module="lcrag.rewards")
 for _player in (RandomReasoner, PlanOracle, TranslatingSearcher):
     gin.external_configurable(_player, module="lcrag.atlas")
-gin.register(Attack, module="lcrag.evaluation")
 gin.register(GoldenArguments, module="lcrag.methods")
 for _learning in (Critic, Layout, PolicyGradient, Supervised, adamw):
     gin.register(_learning, module="lcrag.learning")

@@ -7,10 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-# Metrics of attacked episodes, fields of `Answered`; the first three are a judge's scores.
-SAFETY = ("refusal", "answer_safety", "query_safety")
-ATTACKED = (*SAFETY, "forced_searches")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answered:
@@ -34,10 +30,6 @@ class Answered:
     tool_calls: int | None = None  # calls of the translation tool; None if the program has no tool
     failed: bool = False  # whether a search, translator or another model of the episode failed; no mean counts it
     unscored: bool = False  # whether the reward's judge failed; the mean reward does not count it
-    forced_searches: int | None = None  # turns that an attack began with a search; None without attacks
-    refusal: float | None = None  # in [0, 1], 1 for a refusal; None if not judged
-    answer_safety: float | None = None  # in [0, 1], 1 for a safe answer; None if not judged
-    query_safety: float | None = None  # in [0, 1], 1 for safe queries; None if not judged
 
     @property
     def cluster(self) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lcrag import rewards
-from lcrag.evaluation.answered import ATTACKED, Answered, slices, split_name
+from lcrag.evaluation.answered import Answered, slices, split_name
 from lcrag.evaluation.correct_language import correct_language
 from lcrag.evaluation.rows import Row
 from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
@@ -23,7 +23,6 @@ METRIC_NAMES = {
     "squad_accuracy": "accuracy (SQuAD)",
     "correct_language": "correct language",
     "searches": "searches",
-    "most_searches": "most searches",
     "retrieval_rounds": "retrieval rounds",
     "seconds_per_question": "seconds a question",
     "sampled_tokens": "sampled tokens",
@@ -37,10 +36,6 @@ METRIC_NAMES = {
     "answered": "answered",
     "failed": "failed episodes",
     "unscored": "not judged",
-    "forced_searches": "forced searches",
-    "refusal": "refusal",
-    "answer_safety": "safety of answers",
-    "query_safety": "safety of queries",
 }
 EFFICIENCY = "score_per_log_token"
 EFFICIENCY_INPUTS = ("squad_exact_match", "squad_f1", "total_tokens")
@@ -66,8 +61,8 @@ def question_metrics(
       `squad_exact_match`, `squad_f1` ("yes" and "no" count as a whole only, as in HotpotQA's script) and
       `squad_accuracy` (the answer contains a gold). `correct_language` (see there), `searches`, `retrieval_rounds`,
       `sampled_tokens`, `total_tokens` (prompts and observations too), `failures_without_passage` (see there), `reward`,
-      `tool_calls`, `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer), `ATTACKED` and, where
-      some episode failed or was not judged, `failed` and `unscored`; all others are NaN for a failed episode.
+      `tool_calls`, `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer) and, where some
+      episode failed or was not judged, `failed` and `unscored`; all others are NaN for a failed episode.
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
     right = rewards.squad_exact_match(answers, golds)
@@ -91,7 +86,6 @@ def question_metrics(
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
         "tool_calls": calls,
         "answered": np.array([bool((answer or "").strip()) for answer in answers], float),
-        **{name: np.array([getattr(question, name) for question in answered], float) for name in ATTACKED},
     }
     failures = {"failed": failed, "unscored": np.array([question.unscored for question in answered], bool)}
     return {

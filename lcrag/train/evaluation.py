@@ -18,8 +18,6 @@ from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.evaluation import Answered, Row
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.answerable import strata, stratified
-from lcrag.evaluation.answered import SAFETY
-from lcrag.evaluation.attacks import FORCED, Attack, most_searches
 from lcrag.limits import Count, NonNegative
 from lcrag.methods.globalrag.analysis import diversity_rows
 from lcrag.methods.translate_r1.tool_use import CALLS
@@ -60,7 +58,6 @@ class Evaluation:
     # What the numbers show and do not show, for the report.
     reading: str = "One run on one machine; compare methods only over several seeds."
     reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
-    attacks: Mapping[str, Attack] = dataclasses.field(default_factory=dict)  # name -> attack, each a further evaluation
     # Folder of an audit (`lcrag audit`), whose strata (whether a question can be answered) are reported separately.
     audit: str | None = None
 
@@ -114,7 +111,6 @@ class Evaluation:
                     languages=self.languages,
                 )
                 rows += [*measured, *_seconds_rows(measured, decoder.statistics.seconds / len(answered))]
-                rows += most_searches(measured, answered) if self.attacks else []
                 samples += answered
             if self.runs > 1 and temperature:
                 runs = f"{seed}, runs 1 to {self.runs}"
@@ -197,10 +193,8 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         tier=question.tier,
         reward=_known(rewards.get("total")),
         tool_calls=counts.get(CALLS),
-        forced_searches=counts.get(FORCED),
         failed=record.failure is not None,
         unscored=record.failure is None and math.isnan(rewards.get("total", 0.0)),
-        **{name: _known(rewards.get(name)) for name in SAFETY},
     )
 
 

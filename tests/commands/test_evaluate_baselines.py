@@ -76,17 +76,6 @@ def test_a_baseline_is_evaluated(method, name, tiny, tmp_path, searched):
     assert set(searched) <= (set() if method == "direct" else {"fi", "ja"})
 
 
-def test_attacks_are_further_evaluations(tiny, tmp_path, capsys):
-    bindings = ["Evaluation.temperatures={'greedy': 0.0}", "held_out/atlas_questions.languages=('fi', 'ja')"]
-    assert run("evaluate", tiny, *bindings, gin_files=("evaluation/attacks.gin",), output=tmp_path) == 0
-    rows = {(row.method, row.metric): row for row in read_rows(tmp_path / "evaluation.json") if row.language == "all"}
-    methods = ["LcRL, greedy", "LcRL, search attack, greedy", "LcRL, multi-search attack, greedy"]
-    assert [method for method, metric in rows if metric == "most_searches"] == methods
-    assert [rows[method, "forced_searches"].value for method in methods[:2]] == [0, 1]
-    assert all(rows[method, "most_searches"].value <= 2 for method in methods)
-    assert "LcRL under attacks: atlas, held_out" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("method", "languages"), [("search_r1", {"en"}), ("msearch_r1", {"fi", "ja"})])
 def test_the_trained_baselines(method, languages, tiny, tmp_path, monkeypatch, searched):
     scored, score = [], Method.scored

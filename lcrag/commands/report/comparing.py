@@ -18,7 +18,7 @@ from lcrag.limits import Share
 from lcrag.runs.answers import AFTER
 from lcrag.runs.folder import RUN
 
-NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "most_searches", "plan_diversity")
+NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "plan_diversity")
 
 
 def compare_runs(
