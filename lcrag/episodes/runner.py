@@ -8,10 +8,11 @@ duration of a search. This holds up to rounding, which depends on the shapes in 
 each pass waits for its searches, the shapes repeat, and a run can be repeated bit for bit.
 """
 
+import collections
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeAlias
 
@@ -153,24 +154,44 @@ class Runner:
           UserError: a prompt does not fit the context or offers a tool that the runner lacks (before anything is
             sampled), or a program requested a search or a model that does not exist.
         """
-        self._started = started = time.monotonic()
+        self._progress, self._between, self._deliver = progress, between, finished
+        episodes = self._start(programs)
+        for _ in self._served(episodes, policy_version):
+            pass
+        return [] if finished else [episode.record() for episode in episodes]
+
+    def stream(
+        self, programs: Sequence[tuple[Question, Program, int]], *, policy_version: int = 0
+    ) -> Iterator[EpisodeRecord]:
+        """Runs programs like `run`, but yields each record as soon as its episode has finished.
+
+        Closing the iterator early abandons the other episodes and frees the slots.
+        """
+        self._progress = self._between = self._deliver = None
+        for episode in self._served(self._start(programs), policy_version):
+            yield episode.record()
+
+    def _served(self, episodes: Sequence[RunningEpisode], policy_version: int) -> Iterator[RunningEpisode]:
+        """Serves started episodes, and those that are added, and yields each when it has finished."""
+        self._started = time.monotonic()
         self._asked: dict[RunningEpisode | PendingRequest, float] = {}
         self.statistics, self._policy_version = RolloutStatistics(), policy_version
-        self._finished, self._total, self._progress, self._between = 0, 0, progress, between
+        self._finished, self._total, self._ended = 0, 0, collections.deque[RunningEpisode]()
         self._running: set[RunningEpisode] = set()
-        self._deliver = finished
-        episodes = self._start(programs)
         self._workers, self._scheduler = self._make_workers(), SlotScheduler(self.sampler.slots)
         try:
             self._enter(episodes)
-            self._serve()
+            while self._unfinished():
+                self._pass()
+                while self._ended:
+                    yield self._ended.popleft()
+            yield from self._ended  # those that ended when they were entered, in a run without a pass
         finally:
             for worker in self._workers.values():
                 worker.close()
             self.sampler.free(range(self.sampler.slots))
             self.statistics.retrieval_batches = self._workers[Retrieve].batches
-            self.statistics.seconds = time.monotonic() - started
-        return [] if finished else [episode.record() for episode in episodes]
+            self.statistics.seconds = time.monotonic() - self._started
 
     def add(self, programs: Sequence[tuple[Question, Program, int]]) -> None:
         """Adds programs to a run, between passes.
@@ -234,20 +255,19 @@ class Runner:
             episode.versions = [(0, self._policy_version)]
             self._dispatch(episode)
 
-    def _serve(self) -> None:
-        """Serves episodes until all have finished."""
-        while self._unfinished():
-            self._start_workers()
-            if slots := self._scheduler.make_room():
-                self.statistics.evictions += len(slots)
-                self.sampler.free(slots)
-            self._begin_generations(self._scheduler.admit())
-            if self.sampler.running:
-                self._decode()
-            self._wait(idle=not self.sampler.running and self._scheduler.stuck)
-            for worker in self._workers.values():
-                for pending, answer in self._collected(worker):
-                    self._answer(pending, answer)
+    def _pass(self) -> None:
+        """Starts what waits, decodes a block, and continues the programs whose answers have come."""
+        self._start_workers()
+        if slots := self._scheduler.make_room():
+            self.statistics.evictions += len(slots)
+            self.sampler.free(slots)
+        self._begin_generations(self._scheduler.admit())
+        if self.sampler.running:
+            self._decode()
+        self._wait(idle=not self.sampler.running and self._scheduler.stuck)
+        for worker in self._workers.values():
+            for pending, answer in self._collected(worker):
+                self._answer(pending, answer)
 
     def _start_workers(self) -> None:
         for worker in self._workers.values():
@@ -305,6 +325,7 @@ class Runner:
             self.sampler.free([self._scheduler.leave(episode)])
         self._finished += 1
         self._running.discard(episode)
+        self._ended.append(episode)
         if self._deliver is not None:
             self._deliver(episode.record())
         if self._progress is not None:

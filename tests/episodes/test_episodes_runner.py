@@ -62,6 +62,22 @@ def test_order_and_neighbours_change_no_episode():
         assert_same(runner(fickle).run(lcrl_programs(24)[number : number + 1]), [reference()[number]])
 
 
+def test_finished_episodes_are_yielded_as_they_finish():
+    whole = {record.episode: record for record in reference()}
+    r = runner(fickle, slots=2, block=1)
+    stream = r.stream(lcrl_programs(24))
+    first = next(stream)
+    assert r.sampler.running  # the others have not finished yet
+    order = [first, *stream]
+    assert_same(sorted(order, key=lambda record: record.episode), list(whole.values()))
+    abandoned = runner(fickle)
+    stream = abandoned.stream(lcrl_programs(24))
+    next(stream)
+    stream.close()
+    assert not abandoned.sampler.running
+    assert_same(abandoned.run(lcrl_programs(24)), reference())
+
+
 def test_each_token_knows_who_wrote_it():
     tokenizer = tiny_tokenizer()
     for record in runner(fickle).run(lcrl_programs(16), policy_version=3):
