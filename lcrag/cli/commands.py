@@ -233,18 +233,17 @@ COMMANDS = {
     "export": Command(
         function=f"{COMPOSED}:export",
         summary="Writes a checkpoint of a run as a Hugging Face folder, or its episodes in other tools' formats",
-        words="RUN [STEP] [--to=atif|inspect|messages|episodes]",
+        words="RUN [STEP] [--to=atif|messages]",
         of_run=True,
         continues=False,
-        instead={"--to": "lcrag.commands.formats.exporting:export_episodes"},
+        instead={"--to": "lcrag.commands.episode_formats:export_episodes"},
         bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
         details="Uses the latest checkpoint unless a step is given, merges adapters, and writes weights, tokenizer\n"
         "and chat template. Weights are float32, or with adapters in the dtype of the base's files;\n"
         "--gin.export.dtype='\"bfloat16\"' sets another. It does not need the devices of the training; to use\n"
         "several, set --gin.mesh.fsdp or --gin.mesh.tensor.\n"
         "--to writes the run's episodes instead (of one step, or of one file of episodes/, if it is given): as\n"
-        "trajectories of ATIF 1.7 without loss, as logs of inspect (pip install 'lcrag[inspect]'), or as messages for\n"
-        "fine-tuning. --to=episodes converts a folder of trajectories that --to=atif wrote to episodes.",
+        "trajectories of ATIF 1.8 without loss, or as messages for fine-tuning.",
     ),
     "build": Command(
         function=f"{COMPOSED}:build",

@@ -3,6 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
+import gin
 import jax
 from rich.console import Console
 
@@ -17,12 +18,9 @@ from lcrag.train.policy_export import save_policy
 USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
 
 
+@gin.configurable
 def export(
-    output_dir: pathlib.Path | None,
-    words: Sequence[str],
-    *,
-    policy: Policy,
-    dtype: ComputeDtype | None = None,
+    output_dir: pathlib.Path | None, words: Sequence[str], *, policy: Policy, dtype: ComputeDtype | None = None
 ) -> None:
     """Writes the policy of a checkpoint with its tokenizer and chat template; adapters are merged.
 
@@ -37,28 +35,21 @@ def export(
       UserError: no empty folder to write to, no such run or step, or a checkpoint that cannot be read or belongs to
         other frozen weights.
     """
-    if output_dir is None:
-        raise UserError(f"lcrag export needs a folder to write to: {USAGE}")
+    if output_dir is None or not 1 <= len(words) <= 2:
+        raise UserError(f"lcrag export takes a run's folder, optionally a step, and a folder to write to: {USAGE}")
     if output_dir.exists() and any(output_dir.iterdir()):
         raise UserError(f"{output_dir} is not empty: choose another --output_dir")
-    run, step = _run_and_step(words)
+    run, wanted = pathlib.Path(words[0]), words[1] if len(words) == 2 else None
+    if not (run / CHECKPOINTS).is_dir():
+        raise UserError(f"there are no checkpoints in {run}: name the --output_dir of lcrag train or sft")
+    if wanted is not None and not wanted.isdecimal():
+        raise UserError(f"the step {wanted!r} is not a number: {USAGE}")
     check_used()
     learned, frozen = split_trainable(policy.config, policy.params)
-    wanted = abstract_state(learned)
+    shapes = abstract_state(learned)
     base = parameter_fingerprint(frozen) if frozen else None
     jax.tree.map(lambda leaf: leaf.delete(), learned)  # two sets of parameters may not fit
     with Checkpoints(run / CHECKPOINTS, base=base, read_only=True) as checkpoints:
-        step, params = checkpoints.restore_params(wanted, step)
+        step, params = checkpoints.restore_params(shapes, None if wanted is None else int(wanted))
     save_policy(output_dir, policy, join(params, frozen), dtype)
     Console().print(f"step {step} of {run} is in {output_dir}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _run_and_step(words: Sequence[str]) -> tuple[pathlib.Path, int | None]:
-    if not 1 <= len(words) <= 2:
-        raise UserError(f"lcrag export takes a run's folder and optionally a step: {USAGE}")
-    run = pathlib.Path(words[0])
-    if not (run / CHECKPOINTS).is_dir():
-        raise UserError(f"there are no checkpoints in {run}: name the --output_dir of lcrag train or sft")
-    if len(words) == 2 and not words[1].isdecimal():
-        raise UserError(f"the step {words[1]!r} is not a number: {USAGE}")
-    return run, int(words[1]) if len(words) == 2 else None

@@ -20,7 +20,7 @@ from lcrag.commands.compile import compiling
 from lcrag.commands.curate import demonstrations, golden_plans, selection, translations
 from lcrag.commands.describe import describing
 from lcrag.commands.evaluate import evaluate as evaluate_command
-from lcrag.commands.export import export as export_command
+from lcrag.commands.export import export  # noqa: F401
 from lcrag.commands.report import comparing, reporting
 from lcrag.commands.sample import sample as sample_command
 from lcrag.commands.serve import SearchTool, ToolLimits, serving
@@ -95,7 +95,6 @@ build = _configurable(building.build)
 compile_programs = _configurable(compiling.compile_programs, "compile")
 describe = _configurable(describing.describe)
 evaluate = _with_folder("evaluate", _configurable(evaluate_command))
-export = _configurable(export_command)
 index = _configurable(indexing.index)
 sample = _configurable(sample_command)
 serve = _configurable(serving.serve)

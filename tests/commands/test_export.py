@@ -64,7 +64,7 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path):
         (("{run}/episodes",), ("is no run of lcrag", "config.gin")),
         (("{run}", "7"), ("no checkpoint of step 7", "[1, 2]")),
         (("{run}", "last"), ("'last' is not a number",)),
-        (("{run}", "1", "2"), ("and optionally a step",)),
+        (("{run}", "1", "2"), ("optionally a step",)),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(finished, tmp_path, capsys, words, parts):
