@@ -63,7 +63,7 @@ EXTRAS = {
     "mcp": ["mcp==2.*"],
     # Logs of evaluations, and a task that inspect runs: lcrag.commands.formats.
     "inspect": ["inspect-ai==0.3.*"],
-    # Trackers that get the metrics of a run: MetricsLog.sinks = ("tensorboard", "wandb").
+    # Trackers that get the metrics of a run: Trackers.names = ("tensorboard", "wandb").
     "wandb": ["wandb"],
     "mlflow": ["mlflow-skinny", "sqlalchemy", "alembic"],
     "test": [

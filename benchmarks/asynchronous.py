@@ -39,7 +39,7 @@ SETTINGS = (
     "Sampler.block = 16",
     "Sampler.append_tokens = (32,)",
     "Sampler.windows = (128,)",
-    "MetricsLog.sinks = ()",
+    "Trackers.names = ()",
 )
 
 

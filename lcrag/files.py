@@ -12,6 +12,7 @@ from etils import epath
 
 from lcrag.errors import UserError
 
+WEIGHTS = Path(__file__).parent / "atlas" / "weights"  # shipped with the package
 REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -48,6 +49,17 @@ def local_files(place: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise UserError(f"cannot copy {source} to {local}: {' '.join(str(error).split())}") from error
     return local
+
+
+def resolved_folder(folder: str) -> Path:
+    """Returns the local path of a folder of weights.
+
+    `folder` is a path, an address in object storage (of which a local copy is returned), or the name of a folder that
+    ships with the package ("atlas/cold_start").
+    """
+    shipped = WEIGHTS / folder.removeprefix("atlas/")
+    path = local_files(folder)
+    return shipped if not path.exists() and shipped.is_dir() else path
 
 
 def _copy_objects(path: epath.Path, local: Path) -> None:

@@ -3,30 +3,27 @@
 import pathlib
 from collections.abc import Sequence
 
-from lcrag.composition.components import content_hashes
-from lcrag.composition.configuration import operative_config
 from lcrag.errors import UserError
 from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
-from lcrag.limits import Seed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
-from lcrag.runs import provenance, writer_does
+from lcrag.runs import operative_config, provenance, writer_does
 from lcrag.runs.answers import claim_label
 from lcrag.runs.display import make_console
-from lcrag.train.checking import check_questions, check_rewarded
-from lcrag.train.evaluation import Evaluation
-from lcrag.train.lanes import Lanes
+from lcrag.train.evaluation import Evaluation, HeldOut
+from lcrag.train.load import content_hashes
 from lcrag.train.method import Method
+from lcrag.train.rollout import Lanes, Rollouts
 
 
 def evaluate(
     output_dir: pathlib.Path,
-    words: Sequence[str] = (),
     *,
-    seed: Seed,
+    seed: int,
     policy: Policy,
     collections: SearchableCollections,
     method: Method,
+    lanes: Lanes,
     evaluation: Evaluation,
     label: str | None = None,
     metrics: Sequence[str] = (
@@ -42,11 +39,11 @@ def evaluate(
 
     Args:
       output_dir: Where to write.
-      words: Not used.
-      seed: Seed of sampling.
+      seed: int of sampling.
       policy: The policy.
       collections: Collections to search in.
       method: Provides the episode program.
+      lanes: Samplers and their devices.
       evaluation: Questions and decoding.
       label: Name of the results in tables; None: the method's.
       metrics: Metrics of the printed table; all are written.
@@ -58,14 +55,13 @@ def evaluate(
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
     label = method.name if label is None else label
-    check_rewarded(evaluation.reward, evaluation.questions)
-    runner = Lanes(policy, collections, method, seed).runner
-    program = method.with_settings(evaluation.program_settings).on(collections.languages)
-    check_questions(evaluation.questions, collections, runner, program, native_collections=method.native_collections)
-    about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, runner.completers))
+    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    HeldOut(evaluation, rollouts, collections, seed)  # checks the questions
+    models = rollouts.runner.completers
+    about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, models))
     config = operative_config()
     writer_does(lambda: claim_label(output_dir, label, config, about))
     console = make_console()
-    rows = evaluation.run(output_dir, label, runner, program, policy, seed=seed, console=console)
+    rows = evaluation.run(output_dir, label, rollouts, seed=seed, console=console)
     for table in place_tables(rows, metrics):
         console.print(to_rich(table))

@@ -19,7 +19,7 @@ from lcrag.limits import NonNegative, Seed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import EpisodePrinter, print_episode
-from lcrag.train.checking import check_questions, check_text
+from lcrag.train.checks import check_questions, check_text
 from lcrag.train.method import Method, ProgramOf
 
 

@@ -37,17 +37,16 @@ from lcrag.retrieval.service import ServiceLimits
 from lcrag.runs import check_folder
 from lcrag.runs.folder import check_place
 from lcrag.runs.remote import local_copy
-from lcrag.train import rl as training
+from lcrag.train import rl
 from lcrag.train import sft as fine_tuning
 from lcrag.train.evaluation import Evaluation
-from lcrag.train.sentinels import Sentinels
 
 
 def _configurable(function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
     return gin.external_configurable(function, name, module="lcrag.commands")
 
 
-for _part in (Curriculum, DecoderConfig, Evaluation, RopeScaling, Sentinels, ServiceLimits, Thresholds, ToolLimits):
+for _part in (Curriculum, DecoderConfig, Evaluation, RopeScaling, ServiceLimits, Thresholds, ToolLimits):
     gin.register(_part, module="lcrag.commands")
 for _made in (
     CompleterModel,
@@ -62,6 +61,11 @@ for _made in (
 _configurable(judged_questions, "question_judgements")
 
 benchmark = _configurable(benchmarking.benchmark)
+
+
+def without_words(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns a command that takes no words as one that may be given none."""
+    return lambda output_dir, words=(): command(output_dir)
 
 
 def _with_folder(
@@ -94,12 +98,12 @@ def _with_folder(
 build = _configurable(building.build)
 compile_programs = _configurable(compiling.compile_programs, "compile")
 describe = _configurable(describing.describe)
-evaluate = _with_folder("evaluate", _configurable(evaluate_command))
+evaluate = _with_folder("evaluate", without_words(_configurable(evaluate_command)))
 index = _configurable(indexing.index)
 sample = _configurable(sample_command)
 serve = _configurable(serving.serve)
-sft = _with_folder("sft", _configurable(fine_tuning.sft), fine_tuning.MAY_CHANGE)
-train = _with_folder("train", _configurable(training.train), training.MAY_CHANGE)
+sft = _with_folder("sft", without_words(fine_tuning.sft), fine_tuning.MAY_CHANGE)
+train = _with_folder("train", without_words(rl.train), rl.MAY_CHANGE)
 search_tool = _configurable(serving.search_tool)
 compare_runs = _configurable(comparing.compare_runs)
 CURATIONS = {

@@ -11,10 +11,10 @@ from typing import IO, Any
 from lcrag.errors import UserError
 from lcrag.runs.configuration import configures, differences
 from lcrag.runs.files import write_json, write_json_lines, write_text
-from lcrag.runs.metrics import USUAL_SINKS, MetricsLog, UnwrittenLog
+from lcrag.runs.metrics import USUAL_TRACKERS, MetricsLog, UnwrittenLog
 from lcrag.runs.processes import is_writer, writer_does
 from lcrag.runs.remote import stored
-from lcrag.runs.sinks import Sinks
+from lcrag.runs.trackers import Trackers
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
 ROWS = "rows.jsonl"
@@ -31,7 +31,7 @@ class RunFolder:
         """Folder of the checkpoints `<step>/`; it is in object storage if the run's folder is."""
         return stored(self.path / CHECKPOINTS)
 
-    def metrics(self, after_step: int = -1, settings: Sinks = USUAL_SINKS) -> MetricsLog | UnwrittenLog:
+    def metrics(self, after_step: int = -1, settings: Trackers = USUAL_TRACKERS) -> MetricsLog | UnwrittenLog:
         """Opens the metrics log and drops the records after `after_step`, whose steps will run again."""
         return MetricsLog(self.path, after_step=after_step, settings=settings) if is_writer() else UnwrittenLog()
 

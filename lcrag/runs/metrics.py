@@ -1,4 +1,4 @@
-"""Logs of a run's metrics: one JSON object per step in `metrics.jsonl`, TensorBoard events, and other sinks."""
+"""Logs of a run's metrics: one JSON object per step in `metrics.jsonl`, TensorBoard events, and Weights & Biases."""
 
 import contextlib
 import json
@@ -15,10 +15,10 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from lcrag.errors import UserError
 from lcrag.files import naming, write_text
 from lcrag.runs.files import json_line
-from lcrag.runs.sinks import TENSORBOARD, MetricsSink, Sinks
+from lcrag.runs.trackers import TENSORBOARD, WANDB, Trackers, WandbRun
 
 METRICS = "metrics.jsonl"
-USUAL_SINKS = Sinks()
+USUAL_TRACKERS = Trackers()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -48,16 +48,18 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
     Args:
       folder: Folder of the run.
       after_step: Existing records are kept up to and including this step, and dropped after it.
-      settings: Other sinks of the metrics.
+      settings: Where else the metrics go.
     """
 
-    def __init__(self, folder: Path, *, after_step: int = -1, settings: Sinks = USUAL_SINKS):
+    def __init__(self, folder: Path, *, after_step: int = -1, settings: Trackers = USUAL_TRACKERS):
         kept = [record for record in read_metrics(folder) if record["step"] <= after_step]
         write_text(folder / METRICS, "".join(map(json_line, kept)))
         self._file = (folder / METRICS).open("a", encoding="utf-8")
-        self._sinks: list[MetricsSink] = settings.trackers(folder)
-        if TENSORBOARD in settings.sinks:
-            self._sinks.append(EventFile(folder, first_step=after_step + 1))
+        self._trackers: list[EventFile | WandbRun] = []
+        if TENSORBOARD in settings.names:
+            self._trackers.append(EventFile(folder, first_step=after_step + 1))
+        if WANDB in settings.names:
+            self._trackers.append(WandbRun(folder, settings))
         self._last_step = kept[-1]["step"] if kept else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -72,14 +74,14 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         with naming(Path(self._file.name)):
             self._file.write(json_line({"step": step, **numbers}))
             self._file.flush()
-        for sink in self._sinks:
-            sink.write(step, {name: float(value) for name, value in numbers.items()})
+        for tracker in self._trackers:
+            tracker.write(step, {name: float(value) for name, value in numbers.items()})
         self._last_step = step
 
     def __exit__(self, *exception: object) -> None:
         self._file.close()
-        for sink in self._sinks:
-            sink.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 class UnwrittenLog(contextlib.AbstractContextManager["UnwrittenLog"]):

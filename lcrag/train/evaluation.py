@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from lcrag.composition.components import check_shape, policy_parameters
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Runner, episode_json
+from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.evaluation import Answered, Row
 from lcrag.evaluation import evaluate as metric_rows
@@ -21,18 +20,19 @@ from lcrag.evaluation.answerable import strata, stratified
 from lcrag.limits import Count, NonNegative
 from lcrag.methods.globalrag.analysis import diversity_rows
 from lcrag.methods.translate_r1.tool_use import CALLS
-from lcrag.policy import Policy
+from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Episodes, Reward
 from lcrag.rewards.matching import holds_answer
 from lcrag.rewards.terms import Values
 from lcrag.runs import is_writer
-from lcrag.runs.answers import add_rows, answers_path, episodes_path, write_answers
+from lcrag.runs.answers import AFTER, BEFORE, add_rows, answers_path, episodes_path, write_answers
 from lcrag.runs.display import progress_display
 from lcrag.runs.folder import write_episodes
-from lcrag.sampling import Sampler
-from lcrag.train.lanes import Lanes, of_all_lanes
-from lcrag.train.method import ProgramOf
-from lcrag.train.scoring import scored_rewards
+from lcrag.train.checks import check_questions, check_rewarded
+from lcrag.train.episode import check_scored
+from lcrag.train.load import check_shape, policy_parameters
+from lcrag.train.method import ProgramOf, reward_values
+from lcrag.train.rollout import Rollouts
 
 # Added to the seed once for each inference run: evaluation never repeats the random numbers of a training rollout.
 SEED_OFFSET = 1_000_000
@@ -74,92 +74,133 @@ class Evaluation:
         self,
         folder: pathlib.Path,
         label: str,
-        runner: Runner,
-        program: ProgramOf,
-        policy: Policy,
+        rollouts: Rollouts,
         *,
         seed: int,
+        name: str | None = None,
         console: Console | None = None,
     ) -> list[Row]:
-        """Evaluates all questions with every decoding, using the current parameters of the runner's sampler.
+        """Evaluates all questions with every decoding, using the present parameters of the lanes.
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
         later run's rows is the text "<seed>, run 2", that of rows over several runs "<seed>, runs 1 to 5".
+
+        Args:
+          folder: Where to write.
+          label: Name of the results.
+          rollouts: The lanes, with the method and the policy.
+          seed: Seed of sampling.
+          name: Name of the policy in the rows; None: that of `rollouts.policy`.
+          console: Where to show the progress.
         """
         rows: list[Row] = []
+        about = {"model": name or rollouts.policy.name, "split": self.split}
         for decoding, temperature in self.temperatures.items():
             method, samples = f"{label}, {decoding}", []
             for number in range(1, self.decodings[decoding] + 1):
-                decoder = dataclasses.replace(
-                    runner,
+                answered, episodes, seconds = self._ask(
+                    rollouts,
+                    method,
+                    console or Console(),
                     temperature=temperature,
                     seed=seed + number * SEED_OFFSET,
-                    max_tokens=self.max_tokens or runner.max_tokens,
+                    max_tokens=self.max_tokens or rollouts.runner.max_tokens,
                 )
-                answered, episodes = self._ask(decoder, program, method, console or Console())
                 if is_writer():
                     write_answers(answers_path(folder, label, decoding, number), answered)
                     write_episodes(episodes_path(folder, label, decoding, number), episodes)
                 measured = metric_rows(
                     answered,
                     method=method,
-                    model=policy.name,
-                    split=self.split,
                     seed=seed if number == 1 else f"{seed}, run {number}",
                     seen_languages=self.seen_languages,
                     languages=self.languages,
+                    **about,
                 )
-                rows += [*measured, *_seconds_rows(measured, decoder.statistics.seconds / len(answered))]
+                rows += [*measured, *_seconds_rows(measured, seconds / len(answered))]
                 samples += answered
             if self.runs > 1 and temperature:
-                runs = f"{seed}, runs 1 to {self.runs}"
-                rows += diversity_rows(samples, method=method, model=policy.name, split=self.split, seed=runs)
+                rows += diversity_rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
         if is_writer():
             add_rows(folder, rows)
         return rows
 
     def _ask(
-        self, runner: Runner, program: ProgramOf, title: str, console: Console
-    ) -> tuple[list[Answered], Iterator[dict[str, Any]]]:
-        """Returns the answers, and the rows of the file of episodes."""
+        self, rollouts: Rollouts, title: str, console: Console, **decoding: Any
+    ) -> tuple[list[Answered], Iterator[dict[str, Any]], float]:
+        """Returns the answers, the rows of the file of episodes, and the seconds that they took."""
+        program = self.program(rollouts)
         logs: list[list[LoggedSearch]] = [[] for _ in self.questions]
         programs = [(q, log_searches(program(q), logs[n]), n) for n, q in enumerate(self.questions)]
-        count, tokens = len(programs), runner.written_tokens
-        with progress_display(title, count, unit="question", tokens=tokens, transient=True, console=console) as display:
-            records = runner.run(programs, progress=lambda done, _: display.update(done))
-        rewards: list[dict[str, float]] = [{} for _ in records]
-        terms = scored_rewards(self.reward or _unscored, records, np.arange(len(records), dtype=np.int32))
-        if self.reward is not None:
-            rewards = [{name: float(values[n]) for name, values in terms.items()} for n in range(len(records))]
+        show = progress_display(
+            title, len(programs), unit="question", tokens=rollouts.written_tokens, transient=True, console=console
+        )
+        with show as display:
+            records, seconds = rollouts.run(programs, progress=lambda done, _: display.update(done), **decoding)
+        values = reward_values(self.reward or _unscored, records, np.arange(len(records), dtype=np.int32))
+        check_scored(records, values["total"])
+        rewards = [
+            {} if self.reward is None else {name: float(own[n]) for name, own in values.items()}
+            for n in range(len(records))
+        ]
         texts = [[f"{passage.title} {passage.text}" for each in log for passage in each.passages] for log in logs]
-        found = of_all_lanes(runner, texts)
-        answered = [_answered(*parts) for parts in zip(records, found, rewards, strict=True)]
+        answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
         answered = answered if self.audit is None else stratified(answered, self.audit)
-        return answered, (episode_json(each, rewards=own) for each, own in zip(records, rewards, strict=True))
+        rows = (episode_json(each, rewards=earned) for each, earned in zip(records, rewards, strict=True))
+        return answered, rows, seconds
 
-    def check_references(self, policy: Policy) -> None:
-        """Checks the references before anything is written.
+    def program(self, rollouts: Rollouts) -> ProgramOf:
+        """Returns the method's program with the settings of the evaluation."""
+        return rollouts.method.with_settings(self.program_settings).on(rollouts.languages)
 
-        Raises:
-          UserError: one has another shape than the policy, or cannot be read.
-        """
-        for reference in self.references.values():
-            check_shape(reference, policy)
 
-    def run_references(
-        self,
-        folder: pathlib.Path,
-        sampler: Sampler | Lanes,
-        runner: Runner,
-        program: ProgramOf,
-        policy: Policy,
-        **options,
-    ) -> None:
-        """Evaluates every reference policy; the caller must restore the sampler's parameters afterwards."""
-        for label, reference in self.references.items():
-            sampler.set_params(policy_parameters(reference, policy))
-            self.run(folder, label, runner, program, dataclasses.replace(policy, name=reference), **options)
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """The evaluation of a training run, before and after it; checked when it is built.
+
+    Attributes:
+      evaluation: Questions, and how they are answered.
+      rollouts: The run's lanes.
+      collections: The collections that they search.
+      seed: Seed of sampling.
+
+    Raises:
+      UserError: a question does not fit the collections or the reward, or a reference policy has another shape.
+    """
+
+    evaluation: Evaluation
+    rollouts: Rollouts
+    collections: SearchableCollections
+    seed: int
+
+    def __post_init__(self):
+        evaluation, rollouts = self.evaluation, self.rollouts
+        check_rewarded(evaluation.reward, evaluation.questions)
+        check_questions(
+            evaluation.questions,
+            self.collections,
+            rollouts.runner,
+            evaluation.program(rollouts),
+            native_collections=rollouts.method.native_collections,
+        )
+        for reference in evaluation.references.values():
+            check_shape(reference, rollouts.policy)
+
+    def before(self, folder: pathlib.Path, params: Any, console: Console) -> None:
+        """Evaluates the policy that training starts from, if its evaluation is wanted, and the references."""
+        if self.evaluation.before:
+            self._run(BEFORE, folder, params, console)
+        for label, reference in self.evaluation.references.items():
+            self._run(label, folder, policy_parameters(reference, self.rollouts.policy), console, name=reference)
+
+    def after(self, folder: pathlib.Path, params: Any, console: Console) -> None:
+        """Evaluates the trained policy."""
+        self._run(AFTER, folder, params, console)
+
+    def _run(self, label: str, folder: pathlib.Path, params: Any, console: Console, name: str | None = None) -> None:
+        self.rollouts.set_params(params)
+        self.evaluation.run(folder, label, self.rollouts, seed=self.seed, name=name, console=console)
 
 
 def _unscored(episodes: Episodes) -> dict[str, Values]:

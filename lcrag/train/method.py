@@ -6,25 +6,27 @@ from typing import Any, Literal, TypeAlias
 
 import gin
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from lcrag.composition.programs import check_settings, with_settings
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
+from lcrag.episodes.agreement import same_everywhere
+from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.routing import CollectionChoice, every_collection
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.learning import group_advantages
-from lcrag.limits import Count, NonNegative, check_fields
 from lcrag.methods.lcrl.coupling import pivot
-from lcrag.rewards import Reward, TermSum
-from lcrag.train.scoring import Rewards, Scored, check_scored, reward_values, turn_rewards
+from lcrag.rewards import Episodes, Reward, TermSum
+from lcrag.train.episode import Episode, check_scored, group_ids, values_of
 
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
 
 @gin.register
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
     """Settings that distinguish one method from another.
@@ -41,7 +43,7 @@ class Method:
         native language; "independent": every prompt is drawn by itself.
       baseline: Episodes whose rewards form an episode's baseline. "coupled": all episodes of its coupled prompts;
         "prompt": the samples of its own prompt, as in plain GRPO.
-      samples: Episodes sampled per prompt; see `sized`.
+      samples: Episodes sampled per prompt; see `with_baseline`.
       normalise_std: Whether to divide advantages by the standard deviation of the group's rewards.
       min_std: Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little
         then give advantages as large as any others.
@@ -57,12 +59,15 @@ class Method:
     native_collections: bool = True
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
     baseline: Literal["coupled", "prompt"] = "coupled"
-    samples: Count = 1
+    samples: int = 1
     normalise_std: bool = True
-    min_std: NonNegative = 0.0
+    min_std: float = 0.0
 
     def __post_init__(self):
-        check_fields(self)
+        if self.samples < 1:
+            raise UserError(f"Method.samples is {self.samples}: it must be 1 or more")
+        if self.min_std < 0:
+            raise UserError(f"Method.min_std is {self.min_std:g}: it must be 0 or more")
         if self.min_std and not self.normalise_std:
             raise UserError(f"Method.min_std is {self.min_std:g}, which needs Method.normalise_std: set it to 0")
         check_settings(self.program)
@@ -84,18 +89,18 @@ class Method:
         """
         return dataclasses.replace(self, program=with_settings(self.program, settings)) if settings else self
 
-    def sized(self, couplings: int) -> tuple["Method", int]:
-        """Returns the method and the number of couplings per step with which every group has a baseline.
+    def with_baseline(self, questions_per_step: int) -> tuple["Method", int]:
+        """Returns the method and the number of questions per step with which every group has a baseline.
 
         With `baseline="prompt"`, a prompt needs at least two samples. If the experiment samples each prompt once, a
-        step draws half of the couplings and samples each prompt twice, so the number of episodes stays the same.
+        step draws half of the questions and samples each prompt twice, so the number of episodes stays the same.
 
         Args:
-          couplings: Number of coupled questions per step in the experiment.
+          questions_per_step: Number of coupled questions per step in the experiment.
         """
         if self.baseline == "coupled" or self.coupling == "independent" or self.samples > 1:
-            return self, couplings
-        return dataclasses.replace(self, samples=2), max(1, couplings // 2)
+            return self, questions_per_step
+        return dataclasses.replace(self, samples=2), max(1, questions_per_step // 2)
 
     def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
         """Divides questions into the groups from which training steps draw.
@@ -143,34 +148,86 @@ class Method:
         """Returns the questions of groups, each repeated `samples` times."""
         return [question for group in groups for question in group for _ in range(self.samples)]
 
-    def score(self, records: Sequence[EpisodeRecord], step: int) -> Scored:
-        """Computes the rewards and advantages of a rollout's episodes."""
-        return self.scored(records, self.rewards(records, step))
+    def score(self, records: Sequence[EpisodeRecord], step: int) -> list[Episode]:
+        """Computes the rewards of whole groups; the rewards of a group do not depend on other groups.
 
-    def rewards(self, records: Sequence[EpisodeRecord], step: int) -> Rewards:
-        """Computes the rewards of complete groups of episodes; a group's rewards do not depend on other groups."""
-        _, ids = self._groups(records)
-        return Rewards(
-            values=reward_values(self.reward, records, ids, step), turns=turn_rewards(self.reward, records, ids, step)
-        )
+        Args:
+          records: Finished episodes of whole groups.
+          step: Training step that learns from them; rewards may depend on it.
 
-    def scored(self, records: Sequence[EpisodeRecord], rewards: Rewards) -> Scored:
-        """Computes the advantages of a rollout's episodes from their rewards.
+        Raises:
+          UserError: several processes that run the same episodes score them differently.
+        """
+        alone = self.coupling == "independent" or self.baseline == "prompt"
+        groups = [each.question.coupling + (f"/{each.question.language}" if alone else "") for each in records]
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        ids = np.array([numbers[group] for group in groups], np.int32)
+        values = reward_values(self.reward, records, ids, step)
+        turns: dict[int, Mapping[int, float]] | None = None
+        if isinstance(self.reward, TermSum) and self.reward.turn_rewards is not None:
+            places = [place for place, record in enumerate(records) if record.failure is None]
+            rewarded = rewardable([records[place] for place in places], ids[places], step)
+            turns = dict(zip(places, self.reward.turn_rewards(rewarded), strict=True))
+        return [
+            Episode(
+                record=record,
+                group=groups[place],
+                rewards={name: float(of_all[place]) for name, of_all in values.items()},
+                turn_rewards=None if turns is None else turns.get(place, {}),
+            )
+            for place, record in enumerate(records)
+        ]
+
+    def set_advantages(self, episodes: Sequence[Episode]) -> None:
+        """Computes the advantages of the episodes of whole groups, over all groups of a rollout.
 
         Raises:
           UserError: no episode can be scored.
         """
-        check_scored(records, rewards.values["total"])
-        groups, ids = self._groups(records)
-        totals = np.asarray(rewards.values["total"], np.float32)
-        settings: dict[str, Any] = {"normalise_std": self.normalise_std, "min_std": self.min_std}
-        advantages = np.asarray(group_advantages(totals, ids, **settings))
-        return Scored(tuple(records), groups, ids, rewards.values, advantages, self.min_std, rewards.turns)
+        totals = values_of(episodes, "total").astype(np.float32)
+        check_scored([episode.record for episode in episodes], totals)
+        advantages = np.asarray(
+            group_advantages(totals, group_ids(episodes), normalise_std=self.normalise_std, min_std=self.min_std)
+        )
+        for episode, advantage in zip(episodes, advantages, strict=True):
+            episode.advantage = float(advantage)
 
-    def _groups(self, records: Sequence[EpisodeRecord]) -> tuple[tuple[str, ...], Int[np.ndarray, "episodes"]]:
-        """Returns the name and the number of each episode's group."""
-        alone = self.coupling == "independent" or self.baseline == "prompt"
-        asked = [record.question for record in records]
-        groups = tuple(each.coupling + (f"/{each.language}" if alone else "") for each in asked)
-        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-        return groups, np.array([numbers[group] for group in groups], np.int32)
+
+def reward_values(
+    reward: Reward, records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int = 0
+) -> dict[str, Float[np.ndarray, "episodes"]]:
+    """Returns every term of a reward by its name, "total" included.
+
+    The reward is called without the failed episodes (`EpisodeRecord.failure`), whose values are NaN, and may return NaN
+    for others that it cannot score.
+
+    Raises:
+      UserError: several processes that run the same episodes score them differently.
+    """
+    places = [place for place, record in enumerate(records) if record.failure is None]
+    if not places:
+        return {"total": np.full(len(records), np.nan)}
+    rewarded = rewardable([records[place] for place in places], ids[places], step)
+    scored = same_everywhere("the reward", lambda: reward(rewarded), _as_bytes)
+    values = {name: np.full(len(records), np.nan) for name in scored}
+    for name, of_scored in scored.items():
+        values[name][places] = of_scored
+    return values
+
+
+def rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:
+    """Returns the view of finished episodes that rewards receive."""
+    return Episodes(
+        answers=[record.outcome.answer for record in records],
+        golds=[record.question.answers for record in records],
+        group_ids=ids,
+        languages=[answer_language(record.question) for record in records],
+        questions=[record.question.text for record in records],
+        extra=[record.outcome.extra for record in records],
+        known=[record.question.extra for record in records],
+        step=step,
+    )
+
+
+def _as_bytes(values: Mapping[str, Float[np.ndarray, "episodes"]]) -> dict[str, bytes]:
+    return {name: np.asarray(of_all, np.float32).tobytes() for name, of_all in values.items()}

@@ -1,88 +1,97 @@
-"""`lcrag train`: reinforcement learning, from rollouts to a held-out table. Reads top to bottom."""
+"""Reinforcement learning of a policy that searches. Read this file first; it reads top to bottom.
 
+A step draws questions, each in all its languages. The policy answers them in episodes of several turns, searching as
+its method's program allows (`lcrag.train.rollout`); a reward scores the episodes; the advantage of an episode is its
+reward relative to its group (`lcrag.train.method`), or comes from a critic; and the policy is updated with the clipped
+policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of `train`, bound in gin/wiring.gin.
+"""
+
+import contextlib
 import pathlib
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from lcrag.composition.components import configured_sinks, content_hashes
-from lcrag.composition.configuration import operative_config
+import gin
+
+from lcrag.data.batches import groups_of_step, share_of
 from lcrag.data.questions import Question
+from lcrag.errors import UserError, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
-from lcrag.limits import Amount, Count, PositiveShare, Seed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
-from lcrag.runs import open_run, provenance
+from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
-from lcrag.train.checking import (
-    check_dynamic_sampling,
-    check_exploration,
-    check_questions,
-    check_rewarded,
-    check_rows,
-)
-from lcrag.train.evaluation import Evaluation
-from lcrag.train.held_out import BoundEvaluation
-from lcrag.train.lanes import Lanes
+from lcrag.runs.trackers import Trackers
+from lcrag.train.checkpoints import StepCheckpoints
+from lcrag.train.checks import check_questions, check_rewarded, check_rows
+from lcrag.train.episode import dynamic_sampling_metrics, episode_metrics, extremes
+from lcrag.train.evaluation import Evaluation, HeldOut
+from lcrag.train.load import content_hashes
 from lcrag.train.method import Method
+from lcrag.train.metrics import (
+    check_finite,
+    collapse_metrics,
+    has_no_signal,
+    learning_flops,
+    memory_metrics,
+    rate_metrics,
+    rollout_flops,
+    wall_time,
+)
+from lcrag.train.one_ahead import OneAhead, check_staleness, staleness_metrics
 from lcrag.train.policy_export import save_policy
-from lcrag.train.rollouts import StepEpisodes
+from lcrag.train.rollout import Lanes, Rollouts, Sampled, Share, sample_step, show_rollout
 from lcrag.train.run_report import report_run
-from lcrag.train.schedule import check_staleness
-from lcrag.train.scoring import Scored
-from lcrag.train.sentinels import NO_LIMITS, CollapseWatch, Sentinels
-from lcrag.train.step_checkpoints import StepCheckpoints
-from lcrag.train.step_log import StepLog
-from lcrag.train.streaming import scheduled
-from lcrag.train.training_draw import Sizes, training_draw
-from lcrag.train.utilisation import Utilisation, memory_metrics, utilisation_of
 
-# Settings that fit a run to its devices; with other values, a continued run rounds sums of floats differently.
+# Bindings that a continued run may change. With other values of the first ones, which fit a run to its devices, sums of
+# floats are rounded differently.
 HARDWARE = (
     *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
     *("policy.mesh", "Computation.remat"),
     *(f"{scope}Layout.{part}" for scope in ("", "sft/") for part in ("rows", "short_row_length")),
     *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
-    *(f"Sampler.{part}" for part in ("decode_rows", "drafts", "least_tokens_per_pass", "layers", "merge_adapters")),
-    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh", "Lanes.stealing"),
+    *("Sampler.decode_rows", "Sampler.layers", "Sampler.merge_adapters", "Sampler.gather_parameters"),
+    *("Lanes.count", "Lanes.tensor", "Lanes.mesh"),
 )
 MAY_CHANGE = (
     *HARDWARE,
-    *("train.steps", "train.checkpoint_every", "train.episodes_every", "train.extreme_groups", "train.sentinels"),
+    *("train.steps", "train.checkpoint_every", "train.episodes_every", "train.extreme_groups"),
     *("adamw.steps", "critic/adamw.steps", "Evaluation.reading"),
     *(f"{part}.url" for part in ("remote_collections", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")),
-    *(f"Sentinels.{part}" for part in ("least", "most", "patience", "shown")),
-    *(f"MetricsLog.{part}" for part in ("sinks", "project", "offline")),
+    *("Trackers.names", "Trackers.project", "Trackers.offline"),
 )
 
 
+@gin.configurable
+@typed
 def train(
     output_dir: pathlib.Path,
-    words: Sequence[str] = (),
     *,
-    seed: Seed,
-    steps: Count,
-    couplings: Count,
+    seed: int,
+    steps: int,
+    questions_per_step: int,
     policy: Policy,
     questions: Sequence[Question],
-    question_share: PositiveShare = 1.0,
     collections: SearchableCollections,
     method: Method,
+    lanes: Lanes,
     objective: PolicyGradient,
     optimizer: Optimizer,
     layout: Layout,
+    trackers: Trackers,
     critic: Critic | None = None,
-    updates_per_rollout: Count = 1,
-    passes_per_rollout: Count = 1,
-    most_rollouts: Count = 1,
-    staleness: Amount = 0,
-    recompute_contexts: bool = False,
-    checkpoint_every: Count = 50,
-    episodes_every: Count = 10,
-    extreme_groups: Amount = 64,
-    most_skipped_in_a_row: Count = 5,
-    sentinels: Sentinels = NO_LIMITS,
+    question_share: float = 1.0,
+    updates_per_rollout: int = 1,
+    passes_per_rollout: int = 1,
+    max_rollouts: int = 1,
+    staleness: int = 0,
+    max_consecutive_skips: int = 5,
+    checkpoint_every: int = 50,
+    episodes_every: int = 10,
+    extreme_groups: int = 64,
     evaluation: Evaluation | None = None,
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
@@ -91,112 +100,187 @@ def train(
 
     Args:
       output_dir: The run's folder.
-      words: Not used.
       seed: Seed of the question order and of sampling.
       steps: Training steps, each a rollout and its updates.
-      couplings: Coupled questions per step (each in all its languages, `method.samples` times; see `Method.sized`).
-      policy: Initial policy.
+      questions_per_step: Coupled questions of a step, each in all its languages, `method.samples` times; see
+        `Method.with_baseline`.
+      policy: Initial policy; its parameters are donated.
       questions: Training questions.
-      question_share: Share of the questions to use, each in all its languages; with one seed, a smaller share is a
-        subset of a larger one.
       collections: Collections that programs search.
       method: Program, reward and coupling.
+      lanes: Samplers and their devices.
       objective: Policy-gradient loss.
       optimizer: Its schedule spans the updates of all steps.
       layout: Shapes of training rows.
       critic: Value model whose advantages replace those of groups (PPO); None: no value model.
+      question_share: Share of the questions to use, each in all its languages; with one seed, a smaller share is a
+        subset of a larger one.
       updates_per_rollout: Mini-batches per rollout, one update each.
       passes_per_rollout: Passes over each rollout.
-      most_rollouts: Largest number of rollouts per step; above 1, groups with equal rewards are replaced by newly
+      max_rollouts: Maximum number of rollouts per step; above 1, groups with equal rewards are replaced by newly
         sampled ones (DAPO's dynamic sampling).
-      staleness: Maximum number of updates since the policy that began an episode. 0: sampling and learning take turns.
-        1: the next step is sampled while the update runs. More: sampling never pauses, and steps depend on timing.
-        Above 0, `objective.importance_cap` must be set.
-      recompute_contexts: Above a staleness of 1, new weights recompute the contexts of running episodes; otherwise
-        these keep the keys and values of older weights.
+      staleness: 0: sampling and learning take turns. 1: the next step is sampled while the update runs, by the policy
+        before it; `objective.importance_cap` must be set.
+      max_consecutive_skips: Consecutive non-finite updates after which the run stops.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       episodes_every: Interval of the steps of which every episode is written.
       extreme_groups: Number of groups of the other steps of which the best and the worst episode are written, those
         whose rewards differ most; 0: none.
-      most_skipped_in_a_row: Consecutive non-finite updates after which the run stops with a dump.
-      sentinels: Limits that stop a collapsing run; the watched metrics are always logged.
+      trackers: Where metrics go in addition to metrics.jsonl.
       evaluation: Held-out evaluation before and after, or None.
 
     Raises:
-      UserError: The output folder belongs to another run, questions have no collection or cannot be
-        scored, or the run diverged or collapsed.
+      UserError: The output folder belongs to another run, questions have no collection or cannot be scored, or the run
+        diverged.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
-    # The training questions and their draws.
-    sinks = configured_sinks()
-    check_dynamic_sampling(most_rollouts, critic)
-    check_staleness(staleness, objective, most_rollouts, recompute_contexts)
-    updates = updates_per_rollout * passes_per_rollout
-    optimizer, critic = optimizer.with_updates(updates), critic and critic.with_updates(updates)
-    sizes = Sizes(couplings=couplings, question_share=question_share, most_rollouts=most_rollouts, seed=seed)
-    draw = training_draw(method, questions, sizes, group_baseline=critic is None)
-    draw.groups(step=0)  # rejects a table that is too small
-    method, questions = draw.method, draw.questions
+    for name, number in (("steps", steps), ("questions_per_step", questions_per_step), ("max_rollouts", max_rollouts)):
+        if number < 1:
+            raise UserError(f"train.{name} is {number}: it must be 1 or more")
+    for name, number in (("checkpoint_every", checkpoint_every), ("episodes_every", episodes_every)):
+        if number < 1:
+            raise UserError(f"train.{name} is {number}: it must be 1 or more")
+    if max_rollouts > 1 and critic is not None:
+        raise UserError(
+            f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
+            " learns from them: set it to 1, or train.critic to None"
+        )
+    check_staleness(staleness, objective, lanes.count)
+
+    # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
+    questions = share_of(questions, question_share, seed=seed)
+    if critic is None:
+        method, questions_per_step = method.with_baseline(questions_per_step)
+    table = method.table(questions, group_baseline=critic is None)
+    drawn = questions_per_step * max_rollouts  # more than the update needs only with dynamic sampling
+    episodes_per_step = drawn * method.samples * max(map(len, table))
+    groups_of_step(table, seed=seed, step=0, couplings=drawn)  # refuses a table that is too small
+
+    # --- The samplers; everything is checked before the output folder is opened.
     check_rewarded(method.reward, questions)
-    if evaluation is not None:
-        check_rewarded(evaluation.reward, evaluation.questions)
-    # The sampler; everything is checked before the output folder is opened.
-    lanes = Lanes(policy, collections, method, seed)
-    runner = lanes.runner
-    check_exploration(runner.temperature)
-    check_rows(layout, lanes.sampler.context, policy.mesh)
-    check_questions(questions, collections, runner, lanes.program, native_collections=method.native_collections)
-    held_out = None
-    if evaluation is not None:
-        held_out = BoundEvaluation(evaluation, policy, method, collections, lanes, runner, seed)
+    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    runner = rollouts.runner
+    if runner.temperature <= 0:
+        raise UserError(
+            f"Runner.temperature is {runner.temperature}, so the policy would sample greedily: learning needs a"
+            " positive one (1.0)"
+        )
+    check_rows(layout, runner.sampler.context, policy.mesh)
+    check_questions(questions, collections, runner, rollouts.program, native_collections=method.native_collections)
+    held_out = None if evaluation is None else HeldOut(evaluation, rollouts, collections, seed)
     asked = [*questions, *(evaluation.questions if evaluation else ())]
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
+
+    def sample(step: int, policy_version: int, first_share: Share | None = None) -> Sampled:
+        return sample_step(
+            rollouts,
+            groups_of_step(table, seed=seed, step=step, couplings=drawn),
+            step=step,
+            policy_version=policy_version,
+            max_rollouts=max_rollouts,
+            episodes_per_step=episodes_per_step,
+            show=show,
+            first_share=first_share,
+        )
+
+    def sample_share(step: int, policy_version: int) -> Share:
+        groups = groups_of_step(table, seed=seed, step=step, couplings=drawn)[:questions_per_step]
+        progress = lambda finished, total: show_rollout(show, finished, total)  # noqa: E731
+        first = step * episodes_per_step
+        return rollouts.sample(groups, first, step=step, policy_version=policy_version, progress=progress)
+
     with (
         open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run,
         Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
+        contextlib.ExitStack() as entered,
     ):
+        # --- The learner, at its start or at the latest intact checkpoint.
         console = make_console()
-        counts = {"parts": updates_per_rollout, "passes": passes_per_rollout}
-        learner = Learner(policy, objective, optimizer, layout, runner.temperature, critic, **counts)
-        schedule = scheduled(lanes, learner, draw, staleness, recompute_contexts)
-        first = schedule.restore(checkpoints)
+        updates = updates_per_rollout * passes_per_rollout  # of a step, which the optimizer's schedule counts
+        learner = Learner(
+            policy,
+            objective,
+            optimizer.with_updates(updates),
+            layout,
+            runner.temperature,
+            critic and critic.with_updates(updates),
+            parts=updates_per_rollout,
+            passes=passes_per_rollout,
+        )
+        ahead = OneAhead(rollouts, learner, sample, sample_share) if staleness else None
+        first = (ahead or learner).restore(checkpoints)
         if held_out is not None and first == 0:
             held_out.before(run.path, learner.params, console)
-        with (
-            StepCheckpoints(checkpoints, schedule, first) as saved,
-            run.metrics(first - 1, sinks) as metrics_log,
-            progress_display(method.name, steps, first=first, tokens=runner.written_tokens) as display,
-            schedule,
-        ):
-            watch = CollapseWatch(run.path, sentinels, collections.languages, most_skipped_in_a_row)
-            log = StepLog(run, metrics_log, display, watch, episodes_every, extreme_groups, advantages=critic is None)
-            utilisation = utilisation_of(policy, passes_per_rollout)
-            schedule.begin(first, steps, display.phase)
-            for step in range(first, steps):
-                with saved.interruptible():
-                    episodes = schedule.episodes(step)
-                schedule.taken(step)
-                display.phase("update")
-                scored, metrics = learn(learner, episodes, utilisation)
-                schedule.learned(step)
-                last = step == steps - 1
-                log.write(step, scored, metrics | schedule.measurements(step, scored), last=last)
-                saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
-        log.sum_up(console)
+
+        saved = entered.enter_context(StepCheckpoints(checkpoints, ahead or learner, first))
+        log = entered.enter_context(run.metrics(first - 1, trackers))
+        display = entered.enter_context(
+            progress_display(method.name, steps, first=first, tokens=rollouts.written_tokens)
+        )
+        show = display.phase
+        if ahead is not None and first < steps:
+            entered.enter_context(ahead)
+            ahead.begin(first)
+
+        idle = 0  # steps in a row without a learning signal
+        for step in range(first, steps):
+            started = time.monotonic()
+
+            # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
+            with saved.interruptible():
+                if ahead is None:
+                    rollouts.set_params(learner.params)
+                    sampled = sample(step, policy_version=step)
+                else:
+                    sampled = ahead.take(step)
+            if ahead is not None and step + 1 < steps:
+                ahead.begin_next(step + 1)
+            episodes, measured = sampled.episodes, sampled.measured
+
+            # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
+            show("update")
+            updating = time.monotonic()
+            trajectories = [each.trajectory() for each, keep in zip(episodes, sampled.kept, strict=True) if keep]
+            metrics: dict[str, Any] = learner.learn(trajectories)
+            update_seconds = time.monotonic() - updating
+
+            # --- Log.
+            records = [episode.record for episode in episodes]
+            metrics |= episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, collections.languages)
+            if max_rollouts > 1:
+                metrics |= dynamic_sampling_metrics(episodes, sampled.kept, sampled.rollouts)
+            metrics |= measured.metrics() | {"seconds/update": update_seconds} | memory_metrics()
+            metrics |= rate_metrics(
+                "rollout", policy, rollout_flops(policy.config, records), measured.seconds["rollout"]
+            )
+            flops = learning_flops(policy.config, trajectories, passes_per_rollout)
+            metrics |= rate_metrics("update", policy, flops, update_seconds)
+            metrics["seconds/step"] = time.monotonic() - started
+            metrics |= wall_time(metrics)
+            if ahead is not None:
+                metrics |= staleness_metrics(step, episodes) | ahead.idle_shares(metrics["seconds/step"])
+            log.write(step, metrics)
+            display.update(step + 1, metrics)
+            idle = idle + 1 if has_no_signal(metrics) else 0
+            if idle in (1, 10, 100, 1000):
+                display.say(
+                    f"step {step + 1}: no reward varied within a group, for {idle} steps now: nothing is learned"
+                )
+            last = step == steps - 1
+            diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
+            if diverging or last or step % episodes_every == 0:
+                run.write_episodes(step, (each.json(advantage=critic is None) for each in episodes))
+            elif extreme_groups:
+                chosen = [episodes[place] for place in extremes(episodes, extreme_groups)]
+                run.write_episodes(step, (each.json(advantage=critic is None) for each in chosen), extremes=True)
+            check_finite(metrics, step, max_consecutive_skips, run.path / "episodes")
+
+            # --- Checkpoint; a signal that arrived during the update ends the run here.
+            saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
+
+        entered.close()  # everything saved is complete on disk
         if held_out is not None:
             held_out.after(run.path, learner.params, console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)
-
-
-def learn(learner: Learner, episodes: StepEpisodes, utilisation: Utilisation) -> tuple[Scored, dict[str, float | int]]:
-    """Updates the policy with a step's episodes; returns (all sampled episodes, metrics of sampling and learning)."""
-    started = time.monotonic()
-    trajectories = episodes.batch.trajectories()
-    measured = learner.learn(trajectories)
-    scored, seconds = episodes.batch.scored(), time.monotonic() - started
-    timing = episodes.metrics() | {"seconds/update": seconds}
-    timing |= utilisation.rollout(scored.records, episodes.seconds["rollout"])
-    timing |= utilisation.update(trajectories, seconds) | memory_metrics()
-    return scored, scored.measurements() | episodes.batch.measurements() | measured | timing

@@ -17,7 +17,7 @@ Method.name = '{method}'
 Method.collections = @native_collection
 {command}.seed = %SEED
 train.question_share = {share}
-train.couplings = {couplings}
+train.questions_per_step = {couplings}
 Evaluation.seen_languages = ('en', 'fi')
 Evaluation.languages = ('en', 'fi', 'de')
 """
@@ -78,7 +78,7 @@ def evaluation(folder, method, right, *, label=None, seed=0, policy="atlas/cold_
     folder.mkdir(parents=True, exist_ok=True)
     values = dict(method=method, seed=seed, share=1.0, couplings=2, policy=policy, command="evaluate")
     rows = write_answers(folder, label, right, seed=seed, **options)
-    config = CONFIG.format(**values).replace("train.question_share = 1.0\ntrain.couplings = 2\n", "")
+    config = CONFIG.format(**values).replace("train.question_share = 1.0\ntrain.questions_per_step = 2\n", "")
     answers_path(folder, label, "config").with_suffix(".gin").write_text(config)
     answers_path(folder, label, "run").with_suffix(".json").write_text(json.dumps({**ABOUT, "seed": seed}))
     write_rows(folder / "evaluation.json", rows)

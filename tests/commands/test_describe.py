@@ -129,9 +129,9 @@ def test_a_page_shows_the_papers_settings(method, request):
 
 
 def test_what_differs_from_the_paper_is_listed():
-    differing = of_paper("R-Search", bindings=["train.couplings = 12"])["differences"]
+    differing = of_paper("R-Search", bindings=["train.questions_per_step = 12"])["differences"]
     by_name = {each["setting"]: each for each in differing}
-    assert {name: by_name["train.couplings"][name] for name in ("paper", "value", "why")} == {
+    assert {name: by_name["train.questions_per_step"][name] for name in ("paper", "value", "why")} == {
         "paper": 256,
         "value": 12,
         "why": "",
@@ -143,7 +143,7 @@ def test_what_differs_from_the_paper_is_listed():
 @pytest.mark.parametrize(
     ("binding", "sentence"),
     [
-        ("train.couplings = 5000", "a step of 5000 questions cannot be drawn from 2236"),
+        ("train.questions_per_step = 5000", "a step of 5000 questions cannot be drawn from 2236"),
         ("mesh.fsdp = 0", "mesh.fsdp is 0"),
     ],
 )
@@ -153,6 +153,6 @@ def test_a_mistake_is_that_of_the_command(binding, sentence):
 
 
 def test_a_binding_that_the_command_would_not_use_is_refused(capsys):
-    typed = ["--gin.ircot.budget=6", "--gin.train.couplings=6", "--gin.Runner.max_tokens=10"]
+    typed = ["--gin.ircot.budget=6", "--gin.train.questions_per_step=6", "--gin.Runner.max_tokens=10"]
     assert run(["describe", "train", "--gin_file=quickstart.gin", *typed]) == 2
     assert "--gin.ircot.budget has no effect" in capsys.readouterr().err

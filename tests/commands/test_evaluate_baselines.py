@@ -80,7 +80,7 @@ def test_a_baseline_is_evaluated(method, name, tiny, tmp_path, searched):
 def test_the_trained_baselines(method, languages, tiny, tmp_path, monkeypatch, searched):
     scored, score = [], Method.scored
     monkeypatch.setattr(Method, "scored", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
-    bindings = ("train.evaluation=None", "STEPS=1", "TRAINING_LANGUAGES=('fi', 'ja')", "train.couplings=2")
+    bindings = ("train.evaluation=None", "STEPS=1", "TRAINING_LANGUAGES=('fi', 'ja')", "train.questions_per_step=2")
     bindings += ("Method.samples=4", "every_program.budget=1")
     assert run("train", tiny, *bindings, gin_files=(f"baselines/{method}.gin",), output=tmp_path / "run") == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")

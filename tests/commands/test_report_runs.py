@@ -158,7 +158,7 @@ def another_configuration(runs):
     [
         (shortened(lambda text: "".join(text.splitlines(True)[:-3])), [], "answered different questions of toy"),
         (shortened(lambda text: text[:-20]), [], "RAG_greedy.jsonl, line 90, is not an answer"),
-        (another_configuration, [], "are both called 'LcRL', but train.couplings is 2 there and 12 here"),
+        (another_configuration, [], "are both called 'LcRL', but train.questions_per_step is 2 there and 12 here"),
         (lost("config.gin"), [], "has lost the configuration of 'after'"),
         (lost("answers/after_greedy.jsonl"), [], "LcRL-0 has lost the answers of 'after' (after_greedy.jsonl)"),
         (lost("run.json"), [], "run.json, the provenance of 'after', cannot be read"),

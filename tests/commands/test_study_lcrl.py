@@ -28,12 +28,12 @@ def test_training_languages(count):
     assert values["train/atlas_questions.languages"] == LCRL_TRAINING[:count] == values["Evaluation.seen_languages"]
     group = count * values["Method.samples"]
     assert group >= 5
-    assert abs(values["train.couplings"] * group - 96) <= 2, "a step has as many episodes as the quickstart's"
+    assert abs(values["train.questions_per_step"] * group - 96) <= 2, "a step has as many episodes as the quickstart's"
 
 
 def test_data_scale(tiny, tmp_path, capsys):
     """Refused before anything is built: the share has one question too few."""
-    bindings = ("train/atlas_questions.limit=8", "train.couplings=3", *typed(lcrl.DATA["data_25"]))
+    bindings = ("train/atlas_questions.limit=8", "train.questions_per_step=3", *typed(lcrl.DATA["data_25"]))
     assert run("train", tiny, *bindings, output=tmp_path / "run") == 2
     assert "a step of 3 questions cannot be drawn from 2" in capsys.readouterr().err
     assert run("train", tiny, "train.question_share=1.5", output=tmp_path / "run") == 2

@@ -24,7 +24,7 @@ COMMANDS = [shlex.split(line)[1:] for line in BLOCKS["bash"].splitlines()]
 # The page's run is one of hours; everything else stays as on the page.
 FEW = """
 STEPS = 2
-train.couplings = 2
+train.questions_per_step = 2
 Method.samples = 2
 Runner.max_tokens = 8
 Sampler.slots = 4

@@ -105,7 +105,7 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path, opened, raised, monkeypat
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("wanbd", "there is no sink 'wanbd' for MetricsLog.sinks: use tensorboard, wandb, mlflow"),
+        ("wanbd", "there is no sink 'wanbd' for Trackers.names: use tensorboard, wandb, mlflow"),
         ("wandb", r"not there: pip install 'lcrag\[wandb\]'"),
         ("mlflow", r"pip install 'lcrag\[mlflow\]'"),
     ],

@@ -53,7 +53,7 @@ def assert_baselines(scored, size):
 
 
 def test_coupled_groups_by_default(one_step):
-    episodes, scored, searched = one_step("train.couplings=2")
+    episodes, scored, searched = one_step("train.questions_per_step=2")
     assert collections.Counter(episode["group"] for episode in episodes) == {
         f"atlas/{question}": 8 for question in {episode["question_id"] for episode in episodes}
     }
@@ -70,7 +70,7 @@ def test_independent_groups(one_step):
 
 
 def test_pivot_coupling(one_step):
-    episodes, scored, _ = one_step("train.couplings=4", ablation="pivot_coupling")
+    episodes, scored, _ = one_step("train.questions_per_step=4", ablation="pivot_coupling")
     assert_baselines(scored, 3)
     for number in range(4):
         group = episodes[3 * number : 3 * number + 3]
@@ -84,13 +84,13 @@ def test_pivot_coupling(one_step):
 
 
 def test_no_penalty(one_step):
-    _, scored, _ = one_step("train.couplings=2", ablation="no_penalty")
+    _, scored, _ = one_step("train.questions_per_step=2", ablation="no_penalty")
     assert scored.rewards["anti_consistency"].min() < 0
     np.testing.assert_array_equal(scored.rewards["total"], scored.rewards["c3_recall"])
 
 
 def test_exact_match(one_step):
-    episodes, scored, _ = one_step("train.couplings=2", ablation="exact_match")
+    episodes, scored, _ = one_step("train.questions_per_step=2", ablation="exact_match")
     assert scored.rewards.keys() == {"total", "exact_match", "anti_consistency"}
     assert set(scored.rewards["exact_match"]) <= {0.0, 1.0}
 
@@ -100,7 +100,7 @@ def test_exact_match(one_step):
     [("native_only", (), {"fi", "ja"}), (None, ("hierarchical_search.route=@english_only",), {"en"})],
 )
 def test_routes(one_step, ablation, bindings, languages):
-    bindings += ("TRAINING_LANGUAGES=('fi', 'ja')", "train.couplings=6")
+    bindings += ("TRAINING_LANGUAGES=('fi', 'ja')", "train.questions_per_step=6")
     _, _, searched = one_step(*bindings, ablation=ablation)
     assert searched == languages
 
@@ -119,6 +119,6 @@ def test_a_step_has_as_many_episodes_as_without(ablation):
     names = ("quickstart.gin", VARIANTS[ablation])
     languages = len(value_of("train/atlas_questions.languages", *names))
     versions = {"parallel": languages, "pivot": 3, "independent": 1}[value_of("Method.coupling", *names)]
-    episodes = value_of("train.couplings", *names) * versions * value_of("Method.samples", *names)
+    episodes = value_of("train.questions_per_step", *names) * versions * value_of("Method.samples", *names)
     assert episodes == 12 * languages
-    assert any(binding.startswith("train.couplings") for binding in SIZES)  # or these tests would run whole steps
+    assert any(binding.startswith("train.questions_per_step") for binding in SIZES)  # or these tests would run whole steps

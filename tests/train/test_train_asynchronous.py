@@ -191,7 +191,7 @@ sys.exit(run("train", folder, *mesh, "Lanes.count=2", *words, output=output))
 
 def trained(tiny, output, *words, processes, signal_in=0):
     """Trains in real processes, of which the second gets SIGTERM in an update; returns their exit statuses."""
-    words = *BINDINGS, "train.steps=3", "train.couplings=2", *words
+    words = *BINDINGS, "train.steps=3", "train.questions_per_step=2", *words
     status, errors = together(output.parent, TOGETHER, tiny, output, signal_in, *words, processes=processes)
     assert not any("Traceback" in error for error in errors), errors
     return status
@@ -230,7 +230,7 @@ def test_one_lane_of_several_processes_samples_and_learns_in_turn(tiny, tmp_path
 
 @pytest.mark.slow
 def test_a_failure_in_one_process_ends_all_with_a_sentence(tiny, tmp_path):
-    words = *BINDINGS, "train.staleness=2", "train.couplings=2"
+    words = *BINDINGS, "train.staleness=2", "train.questions_per_step=2"
     event = "never, the search fails"
     status, errors = together(tmp_path, TOGETHER, tiny, tmp_path / "run", event, *words)
     assert status == [2, 2], errors

@@ -114,7 +114,7 @@ def test_a_step_of_the_cold_start(tiny, tmp_path):
 
 
 def test_a_step_with_the_gate(tiny, tmp_path):
-    bindings = ("STEPS=1", "train.couplings=4", "held_out/comprehension_questions.limit=1")
+    bindings = ("STEPS=1", "train.questions_per_step=4", "held_out/comprehension_questions.limit=1")
     assert run("train", tiny, *bindings, gin_files=("translate_r1/atlas.gin",), output=tmp_path / "run") == 0
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/domain", "reward/cost", "reward/cost_fired", "episode/tool_calls"} <= set(measured)

@@ -12,7 +12,7 @@ from lcrag.train.method import Method
 from lcrag.train.rollouts import StepBatch
 from lcrag.train.scoring import Scored
 
-BINDINGS = ("train.evaluation=None", "train.episodes_every=1", "train.checkpoint_every=1", "train.couplings=2")
+BINDINGS = ("train.evaluation=None", "train.episodes_every=1", "train.checkpoint_every=1", "train.questions_per_step=2")
 
 
 def groups(count, size=3):
@@ -136,7 +136,7 @@ def test_a_run_accounts_for_what_it_samples_and_resumes(tiny, tmp_path, differin
 
 
 def test_a_table_too_small_to_draw_from(tiny, tmp_path, capsys):
-    assert train(tiny, tmp_path / "run", "train.couplings=3") == 2
+    assert train(tiny, tmp_path / "run", "train.questions_per_step=3") == 2
     assert "a step of 9 questions cannot be drawn from 6" in capsys.readouterr().err
 
 

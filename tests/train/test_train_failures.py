@@ -69,7 +69,7 @@ REWARD = ("Method.reward=@not_finite()", "not_finite.fair=@language_coupled()")
 
 def test_an_update_that_is_not_finite_is_skipped_and_counted(tiny, tmp_path):
     bindings = (*BINDINGS, *REWARD, "not_finite.steps=(0, 2)", "adamw.weight_decay=0.1")
-    assert run("train", tiny, *bindings, "STEPS=3", "train.most_skipped_in_a_row=2", output=tmp_path / "run") == 0
+    assert run("train", tiny, *bindings, "STEPS=3", "train.max_consecutive_skips=2", output=tmp_path / "run") == 0
     metrics = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert [record["update/skipped"] for record in metrics] == [1, 1, 2]
     assert [record["update/non_finite_in_a_row"] for record in metrics] == [1, 0, 1]
@@ -79,7 +79,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(tiny, tmp_path):
 
 def test_too_many_in_a_row_halt_the_run_with_a_dump(tiny, tmp_path, capsys):
     bindings = (*BINDINGS, *REWARD, "not_finite.steps=(1, 2, 3, 4)", "train.episodes_every=100", "STEPS=9")
-    bindings += ("train.most_skipped_in_a_row=2", "train.checkpoint_every=1")
+    bindings += ("train.max_consecutive_skips=2", "train.checkpoint_every=1")
     assert run("train", tiny, *bindings, output=tmp_path / "run") == 2
     error = capsys.readouterr().err
     assert error.startswith("lcrag: error: 2 updates in a row were not finite")

@@ -43,9 +43,9 @@ sys.argv = ["lcrag", *words_of("train", folder, *bindings, *words, output=output
 sys.exit(main.run())
 """
 SIZES = {
-    2: ("Lanes.count=2", "Sampler.slots=4", "train.couplings=2"),
-    3: ("Lanes.count=3", "Sampler.slots=6", "train.couplings=3"),
-    4: ("Lanes.count=4", "Sampler.slots=8", "train.couplings=4"),
+    2: ("Lanes.count=2", "Sampler.slots=4", "train.questions_per_step=2"),
+    3: ("Lanes.count=3", "Sampler.slots=6", "train.questions_per_step=3"),
+    4: ("Lanes.count=4", "Sampler.slots=8", "train.questions_per_step=4"),
 }
 
 

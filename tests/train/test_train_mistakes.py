@@ -50,7 +50,7 @@ def test_parts_that_cannot_be_made(refused, tmp_path, monkeypatch, bindings, par
         (("Sampler.context=200",), ("200 tokens", "Layout.row_lengths")),
         (("TRAINING_LANGUAGES=('fi',)",), ("groups of one",)),
         (("Method.coupling='independent'",), ("groups of one", "Method.samples")),
-        (("train.couplings=7",), ("a step of 7", "from 6")),
+        (("train.questions_per_step=7",), ("a step of 7", "from 6")),
         (("Runner.temperature=0.0",), ("Runner.temperature is 0.0", "a positive one")),
         (("policy.mesh=@mesh()", "Sampler.slots=8"), ("Layout.rows is 4 for 8 devices",)),
         (("Evaluation.references={'other': 'atlas/long_sft'}",), ("atlas/long_sft has another shape",)),

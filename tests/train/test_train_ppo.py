@@ -85,14 +85,14 @@ def test_the_policy_alone_is_exported(learned, tmp_path):
 
 
 def test_a_critic_needs_no_group(tiny, tmp_path, capsys):
-    alone = ("Method.coupling='independent'", "Method.samples=1", "train.couplings=4")
+    alone = ("Method.coupling='independent'", "Method.samples=1", "train.questions_per_step=4")
     assert run("train", tiny, *BINDINGS[:1], *alone, "train.steps=1", output=tmp_path / "grpo") == 2
     assert "groups of one have no baseline" in capsys.readouterr().err
     assert train(tiny, tmp_path / "ppo", *alone, steps=1) == 0
 
 
 def test_dropping_groups_is_refused(tiny, tmp_path, capsys):
-    assert train(tiny, tmp_path / "run", "train.most_rollouts=2") == 2
+    assert train(tiny, tmp_path / "run", "train.max_rollouts=2") == 2
     assert "a critic learns from them" in capsys.readouterr().err
 
 

@@ -25,7 +25,7 @@ SIZES = (
     "train.evaluation=None",
     "STEPS=1",
     "TRAINING_LANGUAGES=('fi', 'ja')",
-    "train.couplings=2",
+    "train.questions_per_step=2",
     "Method.samples=4",
     "Runner.answer_room=16",
     "r_search.observation_tokens=48",
@@ -127,7 +127,7 @@ def test_it_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path
 
 @pytest.mark.parametrize(("name", "terms"), [("without_evidence", 3), ("ppo", 4)])
 def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, name, terms):
-    bindings = [each for each in changed(VARIANTS[name]) if not each.startswith("train.couplings")]
+    bindings = [each for each in changed(VARIANTS[name]) if not each.startswith("train.questions_per_step")]
     measured = trained(tiny, reader_folder, tmp_path / "run", *bindings, gin_files=VARIANTS[name].files)
     assert len([name for name in measured if name.startswith("reward/") and name != "reward/kl_penalty"]) == terms
     assert ("loss/value" in measured) == (name == "ppo")

@@ -16,7 +16,7 @@ ABLATION_SFT = tuple(each.replace(" = ", "=", 1) for each in WITH_SEARCH["search
 SIZES = (
     "train.evaluation=None",
     "STEPS=1",
-    "train.couplings=4",
+    "train.questions_per_step=4",
     "train/atlas_questions.copyable=True",
     "held_out/atlas_questions.limit=1",
     "translate_and_search.observation_tokens=48",

@@ -44,7 +44,7 @@ def annotated(tmp_path):
 
 def train(tiny, output, questions, *bindings):
     given = ("train.evaluation=None", "STEPS=1", "train.questions=@jsonl_questions()", "Method.coupling='independent'",
-             f"jsonl_questions.files=('{questions}',)", "jsonl_questions.dataset='own'", "train.couplings=4",
+             f"jsonl_questions.files=('{questions}',)", "jsonl_questions.dataset='own'", "train.questions_per_step=4",
              "step_search.observation_tokens=48", *bindings)  # fmt: skip
     return run("train", tiny, *given, gin_files=("baselines/step_search.gin",), output=output)
 
@@ -65,5 +65,5 @@ def test_step_search_needs_annotated_questions_and_a_critic(tiny, tmp_path, anno
     assert_mistake(capsys, "the reward of StepSearch has rewards of single turns, which only a critic credits")
     plain = tmp_path / "plain.jsonl"
     plain.write_text('{"id": "1", "language": "en", "question": "What?", "answers": ["A"]}\n', encoding="utf-8")
-    assert train(tiny, tmp_path / "run", plain, "train.couplings=1") == 2
+    assert train(tiny, tmp_path / "run", plain, "train.questions_per_step=1") == 2
     assert_mistake(capsys, "step_search_reward cannot score", "english_questions.golden_passages = True")

@@ -20,7 +20,7 @@ from lcrag.limits import Count, Positive, Share
 from lcrag.policy import parameter_count
 from lcrag.runs import write_json, write_text
 from lcrag.runs.display import make_console
-from lcrag.train.checking import check_shares
+from lcrag.train.checks import check_shares
 
 RESULT = "benchmark.json"
 HEADER = ("work", "tokens", "seconds", "tokens/s", "floor", "share of the floor", "bound by")

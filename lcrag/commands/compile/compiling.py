@@ -20,6 +20,7 @@ from lcrag.commands.compile.lowering import (
     residents,
 )
 from lcrag.commands.compile.topologies import Target, target_of
+from lcrag.commands.lane_settings import configured_lanes
 from lcrag.composition.components import Computation, resolved_folder
 from lcrag.composition.used_bindings import check_used
 from lcrag.errors import UserError
@@ -29,8 +30,7 @@ from lcrag.policy import DecoderConfig, parameter_count, read_config
 from lcrag.policy.accelerators import GIB, Accelerator, roofline_seconds
 from lcrag.runs import write_json
 from lcrag.runs.display import make_console, size_text
-from lcrag.train.checking import check_shares
-from lcrag.train.lane_plan import configured_lanes
+from lcrag.train.checks import check_shares
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

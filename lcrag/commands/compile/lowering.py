@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.stages import Lowered
 
+from lcrag.commands.lane_settings import LaneSettings, lane_sampler
 from lcrag.composition.components import configured_sampler
 from lcrag.errors import UserError
 from lcrag.learning import (
@@ -48,7 +49,6 @@ from lcrag.policy.value_model import abstract_value_parameters, split_value, val
 from lcrag.sampling import SamplerConfig
 from lcrag.sampling.forms import SamplerForm
 from lcrag.sampling.slots import CompiledFunctions, Slots, empty_slots, slot_shardings
-from lcrag.train.lane_plan import LaneSettings, lane_sampler
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2

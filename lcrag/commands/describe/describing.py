@@ -10,6 +10,7 @@ from lcrag.commands.describe.learning_plan import learning, rewards
 from lcrag.commands.describe.memory import memory, mesh_of
 from lcrag.commands.describe.named_parts import NamedCollections, NamedParts, PolicyShape
 from lcrag.commands.describe.tables import tables
+from lcrag.commands.lane_settings import configured_lanes, lane_sampler
 from lcrag.composition.bound_values import BoundValues
 from lcrag.composition.components import configured_sampler
 from lcrag.composition.stand_ins import Composition, bound_settings, composed
@@ -26,16 +27,13 @@ from lcrag.methods.rag_r1.paper import RAG_R1
 from lcrag.methods.translate_r1.paper import TRANSLATE_R1
 from lcrag.retrieval import NoCollections
 from lcrag.runs.display import make_console
-from lcrag.train.checking import (
-    check_dynamic_sampling,
-    check_exploration,
+from lcrag.train.checks import (
     check_rewarded,
     check_rows,
 )
-from lcrag.train.lane_plan import configured_lanes, lane_sampler
 from lcrag.train.method import Method
 
-MADE_LATER = ("Chat", "Retries", "BadRows", "MetricsLog", "load_encoder")  # built while the command runs
+MADE_LATER = ("Chat", "Retries", "BadRows", "Trackers", "load_encoder")  # built while the command runs
 PAPERS: dict[str, Sequence[PaperSetting]] = {  # the settings of the papers, by the name of the method
     "LcRL": LCRL,
     "R-Search": R_SEARCH,
@@ -134,8 +132,6 @@ def _check(composition: Composition, temperature: float) -> None:
         check_rewarded(evaluation.reward, evaluation.questions)
     if composition.command != "train":
         return
-    check_dynamic_sampling(given["most_rollouts"], given["critic"])
-    check_exploration(temperature)
     check_rows(given["layout"], configured_sampler().context, given["policy"].mesh)
 
 

@@ -54,7 +54,7 @@ def learning(composition: Composition, bound: BoundValues, episodes: int | None)
         "steps": arguments["steps"],
         "updates_per_step": updates,
         "episodes_per_update": episodes and episodes / arguments["updates_per_rollout"],
-        "most_rollouts": arguments["most_rollouts"],
+        "max_rollouts": arguments["max_rollouts"],
         "objective": _objective(arguments["objective"], arguments["method"], critic),
         "learning_rate": _rate(bound, "train.optimizer"),
         "critic": critic

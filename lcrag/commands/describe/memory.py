@@ -7,8 +7,8 @@ import jax
 
 from lcrag.commands.compile.lowering import CompilePlan, configured_plan, device_bytes, residents
 from lcrag.commands.describe.named_parts import PolicyShape
+from lcrag.commands.lane_settings import LaneSettings, configured_lanes
 from lcrag.policy import AnyMesh, DecoderConfig, join, parameter_count
-from lcrag.train.lane_plan import LaneSettings, configured_lanes
 
 
 def mesh_of(policy: PolicyShape) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lcrag.commands.describe.named_parts import NamedParts, PolicyShape, Source
+from lcrag.commands.describe.training_draw import composed_draw
 from lcrag.composition.components import configured_chat
 from lcrag.composition.stand_ins import Composition
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Completion
 from lcrag.episodes.requests import Complete, FittedText, Observe, Request, Retrieve
-from lcrag.train.checking import check_rewarded
+from lcrag.train.checks import check_rewarded
 from lcrag.train.method import Method
-from lcrag.train.training_draw import composed_draw
 
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 NO_LIMIT = 2**40
@@ -66,7 +66,7 @@ def episodes(composition: Composition, parts: NamedParts) -> dict[str, Any]:
 
 
 def _training_step(arguments: Mapping[str, Any], parts: NamedParts) -> dict[str, Any]:
-    method, couplings = arguments["method"], arguments["couplings"]
+    method, couplings = arguments["method"], arguments["questions_per_step"]
     absent = [each for each in parts.sources if each.absent and each.name.startswith("train/")]
     if not absent and (arguments["questions"] or not any(each.absent for each in parts.sources)):
         draw = composed_draw(arguments)
@@ -75,7 +75,7 @@ def _training_step(arguments: Mapping[str, Any], parts: NamedParts) -> dict[str,
         method, couplings = draw.method, draw.couplings
         size: float | None = sum(map(len, draw.table)) / len(draw.table)
     else:
-        method, couplings = (method, couplings) if arguments["critic"] else method.sized(couplings)
+        method, couplings = (method, couplings) if arguments["critic"] else method.with_baseline(couplings)
         size = _size_of_absent(method, absent)
     prompts = size and round(couplings * size)
     return {

@@ -24,9 +24,9 @@ METHOD, FOLDER = "Method.name", "policy.folder"
 # effect on results.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", FOLDER, "policy.adapter_seed", "evaluate.label"),
-    *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.most_skipped_in_a_row"),
+    *("sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed", "sft.max_consecutive_skips"),
     *("train.checkpoint_every", "train.episodes_every", "train.extreme_groups"),
-    *("train.sentinels", "train.most_skipped_in_a_row"),
+    *("train.sentinels", "train.max_consecutive_skips"),
     *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
     *("Evaluation.audit", "Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
     "Evaluation.before",

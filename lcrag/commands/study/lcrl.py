@@ -25,10 +25,10 @@ ABLATIONS = {
 # Not in the paper's table.
 MORE_ABLATIONS = {
     "pivot_coupling": Variant(  # native, English and a related version of a question, answered in the native language
-        name="LcRL, pivot coupling", bindings=("Method.coupling = 'pivot'", "train.couplings = 32")
+        name="LcRL, pivot coupling", bindings=("Method.coupling = 'pivot'", "train.questions_per_step = 32")
     ),
     "two_samples": Variant(  # the prompts and samples of `independent_groups` on the atlas, with coupled baselines
-        name="LcRL, two samples a prompt", bindings=("Method.samples = 2", "train.couplings = 6")
+        name="LcRL, two samples a prompt", bindings=("Method.samples = 2", "train.questions_per_step = 6")
     ),
     "dapo": Variant(name="LcRL with DAPO", files=("objective/dapo.gin",)),
     "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
@@ -89,7 +89,7 @@ TRAINING_LANGUAGES = {
     f"training_languages_{count}": (
         f"TRAINING_LANGUAGES = {tuple(LCRL_TRAINING[:count])!r}",
         f"Method.samples = {samples}",
-        f"train.couplings = {couplings}",
+        f"train.questions_per_step = {couplings}",
         *(("Method.coupling = 'independent'",) if count == 1 else ()),  # nothing is coupled: plain GRPO
     )
     for count, (samples, couplings) in GROUPS.items()

@@ -6,7 +6,7 @@ FROM_NOTES = "from notes on the paper, not checked against its formula"
 
 GLOBALRAG: tuple[PaperSetting, ...] = (
     PaperSetting("ENCODER", "E5-base", "3.2.1", "e5-base-v2", "the paper does not say which version"),
-    PaperSetting("train.couplings", 256, "E.4"),
+    PaperSetting("train.questions_per_step", 256, "E.4"),
     PaperSetting("train.steps", 200, "E.4"),
     PaperSetting("train.checkpoint_every", 10, "E.4"),
     PaperSetting("Method.samples", 5, "E.4"),

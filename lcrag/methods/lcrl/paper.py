@@ -7,7 +7,7 @@ LCRL: tuple[PaperSetting, ...] = (
     PaperSetting("train/mkqa_questions.languages", ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh"), "Table 3"),
     PaperSetting("train/mkqa_questions.train", 1000, "Table 4"),
     PaperSetting("held_out/mkqa_questions.test", 2000, "Table 4"),
-    PaperSetting("train.couplings", 64, "A.2: batches of 512 prompts, 64 questions in 8 languages"),
+    PaperSetting("train.questions_per_step", 64, "A.2: batches of 512 prompts, 64 questions in 8 languages"),
     PaperSetting("train.updates_per_rollout", 2, "A.2: mini-batches of 256"),
     PaperSetting("Method.coupling", "parallel", "3.2"),
     PaperSetting("Method.baseline", "coupled", "3.2"),

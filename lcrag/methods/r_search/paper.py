@@ -5,7 +5,7 @@ from lcrag.evaluation.paper_settings import NOT_STATED, PaperSetting
 R_SEARCH: tuple[PaperSetting, ...] = (
     PaperSetting("ENCODER", "E5", "4.1", "e5-base-v2", "the paper does not say which E5; its corpora are English"),
     PaperSetting("train/english_questions.dataset", "2wikimultihopqa", "4.3"),
-    PaperSetting("train.couplings", 256, "4.3"),
+    PaperSetting("train.questions_per_step", 256, "4.3"),
     PaperSetting("train.steps", 195, "4.3"),
     PaperSetting("Method.samples", 5, "4.3"),
     PaperSetting("r_search.budget", NOT_STATED, "", 4, "Search-R1's, which the paper follows"),

@@ -18,7 +18,7 @@ RAG_R1: tuple[PaperSetting, ...] = (
     PaperSetting("Runner.max_tokens", 500, "A"),
     PaperSetting("Runner.temperature", NOT_STATED, "", 1.0, "Search-R1's"),
     PaperSetting("Sampler.context", 8192, "A"),
-    PaperSetting("train.couplings", 512, "A"),
+    PaperSetting("train.questions_per_step", 512, "A"),
     PaperSetting("train.updates_per_rollout", 4, "A: mini-batches of 128"),
     PaperSetting("train.steps", 500, "A"),
     PaperSetting("answer_only.answer", "squad_exact_match", "3.2.2"),

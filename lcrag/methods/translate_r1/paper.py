@@ -3,7 +3,7 @@
 from lcrag.evaluation.paper_settings import LOST, NOT_STATED, PaperSetting
 
 TRANSLATE_R1: tuple[PaperSetting, ...] = (
-    PaperSetting("train.couplings", 768, "C"),
+    PaperSetting("train.questions_per_step", 768, "C"),
     PaperSetting("train.steps", 250, "C"),
     PaperSetting("Method.samples", 8, "4.3, C"),
     PaperSetting("Method.normalise_std", False, "4.3"),

@@ -14,15 +14,15 @@ class Sizes:
     """Number of questions that a training run draws.
 
     Attributes:
-      couplings: Coupled questions per step.
+      questions_per_step: Coupled questions per step.
       question_share: Share of the questions that is used.
-      most_rollouts: Maximum number of rollouts per step; above 1 with dynamic sampling.
+      max_rollouts: Maximum number of rollouts per step; above 1 with dynamic sampling.
       seed: Seed of the share and of the order.
     """
 
-    couplings: int
+    questions_per_step: int
     question_share: float
-    most_rollouts: int
+    max_rollouts: int
     seed: int
 
 
@@ -72,16 +72,16 @@ def training_draw(method: Method, questions: Sequence[Question], sizes: Sizes, *
     Raises:
       UserError: the method cannot learn from groups of these questions; see `Method.table`.
     """
-    couplings = sizes.couplings
+    couplings = sizes.questions_per_step
     if group_baseline:
-        method, couplings = method.sized(couplings)
+        method, couplings = method.with_baseline(couplings)
     questions = share_of(questions, sizes.question_share, seed=sizes.seed)
     return TrainingDraw(
         method=method,
         questions=questions,
         table=method.table(questions, group_baseline=group_baseline),
         couplings=couplings,
-        drawn=couplings * sizes.most_rollouts,
+        drawn=couplings * sizes.max_rollouts,
         seed=sizes.seed,
     )
 

@@ -2,33 +2,20 @@
 
 from collections.abc import Iterable
 
-from lcrag.composition.components import check_models
 from lcrag.data.questions import Question, fault_of
 from lcrag.episodes import Runner
 from lcrag.errors import UserError
-from lcrag.learning import Critic, Layout
+from lcrag.learning import Layout
 from lcrag.policy import AnyMesh
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.train.method import ProgramOf
 
 
-def check_exploration(temperature: float) -> None:
-    """Raises a UserError if rollouts would be greedy."""
-    if temperature <= 0:
-        raise UserError(
-            f"Runner.temperature is {temperature}, so the policy would sample greedily: learning needs a"
-            " positive one (1.0)"
-        )
-
-
-def check_dynamic_sampling(most_rollouts: int, critic: Critic | None) -> None:
-    """Raises a UserError if dynamic sampling would drop groups from which a critic could learn."""
-    if most_rollouts > 1 and critic is not None:
-        raise UserError(
-            f"train.most_rollouts is {most_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
-            " learns from them: set it to 1, or train.critic to None"
-        )
+def check_models(models: Iterable[object]) -> None:
+    """Calls the method `check` of every model that has one, which raises a UserError if it cannot be loaded."""
+    for model in models:
+        getattr(model, "check", lambda: None)()
 
 
 def check_text(what: str, text: str) -> None:

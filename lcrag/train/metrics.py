@@ -1,0 +1,173 @@
+"""Metrics of a training step: collapse of the policy, operations and device memory, and parts of the wall time.
+
+Model FLOPs utilisation (Chowdhery et al., 2022, PaLM, appendix B) is operations by formula / seconds / peak rate:
+padding, recomputation, compilation and waiting lower it. If the peak rate is unknown (CPUs), only rates are given.
+"""
+
+import math
+import pathlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from lcrag.episodes import EpisodeRecord
+from lcrag.episodes.prompts import answer_language
+from lcrag.episodes.record import PROMPT_TURN
+from lcrag.errors import UserError
+from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.correct_language import correct_language
+from lcrag.learning import Trajectory
+from lcrag.policy import DecoderConfig, Policy
+from lcrag.policy.accelerators import accelerator_of
+from lcrag.policy.flops import causal_mean, forward_flops, update_flops
+from lcrag.train.episode import Episode
+
+REPEATED_TOKENS = 4
+# Shares of the groups of a step whose episodes have no advantage.
+WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
+
+
+def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) -> dict[str, float]:
+    """Returns what shows a collapsing policy first, by names in `metrics.jsonl`; NaN if no episode has a score.
+
+    Repetition is the share of the policy's 4-grams of tokens that it wrote before in the same episode, the search rate
+    the share of the episodes that search at all.
+
+    Args:
+      episodes: All episodes of a step.
+      languages: All languages of the run, among which an answer's is identified.
+    """
+    records = [episode.record for episode in episodes if episode.scored]
+    return {
+        "episode/repetition": _mean(repetition(records)),
+        "episode/wrong_language": _mean(wrong_language(records, languages)),
+        "episode/search_rate": _mean(np.array([record.counts["searches"] > 0 for record in records], float)),
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) -> Float[np.ndarray, " episodes"]:
+    """Returns the share of the policy's token n-grams that repeat an earlier one of the episode, in [0, 1).
+
+    1 - distinct / all, the seq-rep-n of Welleck et al. 2020 (arXiv:1908.04319, section 6), over n-grams within one
+    stretch of the policy's tokens; 0 for an episode without any.
+    """
+    shares = np.zeros(len(records))
+    for place, record in enumerate(records):
+        if len(record.tokens) >= size:
+            windows = np.lib.stride_tricks.sliding_window_view(record.tokens, size)
+            written = np.lib.stride_tricks.sliding_window_view(record.by_policy, size).all(axis=1)
+            if written.any():
+                shares[place] = 1.0 - len(np.unique(windows[written], axis=0)) / written.sum()
+    return shares
+
+
+def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str]) -> Float[np.ndarray, " episodes"]:
+    """Returns 1 for an answer in another language than the required one, else 0; NaN if `correct_language` is NaN."""
+    answered = [
+        Answered(
+            question_id=record.question.id,
+            dataset=record.question.dataset,
+            language=answer_language(record.question),
+            answer=record.outcome.answer,
+            golds=record.question.answers,
+        )
+        for record in records
+    ]
+    return 1.0 - correct_language(answered, languages)
+
+
+def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, folder: pathlib.Path) -> None:
+    """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
+    if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:
+        raise UserError(
+            f"{max_consecutive_skips} updates in a row were not finite, so the run stopped at step {step}: see the last"
+            f" files in {folder}, then begin anew with a lower adamw.learning_rate"
+        )
+    if not math.isfinite(metrics.get("validation/loss", 0.0)):
+        raise UserError(
+            f"the validation loss is not finite, so the run stopped at step {step}: begin anew with a lower"
+            " adamw.learning_rate"
+        )
+
+
+def has_no_signal(metrics: Mapping[str, Any]) -> bool:
+    """Whether no group of a step had rewards that differ; False with a critic, whose advantages need no group."""
+    if "critic/gradient_norm" in metrics:
+        return False
+    return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
+
+
+def rollout_flops(config: DecoderConfig, records: Iterable[EpisodeRecord]) -> float:
+    """Counts the operations that a rollout needs: every token passes once, a prompt shared by samples once for all.
+
+    Completions outside the dialogue are left out.
+    """
+    total, prompts = 0.0, set()
+    for record in records:
+        length, shared = len(record.tokens), 0
+        if record.prompt in prompts:
+            shared = int((record.turn == PROMPT_TURN).sum())
+        prompts.add(record.prompt)
+        attended, written = (shared + length + 1) / 2, int(record.by_policy.sum())
+        total += forward_flops(config, length - shared, attended=attended, unembedded=written)
+    return total
+
+
+def learning_flops(config: DecoderConfig, trajectories: Iterable[Trajectory], passes: int = 1) -> float:
+    """Counts the operations of learning from trajectories `passes` times: forward and backward passes of the policy.
+
+    Passes that only score, and those of a critic, are left out.
+    """
+    sizes = ((len(each.tokens), int(each.by_policy.sum())) for each in trajectories)
+    return passes * sum(
+        update_flops(config, length, attended=causal_mean(length), unembedded=learned) for length, learned in sizes
+    )
+
+
+def rate_metrics(phase: str, policy: Policy, flops: float, seconds: float) -> dict[str, float]:
+    """Returns operations per second of "rollout" or "update", and their share of the devices' peak if it is known."""
+    rate, devices = flops / max(seconds, 1e-9), policy.mesh.devices.ravel()
+    accelerator = accelerator_of(devices[0])
+    measured = {f"flops_per_second/{phase}": rate}
+    if accelerator is not None:
+        measured[f"mfu/{phase}"] = rate / (accelerator.flops_per_second * len(devices))
+    return measured
+
+
+def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the remaining parts of a step's wall time, computed from the measured ones.
+
+    `seconds/append`, `/decode`, `/retrieval_wait` and `/programs` add up to `seconds/rollout`; this, `seconds/rewards`,
+    `/update` and `/rest` to `seconds/step`. The rest is negative where sampling runs ahead of learning.
+    """
+    parts = {
+        "programs": ("rollout", "append", "decode", "retrieval_wait"),
+        "rest": ("step", "rollout", "rewards", "update"),
+    }
+    return {
+        f"seconds/{name}": metrics[f"seconds/{whole}"] - sum(metrics[f"seconds/{part}"] for part in taken)
+        for name, (whole, *taken) in parts.items()
+    }
+
+
+def memory_metrics(devices: Iterable[Any] | None = None) -> dict[str, int]:
+    """Returns the memory in use and its peak so far, in bytes, of the fullest device; empty if unknown.
+
+    Args:
+      devices: The devices; None: those of this process.
+    """
+    known = [stats for each in (devices or jax.local_devices()) if (stats := each.memory_stats())]
+    names = {"device/memory_bytes": "bytes_in_use", "device/memory_peak_bytes": "peak_bytes_in_use"}
+    return {
+        name: max(int(stats[key]) for stats in known)
+        for name, key in names.items()
+        if known and all(key in stats for stats in known)
+    }

@@ -1,0 +1,160 @@
+"""Staleness 1: a thread samples the next step with the policy before the update, while the update runs."""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from lcrag.errors import UserError
+from lcrag.learning import PolicyGradient
+from lcrag.learning.checkpoints import Checkpoints
+from lcrag.learning.learners import Learner
+from lcrag.policy import compute_parameters, join, split_trainable
+from lcrag.runs import stopping
+from lcrag.train.episode import Episode
+from lcrag.train.rollout import Rollouts, Sampled, Share
+
+BEHAVIOUR = "behaviour"  # entry of a checkpoint: the parameters that sample the step after it
+
+
+def check_staleness(staleness: int, objective: PolicyGradient, lane_count: int) -> None:
+    """Raises a UserError if the other settings of a run do not allow its staleness."""
+    if staleness not in (0, 1):
+        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
+    if staleness and objective.importance_cap is None:
+        raise UserError(
+            f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
+            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
+        )
+    if staleness and jax.process_count() > 1 and lane_count == 1:
+        raise UserError(
+            f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
+            f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
+        )
+
+
+class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
+    """Samples one step ahead on its own thread, which the block ends.
+
+    With several processes, the thread samples this process's share of the first rollout, and the collective work is
+    done by `take`, in turn with that of the update. Sampling has its own copy of the parameters, because the update
+    overwrites them. A checkpoint contains this copy, in the compute dtype: a continued run samples the step after the
+    checkpoint again, with the same parameters.
+
+    Args:
+      rollouts: Samples and scores episodes.
+      learner: Its parameters sample.
+      sample: Samples a whole step: (step, policy version, first share or None).
+      sample_share: Samples this process's share of a step's first rollout: (step, policy version).
+    """
+
+    def __init__(
+        self,
+        rollouts: Rollouts,
+        learner: Learner,
+        sample: Callable[[int, int, Share | None], Sampled],
+        sample_share: Callable[[int, int], Share],
+    ):
+        self._rollouts, self._learner, self._sample_step, self._sample_share = rollouts, learner, sample, sample_share
+        self._config = rollouts.policy.config
+        _, self._frozen = split_trainable(self._config, rollouts.policy.params)
+        self._behaviour = self._copied()
+        self._ordered: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._sampled: queue.SimpleQueue[Sampled | Share | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="rollout", daemon=True)
+        self._waited = {"sampler": 0.0, "trainer": 0.0}
+
+    @property
+    def state(self) -> PyTree:
+        """The content of a checkpoint."""
+        return {**vars(self._learner.state), BEHAVIOUR: self._behaviour}
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Continues from the latest intact checkpoint if there is one; returns the first step to do."""
+        step, restored = checkpoints.continue_from(self.state)
+        self._behaviour = restored.pop(BEHAVIOUR)
+        self._learner.state = type(self._learner.state)(**restored)
+        return step
+
+    def __enter__(self) -> "OneAhead":
+        self._thread.start()
+        return self
+
+    def begin(self, step: int) -> None:
+        """Begins to sample the first step of this call, with the parameters of the start or of the checkpoint."""
+        self._order(step, policy_version=max(0, step - 1))
+
+    def begin_next(self, step: int) -> None:
+        """Begins to sample a step with the parameters before the update of the step before it."""
+        self._behaviour = self._copied()
+        self._order(step, policy_version=step - 1)
+
+    def _order(self, step: int, policy_version: int) -> None:
+        self._rollouts.set_params(join(self._behaviour, self._frozen))
+        self._ordered.put((step, policy_version))
+
+    def take(self, step: int) -> Sampled:
+        """Waits for the episodes of the step that was begun.
+
+        Raises:
+          Exception: the exception that ended sampling.
+        """
+        started = time.monotonic()
+        sampled = self._sampled.get()
+        self._waited["trainer"] += time.monotonic() - started
+        if isinstance(sampled, BaseException):
+            raise sampled
+        return self._sample_step(step, max(0, step - 1), sampled) if isinstance(sampled, Share) else sampled
+
+    def _work(self) -> None:
+        """Samples the ordered steps; runs in the thread."""
+        while True:
+            started = time.monotonic()
+            order = self._ordered.get()
+            self._waited["sampler"] += time.monotonic() - started
+            if order is None:
+                return
+            try:
+                alone = jax.process_count() == 1
+                self._sampled.put(self._sample_step(*order, None) if alone else self._sample_share(*order))
+            except BaseException as error:  # raised by `take`
+                self._sampled.put(error)
+
+    def idle_shares(self, seconds: float) -> dict[str, float]:
+        """Returns the shares of a step's seconds in which the sampler and the trainer waited for each other."""
+        waited, self._waited = self._waited, dict.fromkeys(self._waited, 0.0)
+        return {f"idle/{who}": min(1.0, taken / seconds) for who, taken in waited.items()}
+
+    def _copied(self) -> PyTree:
+        """Returns a copy of the trained parameters: adapters, or all parameters in the compute dtype."""
+        now = self._learner.state.params
+        cast = now if self._config.lora else compute_parameters(self._config, now)
+        return jax.tree.map(lambda made, leaf: jnp.copy(leaf) if made is leaf else made, cast, now)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is not None:
+            self._rollouts.abandon()
+        self._ordered.put(None)
+        if self._thread.is_alive():  # after a signal only briefly, as the thread may be compiling or searching
+            self._thread.join(stopping.PATIENCE_SECONDS if isinstance(error, KeyboardInterrupt) else None)
+
+
+def staleness_metrics(policy_version: int, episodes: Sequence[Episode]) -> dict[str, float]:
+    """Returns the staleness of a step's episodes, updates since the policy that sampled them: mean, largest, shares.
+
+    Args:
+      policy_version: Number of updates of the learning policy.
+      episodes: The episodes.
+    """
+    staleness = policy_version - np.array([episode.record.policy_version for episode in episodes])
+    shares = np.bincount(staleness, minlength=2) / len(staleness)
+    return {"staleness/mean": float(staleness.mean()), "staleness/max": int(staleness.max())} | {
+        f"staleness/share_{age}": float(share) for age, share in enumerate(shares)
+    }
