@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import gin
 import numpy as np
+from lcrag.train.scoring import scored_rewards
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.comprehension import ComprehensionTasks, ComprehensionTranslator
@@ -33,7 +34,6 @@ from lcrag.retrieval import NoCollections, SearchableCollections
 from lcrag.rewards import domain_reward, squad_exact_match, token_f1
 from lcrag.train.evaluation import Evaluation
 from lcrag.train.method import Method
-from lcrag.train.scoring import scored_rewards
 
 CONTEXT = 4096  # rules need no short context
 Scores = Callable[[Sequence[EpisodeRecord]], np.ndarray]

@@ -206,7 +206,13 @@ def test_the_command(teacher, tiny, tmp_path):
 def test_training_reads_them(curated, tiny, tmp_path):
     """A step of GlobalRAG on what was curated, by command."""
     files = f"train/jsonl_questions.files=('{curated / 'questions.jsonl'}',)"
-    sizes = ("STEPS=1", "train.questions_per_step=2", "Method.samples=2", "train.evaluation=None", "Runner.answer_room=16")
+    sizes = (
+        "STEPS=1",
+        "train.questions_per_step=2",
+        "Method.samples=2",
+        "train.evaluation=None",
+        "Runner.answer_room=16",
+    )
     sizes += ("train/jsonl_questions.dataset='golden_plans'",)
     options = {"gin_files": ("globalrag/atlas.gin", "data/jsonl_training.gin"), "output": tmp_path / "run"}
     assert run("train", tiny, files, *sizes, **options) == 0

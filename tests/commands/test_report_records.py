@@ -103,7 +103,10 @@ def of_other_questions(records):
             rewritten("LcRL-0.json", lambda own: own["answers"][0]["scores"]["searches"].pop()),
             "LcRL-0.json is damaged: it has 89 scores of searches for 90 questions",
         ),
-        (rewritten("LcRL-0.json", lambda own: own["config"].update({"train.questions_per_step": "9"})), "train.questions_per_step is"),
+        (
+            rewritten("LcRL-0.json", lambda own: own["config"].update({"train.questions_per_step": "9"})),
+            "train.questions_per_step is",
+        ),
     ],
 )
 def test_damaged_records(damage, part, records, tmp_path, capsys):

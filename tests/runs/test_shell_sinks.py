@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
+from lcrag.runs.sinks import Sinks
 
 from lcrag.errors import UserError
 from lcrag.runs import MetricsLog, sinks
-from lcrag.runs.sinks import Sinks
 
 RECORDS = [{"reward/total": 0.25, "loss/kl": float("nan")}, {"reward/total": 0.5, "loss/kl": 0.0}]
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from lcrag.train.rollouts import StepBatch
 
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
@@ -12,7 +13,6 @@ from lcrag.methods.lcrl import language_coupled
 from lcrag.methods.r_search import r_search_reward
 from lcrag.rewards import Term, TermSum
 from lcrag.train.method import Method
-from lcrag.train.rollouts import StepBatch
 
 
 def asked(number, language="en"):

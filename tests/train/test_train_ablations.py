@@ -121,4 +121,6 @@ def test_a_step_has_as_many_episodes_as_without(ablation):
     versions = {"parallel": languages, "pivot": 3, "independent": 1}[value_of("Method.coupling", *names)]
     episodes = value_of("train.questions_per_step", *names) * versions * value_of("Method.samples", *names)
     assert episodes == 12 * languages
-    assert any(binding.startswith("train.questions_per_step") for binding in SIZES)  # or these tests would run whole steps
+    assert any(
+        binding.startswith("train.questions_per_step") for binding in SIZES
+    )  # or these tests would run whole steps

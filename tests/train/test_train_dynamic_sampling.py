@@ -5,12 +5,12 @@ import zlib
 import numpy as np
 import pytest
 from experiment_parts import json_lines, measured, run
+from lcrag.train.rollouts import StepBatch
+from lcrag.train.scoring import Scored
 
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.train.method import Method
-from lcrag.train.rollouts import StepBatch
-from lcrag.train.scoring import Scored
 
 BINDINGS = ("train.evaluation=None", "train.episodes_every=1", "train.checkpoint_every=1", "train.questions_per_step=2")
 

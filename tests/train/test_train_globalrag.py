@@ -6,6 +6,7 @@ import gin
 import numpy as np
 import pytest
 from experiment_parts import json_lines, run
+from lcrag.train.checking import check_rewarded
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.composition.configuration import configure, read_configuration
@@ -15,7 +16,6 @@ from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.retrieval import load_encoder
-from lcrag.train.checking import check_rewarded
 
 GIN = "globalrag/atlas.gin"
 SIZES = (

@@ -2,7 +2,6 @@
 
 import pytest
 from experiment_parts import run
-
 from lcrag.train.step_log import cause_and_mend, run_warning, step_warning, taught_nothing
 
 VARIED = {"groups/without_variance": 0.5, "reward/total": 0.5}
