@@ -22,9 +22,7 @@ from timing import median_seconds, timed
 
 from lcrag.atlas import build_world
 from lcrag.retrieval import IndexSettings, load_encoder
-from lcrag.retrieval.folders import file_checks
-from lcrag.retrieval.index import VECTORS, Quantize, index_bytes, read_index, write_index
-from lcrag.retrieval.index_tuning import exact_search
+from lcrag.retrieval.index import VECTORS, Quantize, exact_search, index_bytes, read_index, write_index
 from lcrag.retrieval.passages import passage_text
 
 ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "atlas" / "weights" / "encoder"
@@ -71,7 +69,7 @@ def ours(vectors: np.ndarray, quantize: Quantize) -> Searcher:
         folder = pathlib.Path(name)
         np.save(folder / VECTORS, vectors)
         facts, seconds = timed(lambda: write_index(folder, IndexSettings(quantize=quantize)))
-        index, memory = read_index(folder, facts), index_bytes(facts, file_checks(folder))
+        index, memory = read_index(folder, facts), index_bytes(folder, facts)
     about = {
         "leaves": facts.leaves,
         "leaves_to_search": facts.leaves_to_search,

@@ -174,11 +174,9 @@ COMMANDS = {
         marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
-        "finished shards are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.\n"
-        "--add adds the passages of the sources to existing collections, where they are searched exactly; --rebuild\n"
-        "rebuilds the indexes of the collections in --output_dir, additions included.\n"
+        "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.\n"
         f"{ABOUT_BAD_ROWS}",
-        switches={**SKIP_BAD_ROWS, "--add": "index.add = True", "--rebuild": "index.rebuild = True"},
+        switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
         function=f"{COMPOSED}:curate",

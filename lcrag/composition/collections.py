@@ -1,8 +1,7 @@
 """Collections to search: those of the atlas and of data sets, and those of search services."""
 
-import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import gin
 
@@ -19,7 +18,8 @@ from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.limits import Count, Seed
-from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage, build_collection, load_collections
+from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage
+from lcrag.retrieval.collections import cache_folder, kept_collections
 from lcrag.retrieval.remote import (
     USUAL_PATIENCE,
     GoogleCustomSearch,
@@ -34,25 +34,6 @@ from lcrag.retrieval.remote import (
     WebSearch,
     key_from,
 )
-
-
-def kept_collections(
-    root: pathlib.Path,
-    encoder: Encoder,
-    languages: Sequence[str],
-    passages: Callable[[str], Iterable[Passage]],
-) -> Collections:
-    """Opens the collections in a folder; collections that do not exist yet are built first."""
-    for language in languages:
-        if not (root / language).exists():
-            build_collection(passages(language), encoder, root, language=language)
-    return load_collections(root, encoder)
-
-
-def cache_folder() -> pathlib.Path:
-    """Returns the folder where collections that can be rebuilt are kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "lcrag" / "collections"
 
 
 def named_encoder(folder: str | None, binding: str) -> Encoder:

@@ -2,10 +2,9 @@
 
 Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
 `initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
-`add_passages`, `rebuild_index`, `IndexSettings`, `load_collections`, `Collections`; `Shards`, `open_shards`,
-`build_from_rows`; the interface `SearchableCollections` of local and remote collections (`lcrag.retrieval.remote`), and
-`NoCollections`.
-`lcrag.retrieval.service` serves collections over HTTP. JAX, Arrow and ScaNN are imported at first use.
+`IndexSettings`, `load_collections`, `Collections`; the interface `SearchableCollections` of local and remote
+collections (`lcrag.retrieval.remote`), and `NoCollections`. `lcrag.retrieval.service` serves collections over HTTP.
+JAX, Arrow and ScaNN are imported at first use.
 """
 
 import importlib
@@ -15,7 +14,7 @@ from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableColl
 
 if TYPE_CHECKING:
     from lcrag.retrieval.bert import BertConfig, XlmRobertaConfig
-    from lcrag.retrieval.building import add_passages, build_collection, build_from_rows, rebuild_index
+    from lcrag.retrieval.collection import build_collection
     from lcrag.retrieval.collections import Collections, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
     from lcrag.retrieval.encoder_settings import EncoderSettings
     from lcrag.retrieval.index import IndexSettings
-    from lcrag.retrieval.shards import Shards, open_shards
 
 _MODULES = {
     "bert": ("BertConfig", "XlmRobertaConfig"),
-    "building": ("add_passages", "build_collection", "build_from_rows", "rebuild_index"),
+    "collection": ("build_collection",),
     "collections": ("Collections", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
@@ -35,7 +33,6 @@ _MODULES = {
     "encoder_folder": ("load_encoder", "save_encoder"),
     "encoder_settings": ("EncoderSettings",),
     "index": ("IndexSettings",),
-    "shards": ("Shards", "open_shards"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

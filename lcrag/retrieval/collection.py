@@ -1,47 +1,47 @@
-"""A collection: the passages, vectors, index and `meta.json` of one language.
+"""A collection: the passages of one language, their vectors and their index, in a folder.
 
-It consists of parts, each with passages, vectors and an index of its own: the folder itself or its folders
-`part0`, `part1`, ..., and `added0`, `added1`, ... for passages added after the build. A search merges their results.
+<folder>/encoder/                                               the encoder, so that the folder is complete
+<folder>/<language>/passages.arrow vectors.npy meta.json [index/]
 """
 
 import dataclasses
-import functools
-import itertools
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+import re
+import shutil
+import types
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Float
 
 from lcrag.errors import UserError
-from lcrag.retrieval.corpus import FILE_NAME, Corpus
+from lcrag.retrieval.corpus import FILE_NAME, Corpus, write_passages
 from lcrag.retrieval.encoder import Encoder
-from lcrag.retrieval.folders import first_damaged, readable
-from lcrag.retrieval.index import VECTORS, Index, IndexFacts, index_bytes, read_index
-from lcrag.retrieval.index_tuning import best_of
-from lcrag.retrieval.passages import Hit, Passage
-from lcrag.retrieval.wire import combined_fingerprint, part_name
+from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
+from lcrag.retrieval.folders import readable, replacing
+from lcrag.retrieval.index import INDEX, USUAL_INDEX, VECTORS, Index, IndexFacts, IndexSettings, read_index, write_index
+from lcrag.retrieval.passages import Hit, Passage, passage_text
 
 META = "meta.json"
-PART, ADDED = "part", "added"
+ENCODER = "encoder"
+_PROGRESS = "progress.json"
+_LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
+_PASSAGES_PER_CALL = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionMeta:
-    """Content of `meta.json`: fingerprints of content and encoder, the index, and checksums of the files.
+    """Content of `meta.json`.
 
     Attributes:
       language: Its code.
       count: Passages.
-      fingerprint: Hash of the passages; of a collection in several parts, hash of their fingerprints.
+      fingerprint: Hash of the passages.
       encoder_fingerprint: Fingerprint of the encoder of the vectors.
       dimension: Width of the vectors.
-      index: Properties of the index; of a collection in several parts, of the one with the smallest recall.
-      files: Sizes and checksums of the files; empty if the parts have them.
-      source: Source and settings of a collection built from shards; empty otherwise.
-      parts: Number of parts.
-      folded: Sources of the additions that a rebuild has joined with the rest.
+      index: Properties of the index.
+      source: Identifies the files and settings of the passages; empty if the caller has given none.
     """
 
     language: str
@@ -50,14 +50,7 @@ class CollectionMeta:
     encoder_fingerprint: str
     dimension: int
     index: IndexFacts
-    files: dict[str, dict[str, int]]
     source: str = ""
-    parts: int = 1
-    folded: Sequence[str] = ()
-
-
-def write_meta(folder: pathlib.Path, meta: CollectionMeta) -> None:
-    (folder / META).write_text(json.dumps(dataclasses.asdict(meta), indent=2) + "\n")
 
 
 def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
@@ -71,111 +64,35 @@ def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
         values = json.loads(path.read_text())
         return CollectionMeta(**{**values, "index": IndexFacts(**values["index"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} cannot be read: build the collection again with build_collection") from error
-
-
-def part_folders(folder: pathlib.Path, parts: int) -> dict[str, pathlib.Path]:
-    """Returns the folders of a collection's parts, by name: first those of the build, then the additions."""
-    built = {f"{PART}{number}": folder / f"{PART}{number}" for number in range(parts)} if parts > 1 else {PART: folder}
-    numbers = itertools.takewhile(lambda number: (folder / f"{ADDED}{number}" / META).exists(), itertools.count())
-    return built | {f"{ADDED}{number}": folder / f"{ADDED}{number}" for number in numbers}
-
-
-def fingerprint_of(folder: str | pathlib.Path) -> str:
-    """Returns the fingerprint of a collection with its additions; nothing is opened."""
-    parts = part_folders(readable(folder), read_meta(folder).parts)
-    return combined_fingerprint({name: read_meta(path).fingerprint for name, path in parts.items()})
+        raise UserError(f"{path} cannot be read: build the collection again") from error
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """Passages of a collection that share an index."""
+class Collection:
+    """An open collection."""
 
     meta: CollectionMeta
     corpus: Corpus
     index: Index
 
-
-class Passages(Sequence[Passage]):
-    """The passages of several parts, one after the other."""
-
-    def __init__(self, corpora: Sequence[Corpus]):
-        self._corpora = corpora
-
-    def __len__(self) -> int:
-        return sum(map(len, self._corpora))
-
-    def __getitem__(self, row):
-        if isinstance(row, slice):
-            return [self[index] for index in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        for corpus in self._corpora:
-            if row < len(corpus):
-                break
-            row -= len(corpus)
-        return corpus[row]
-
-    def __iter__(self) -> Iterator[Passage]:
-        return itertools.chain.from_iterable(self._corpora)
-
-
-class Collection:
-    """One language's passages and their indexes.
-
-    Args:
-      meta: Metadata of the whole collection.
-      parts: The opened parts, by name; other hosts may search the rest.
-      whole: Whether these are all parts.
-    """
-
-    def __init__(self, meta: CollectionMeta, parts: dict[str, Part], whole: bool = True):
-        self.meta, self.parts, self.whole = meta, parts, whole
-
-    @functools.cached_property
-    def corpus(self) -> Passages:
-        """The passages of the opened parts."""
-        return Passages([part.corpus for part in self.parts.values()])
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the opened parts, additions included."""
-        return combined_fingerprint({name: part.meta.fingerprint for name, part in self.parts.items()})
-
-    def hashes(self) -> dict[str, str]:
-        """Returns the fingerprint of the collection, or of each opened part if others are elsewhere, by name."""
-        language, parts = self.meta.language, self.meta.parts
-        if self.whole:
-            return {f"collection/{language}": self.fingerprint}
-        return {part_name(language, name, parts): part.meta.fingerprint for name, part in self.parts.items()}
-
     def hits(self, queries: Float[np.ndarray, "queries width"], k: int) -> list[list[Hit]]:
-        """Returns the best passages of each query vector over all opened parts, best first."""
-        found = [part.index.search(queries, k) for part in self.parts.values()]
-        firsts = np.cumsum([0, *(len(part.corpus) for part in self.parts.values())])
-        rows = np.hstack([np.where(own < 0, -1, own + first) for (own, _), first in zip(found, firsts, strict=False)])
-        scores = np.hstack([own for _, own in found])
-        if len(found) > 1:
-            scores, rows = best_of(scores, rows, min(k, scores.shape[1]))
+        """Returns the best passages of each query vector, best first."""
+        rows, scores = self.index.search(queries, k)
         return [
-            [self._hit(row, score) for row, score in zip(*each, strict=True) if row >= 0]
-            for each in zip(rows.tolist(), scores.tolist(), strict=True)
+            [
+                Hit(**vars(self.corpus[row]), score=score, language=self.meta.language)
+                for row, score in zip(*found, strict=True)
+                if row >= 0
+            ]
+            for found in zip(rows.tolist(), scores.tolist(), strict=True)
         ]
 
-    def _hit(self, row: int, score: float) -> Hit:
-        passage = self.corpus[row]
-        return Hit(id=passage.id, title=passage.title, text=passage.text, score=score, language=self.meta.language)
 
-
-def open_collection(folder: str | pathlib.Path, encoder: Encoder, parts: Sequence[int] | None = None) -> Collection:
-    """Checks and opens one language's collection.
-
-    Args:
-      folder: The collection's folder.
-      encoder: The encoder of its vectors.
-      parts: Numbers of the parts to open; additions are opened with part 0. None: all.
+def open_collection(folder: str | pathlib.Path, encoder: Encoder) -> Collection:
+    """Opens one language's collection.
 
     Raises:
-      UserError: A file is missing or damaged, the vectors belong to another encoder, or there is no such part.
+      UserError: A file is missing or damaged, or the vectors belong to another encoder.
     """
     folder = readable(folder)
     meta = read_meta(folder)
@@ -184,47 +101,131 @@ def open_collection(folder: str | pathlib.Path, encoder: Encoder, parts: Sequenc
             f"{folder} was encoded by {meta.encoder_fingerprint}, not by the given encoder {encoder.fingerprint()}: "
             "build it again with build_collection, or load it with its own encoder"
         )
-    chosen, whole = _chosen_parts(folder, meta, parts)
-    return Collection(meta, {name: _open_part(path, folder) for name, path in chosen.items()}, whole)
-
-
-def _chosen_parts(
-    folder: pathlib.Path, meta: CollectionMeta, parts: Sequence[int] | None
-) -> tuple[dict[str, pathlib.Path], bool]:
-    """Returns the folders of the parts to open, and whether these are all."""
-    every = part_folders(folder, meta.parts)
-    if parts is None or meta.parts == 1:
-        return every, True
-    wrong = [str(number) for number in parts if not 0 <= number < meta.parts]
-    if wrong or not parts:
-        named = ", ".join(wrong) or "none"
-        raise UserError(f"load_collections.parts: {folder} has parts 0 to {meta.parts - 1}, not {named}")
-    names = {f"{PART}{number}" for number in parts} | {name for name in every if name.startswith(ADDED) and 0 in parts}
-    chosen = {name: path for name, path in every.items() if name in names}
-    return chosen, len(chosen) == len(every)
-
-
-def _open_part(folder: pathlib.Path, collection: pathlib.Path) -> Part:
-    meta = read_meta(folder)
-    if damaged := first_damaged(folder, meta.files):
-        raise UserError(f"{folder / damaged} is missing or damaged: {_remedy(collection, damaged)}")
+    corpus = Corpus(folder)
     try:
-        return Part(meta, Corpus(folder), read_index(folder, meta.index))
+        index = read_index(folder, meta.index)
     except (ValueError, RuntimeError, OSError) as error:
-        remedy = _remedy(collection, "index/")
-        raise UserError(f"the index of {folder} cannot be opened ({error}): {remedy}") from error
+        raise UserError(f"the index of {folder} cannot be opened ({error}): build the collection again") from error
+    if not len(corpus) == index.count == meta.count:
+        raise UserError(
+            f"{folder} holds {len(corpus)} passages and {index.count} vectors, not {meta.count}: build it again"
+        )
+    return Collection(meta, corpus, index)
 
 
-def _remedy(folder: pathlib.Path, damaged: str) -> str:
-    if damaged in (FILE_NAME, VECTORS):
-        return "build the collection again with lcrag.retrieval.build_collection"
-    return f'rebuild it with lcrag.retrieval.rebuild_index("{folder}")'
+def build_collection(
+    passages: Iterable[Passage],
+    encoder: Encoder,
+    folder: str | pathlib.Path,
+    language: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    settings: IndexSettings = USUAL_INDEX,
+    *,
+    source: str = "",
+    records: Mapping[str, str] = types.MappingProxyType({}),
+    vectors: Iterable[Float[np.ndarray, "passages width"]] | None = None,
+) -> CollectionMeta:
+    """Encodes and indexes the passages of one language in `<folder>/<language>`.
+
+    Without `language`, `folder` itself is the collection and its name the language. An existing collection is replaced
+    once the new one is complete. With a `source`, an interrupted build is continued by the next call: passages that
+    were all written are not read again, and passages that were encoded are not encoded again.
+
+    Args:
+      passages: Streamed once.
+      encoder: Saved in `<folder>/encoder` by the first build; later builds must use the same.
+      folder: The collections' folder.
+      language: ISO 639-1 code.
+      progress: Called with (passages encoded, total).
+      settings: How they are indexed.
+      source: Identifies everything that the content depends on.
+      records: Further files of the collection's folder, name -> text.
+      vectors: Vectors of the passages that have been encoded elsewhere, in blocks; None: they are encoded here.
+
+    Raises:
+      UserError: There are no passages, two have one id, the folder has collections of another encoder, or an
+        interrupted build had another source.
+    """
+    root, language = _root_and_language(pathlib.Path(folder), language)
+    keep_encoder(root, encoder)
+    with replacing(root / language, keep=bool(source)) as building:
+        state_path = building / _PROGRESS
+        state = json.loads(state_path.read_text()) if state_path.exists() else None
+        if state is not None and state["source"] != source:
+            raise UserError(
+                f"{building} is the unfinished work of another configuration: continue that one, or delete the folder"
+            )
+
+        def save(state: Mapping[str, str | int]) -> None:
+            temporary = state_path.with_suffix(".new")
+            temporary.write_text(json.dumps(state))
+            temporary.replace(state_path)
+
+        if state is None:
+            count, fingerprint = write_passages(passages, building / FILE_NAME)
+            state = {"source": source, "count": count, "fingerprint": fingerprint, "encoded": 0}
+            save(state)
+        shape = (state["count"], encoder.dimension)
+        mode = "r+" if state["encoded"] else "w+"
+        stored = np.lib.format.open_memmap(building / VECTORS, mode=mode, dtype=np.float32, shape=shape)
+        if vectors is None:
+            vectors = _encoded(Corpus(building), encoder, state["encoded"])
+        else:
+            state["encoded"] = 0  # blocks of vectors cost a copy only
+        for block in vectors:
+            start, state["encoded"] = state["encoded"], state["encoded"] + len(block)
+            stored[start : state["encoded"]] = block
+            stored.flush()  # before the progress that promises these rows
+            save(state)
+            progress(state["encoded"], state["count"])
+        del stored
+
+        shutil.rmtree(building / INDEX, ignore_errors=True)  # of an attempt that was killed while it indexed
+        meta = CollectionMeta(
+            language=language,
+            count=state["count"],
+            fingerprint=state["fingerprint"],
+            encoder_fingerprint=encoder.fingerprint(),
+            dimension=encoder.dimension,
+            index=write_index(building, settings),
+            source=source,
+        )
+        (building / META).write_text(json.dumps(dataclasses.asdict(meta), indent=2) + "\n")
+        for name, text in records.items():
+            (building / name).write_text(text, encoding="utf-8")
+        state_path.unlink()
+    return meta
 
 
-def collection_bytes(folder: str | pathlib.Path, parts: Sequence[int] | None = None) -> int:
-    """Returns the bytes of memory that the indexes of a collection need once open; passages stay on disk."""
-    folder = readable(folder)
-    if not (folder / META).exists():
-        return 0
-    metas = map(read_meta, _chosen_parts(folder, read_meta(folder), parts)[0].values())
-    return sum(index_bytes(meta.index, meta.files) for meta in metas)
+def _encoded(corpus: Corpus, encoder: Encoder, start: int) -> Iterable[Float[np.ndarray, "passages width"]]:
+    """Yields the vectors of the passages from row `start` on, in blocks."""
+    for first in range(start, len(corpus), _PASSAGES_PER_CALL):
+        texts = [passage_text(passage) for passage in corpus.rows(first, min(first + _PASSAGES_PER_CALL, len(corpus)))]
+        yield encoder.encode(texts, kind="passage")
+
+
+def _root_and_language(folder: pathlib.Path, language: str | None) -> tuple[pathlib.Path, str]:
+    root, language = (folder.absolute().parent, folder.absolute().name) if language is None else (folder, language)
+    if not is_language_code(language):
+        raise UserError(f"{language!r} is not a language code: pass one, such as language='en', to build in {folder}")
+    return root, language
+
+
+def is_language_code(name: str) -> bool:
+    """Whether a collection may have this name: "fi", "zh-yue", "pt_BR"."""
+    return _LANGUAGE.fullmatch(name) is not None
+
+
+def keep_encoder(root: pathlib.Path, encoder: Encoder) -> None:
+    """Writes the encoder into the collections' folder `root`, unless it is there.
+
+    Raises:
+      UserError: The folder has collections of another encoder.
+    """
+    folder = root / ENCODER
+    if not readable(folder).exists():
+        save_encoder(folder, encoder)
+    elif load_encoder(folder).fingerprint() != encoder.fingerprint():
+        raise UserError(
+            f"{root} holds collections of another encoder: build into a new folder, or delete this one first"
+        )

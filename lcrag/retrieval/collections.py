@@ -4,20 +4,19 @@ import concurrent.futures
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from lcrag.errors import UserError
 from lcrag.files import local_files
-from lcrag.retrieval.collection import META, Collection, collection_bytes, open_collection
-from lcrag.retrieval.corpus import FILE_NAME
+from lcrag.retrieval.collection import ENCODER, META, Collection, build_collection, open_collection, read_meta
 from lcrag.retrieval.encoder import Devices, Encoder
 from lcrag.retrieval.encoder_folder import load_encoder
 from lcrag.retrieval.folders import readable
-from lcrag.retrieval.passages import Hit
+from lcrag.retrieval.index import index_bytes
+from lcrag.retrieval.passages import Hit, Passage
 
-ENCODER = "encoder"
 _LOGGER = logging.getLogger(__name__)
 _WORTH_SAYING_BYTES = 1 << 30  # larger indexes take a while to read
 
@@ -36,10 +35,8 @@ class Collections:
 
     def content_hashes(self) -> dict[str, str]:
         """Returns fingerprints of the encoder and of each collection, by name."""
-        hashes = {"encoder": self.encoder.fingerprint()}
-        for _, collection in sorted(self._collections.items()):
-            hashes |= collection.hashes()
-        return hashes
+        collections = {f"collection/{code}": self._collections[code].meta.fingerprint for code in self.languages}
+        return {"encoder": self.encoder.fingerprint()} | collections
 
     def collection(self, language: str) -> Collection:
         """Returns the collection of a language.
@@ -84,7 +81,6 @@ def load_collections(
     folder: str | pathlib.Path,
     encoder: Encoder | None = None,
     languages: Sequence[str] | None = None,
-    parts: Sequence[int] | None = None,
     devices: Devices = "all",
 ) -> Collections:
     """Opens every language's collection in `folder` (or the one collection that `folder` itself is).
@@ -93,48 +89,25 @@ def load_collections(
       folder: Written by `build_collection`.
       encoder: Embeds queries; None: the encoder in the folder.
       languages: Languages to open; None: all.
-      parts: Parts to open of languages in several parts, where other hosts search the rest; None: all.
       devices: Where the encoder in the folder encodes; see `lcrag.retrieval.encoder.rows_mesh`.
 
     Raises:
       UserError: There is no collection, one is damaged or belongs to another encoder, or the memory does not suffice.
     """
-    root, chosen = _chosen(folder, languages)
-    _check_memory(sum(collection_bytes(root / language, parts) for language in chosen), root)
-    encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        opened = pool.map(lambda language: open_collection(root / language, encoder, parts), chosen)
-        return Collections(encoder, dict(zip(chosen, opened, strict=True)))
-
-
-def collection_sizes(
-    folder: str | pathlib.Path, languages: Sequence[str] | None = None, parts: Sequence[int] | None = None
-) -> dict[str, int]:
-    """Returns language -> bytes of memory of the indexes that `load_collections` would open; opens none.
-
-    Raises:
-      UserError: There is no collection.
-    """
-    root, chosen = _chosen(folder, languages)
-    return {language: collection_bytes(root / language, parts) for language in chosen}
-
-
-def _chosen(folder: str | pathlib.Path, languages: Sequence[str] | None) -> tuple[pathlib.Path, list[str]]:
-    """Returns the folder that holds the chosen languages' folders, and their names."""
     folder = local_files(folder).absolute()
     if (readable(folder) / META).exists():
         root, present = folder.parent, [folder.name]
     else:
-        root, present = folder, _languages_in(folder)
+        # Languages whose replacement was killed half-way have their earlier content in a hidden folder.
+        paths = folder.iterdir() if folder.is_dir() else ()
+        names = {path.name.removeprefix(".").removesuffix(".previous") for path in paths if path.is_dir()}
+        root, present = folder, sorted(name for name in names if (readable(folder / name) / META).exists())
     if not present:
         raise UserError(f"no collection in {folder}: build one with `lcrag index`, or name another folder")
     if missing := sorted(set(languages or ()) - set(present)):
         raise UserError(f"load_collections.languages: no collection {missing[0]!r} in {folder}: {', '.join(present)}")
-    return root, list(dict.fromkeys(languages or present))
-
-
-def _check_memory(needed_bytes: int, root: pathlib.Path) -> None:
-    """Logs the memory that the indexes need if it is a GiB or more; a UserError if this machine has less."""
+    chosen = list(dict.fromkeys(languages or present))
+    needed_bytes = sum(collection_bytes(root / language) for language in chosen)
     there = memory_bytes()
     level = logging.WARNING if needed_bytes >= _WORTH_SAYING_BYTES else logging.INFO
     needed, has = (f"{number / 2**30:.1f}" for number in (needed_bytes, there))
@@ -142,8 +115,40 @@ def _check_memory(needed_bytes: int, root: pathlib.Path) -> None:
     if needed_bytes > there:
         raise UserError(
             f"the indexes of {root} need {needed} GiB of memory, and this machine has {has}: open fewer with"
-            " load_collections.languages or load_collections.parts, or --rebuild with IndexSettings.quantize = 'int8'"
+            " load_collections.languages, or build them with IndexSettings.quantize = 'int8'"
         )
+    opened_encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        opened = pool.map(lambda language: open_collection(root / language, opened_encoder), chosen)
+        return Collections(opened_encoder, dict(zip(chosen, opened, strict=True)))
+
+
+def kept_collections(
+    root: pathlib.Path, encoder: Encoder, languages: Sequence[str], passages: Callable[[str], Iterable[Passage]]
+) -> Collections:
+    """Opens the collections in a folder; collections that do not exist yet are built first.
+
+    Args:
+      root: The folder.
+      encoder: Their encoder.
+      languages: Their languages.
+      passages: Returns the passages of a language.
+    """
+    for language in languages:
+        if not (root / language).exists():
+            build_collection(passages(language), encoder, root, language=language)
+    return load_collections(root, encoder)
+
+
+def cache_folder() -> pathlib.Path:
+    """Returns the folder where collections that can be rebuilt are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "lcrag" / "collections"
+
+
+def collection_bytes(folder: str | pathlib.Path) -> int:
+    """Returns the bytes of memory that the index of a collection needs once open; passages stay on disk."""
+    return index_bytes(readable(folder), read_meta(folder).index)
 
 
 def memory_bytes() -> int:
@@ -152,11 +157,3 @@ def memory_bytes() -> int:
     limit = pathlib.Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else ""
     return min(machine, int(text)) if text.isdigit() else machine
-
-
-def _languages_in(root: pathlib.Path) -> list[str]:
-    """Returns the languages with a folder, including those whose replacement was killed half-way."""
-    if not root.is_dir():
-        return []
-    names = {path.name.removeprefix(".").removesuffix(".previous") for path in root.iterdir() if path.is_dir()}
-    return sorted(name for name in names if any((readable(root / name) / file).exists() for file in (META, FILE_NAME)))

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int
 
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
@@ -30,52 +29,32 @@ def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int
       UserError: A passage is not valid Unicode, two have one id, or there are no passages.
     """
     digest, hashes = hashlib.sha256(), array.array("q")  # of the ids
+    iterator = iter(passages)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-        iterator = iter(passages)
         while batch := list(itertools.islice(iterator, ROWS_PER_BATCH)):
-            writer.write_batch(_record_batch(batch))
             for passage in batch:
-                digest.update("\0".join((passage.id, passage.title, passage.text, "")).encode())
+                try:
+                    digest.update("\0".join((passage.id, passage.title, passage.text, "")).encode())
+                except UnicodeEncodeError as error:
+                    raise UserError(
+                        f"passage {passage.id!r} is not valid Unicode (a lone surrogate): decode its source again"
+                    ) from error
+            columns = [[getattr(passage, name) for passage in batch] for name in _SCHEMA.names]
+            arrays = [pa.array(column, pa.large_string()) for column in columns]
+            writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
             hashes.extend(hash(passage.id) for passage in batch)
     if not hashes:
         raise UserError("a collection needs at least one passage, and none was given")
-    _check_distinct(np.frombuffer(hashes, np.int64), [Corpus(path.parent)])
-    return len(hashes), digest.hexdigest()[:16]
-
-
-def check_distinct_ids(corpora: Sequence["Corpus"]) -> None:
-    """Raises a UserError if two passages of some corpora have one id."""
-    hashes = array.array("q")
-    for corpus in corpora:
-        hashes.extend(map(hash, corpus.ids()))
-    _check_distinct(np.frombuffer(hashes, np.int64), corpora)
-
-
-def _check_distinct(hashes: Int[np.ndarray, "passages"], corpora: Sequence["Corpus"]) -> None:
-    """Raises a UserError if two passages have one id; `hashes` are those of the ids."""
-    values, counts = np.unique(hashes, return_counts=True)
+    # Hashes of 8 bytes fit the memory where the ids of 100 million passages would not; equal ones are looked at.
+    values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
     repeated = set(values[counts > 1].tolist())
     seen: set[str] = set()
-    for own in itertools.chain.from_iterable(corpus.ids() for corpus in corpora) if repeated else ():
-        if own in seen:
-            raise UserError(f"two passages have the id {own!r}: give every passage of a collection its own")
-        if hash(own) in repeated:
-            seen.add(own)
-
-
-def _record_batch(passages: Sequence[Passage]) -> pa.RecordBatch:
-    try:
-        columns = [[getattr(passage, name) for passage in passages] for name in _SCHEMA.names]
-        return pa.record_batch([pa.array(column, pa.large_string()) for column in columns], schema=_SCHEMA)
-    except UnicodeEncodeError as error:
-        bad = next(passage for passage in passages if not _is_unicode(passage))
-        raise UserError(
-            f"passage {bad.id!r} is not valid Unicode (a lone surrogate): decode its source again"
-        ) from error
-
-
-def _is_unicode(passage: Passage) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in passage.id + passage.title + passage.text)
+    for passage in Corpus(path.parent) if repeated else ():
+        if passage.id in seen:
+            raise UserError(f"two passages have the id {passage.id!r}: give every passage of a collection its own")
+        if hash(passage.id) in repeated:
+            seen.add(passage.id)
+    return len(hashes), digest.hexdigest()[:16]
 
 
 class Corpus(Sequence[Passage]):
@@ -120,8 +99,3 @@ class Corpus(Sequence[Passage]):
             skipped = max(start - first, 0)
             for row in batch.slice(skipped, min(stop - first, ROWS_PER_BATCH) - skipped).to_pylist():
                 yield Passage(**row)
-
-    def ids(self) -> Iterator[str]:
-        """Yields the ids of all passages."""
-        for index in range(self._reader.num_record_batches):
-            yield from self._reader.get_batch(index).column("id").to_pylist()

@@ -1,29 +1,43 @@
 """ScaNN indexes (Guo et al. 2020, arXiv:1908.10396): exact for small collections, otherwise approximate and measured.
 
 The vectors are stored once, in `vectors.npy`; an approximate index adds a folder `index`, which refers to them unless
-it contains a smaller quantized copy.
+it contains a smaller quantized copy. Its search settings are the least work that reaches a recall. Work is counted, not
+timed, so the same vectors always give the same index.
 """
 
+import contextlib
 import dataclasses
+import functools
+import importlib
+import importlib.util
+import math
 import os
 import pathlib
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.limits import Count, InnerShare, check_fields
-from lcrag.retrieval.index_tuning import RECALL_AT, Work, build_tree, choose_work, leaves_for
-from lcrag.retrieval.scann_library import scann
+from lcrag.errors import UserError
 
 VECTORS = "vectors.npy"
 INDEX = "index"
+RECALL_AT = 10
 # Up to this many vectors, exact search is as fast as a tree.
 LARGEST_EXACT = 20_000
 _BATCH_FOR_THREADS = 64
 _LARGEST_BATCH = 256
+_MEASURED_QUERIES = 1024
+_REORDERED = (20, 30, 40, 60, 80, 100, 150, 200)
+_MIN_SAMPLE, _SAMPLE_PER_LEAF = 100_000, 40
+# Re-ranking a candidate takes as long as reading this many bytes of codes per dimension (measured at width 256).
+_CANDIDATE_BYTES = 8
+_BLOCK = 1 << 16
+_IMPORTING = threading.Lock()  # collections are opened on several threads
 # `np.load` parses the header as Python, which two threads must not do at once before CPython 3.11.8 (gh-106905).
 _READING_HEADER = threading.Lock()
 
@@ -35,18 +49,21 @@ class IndexSettings:
     """Settings of the index of collections with more than `LARGEST_EXACT` passages.
 
     Attributes:
-      recall: Required recall@10 against exact search, as measured.
+      recall: Required recall@10 against exact search, as measured; between 0 and 1.
       quantize: Type of the vectors that re-rank the candidates: "none" keeps float32; "bfloat16" halves the memory of
         an index and "int8" quarters it. Scores are then those of the rounded vectors.
       leaves: Leaves of the tree; None: by the number of vectors.
     """
 
-    recall: InnerShare = 0.95
+    recall: float = 0.95
     quantize: Quantize = "none"
-    leaves: Count | None = None
+    leaves: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        if not 0.0 < self.recall < 1.0:
+            raise UserError(f"IndexSettings.recall is {self.recall}: it must be between 0 and 1")
+        if self.leaves is not None and self.leaves < 1:
+            raise UserError(f"IndexSettings.leaves is {self.leaves}: a tree has at least one leaf")
 
 
 USUAL_INDEX = IndexSettings()
@@ -61,10 +78,10 @@ class IndexFacts:
       leaves_to_search: Leaves of the tree that a query visits; 0 without a tree.
       recall: Measured recall@10 against exact search, with passages of the collection as queries (excluded from their
         own neighbours); 1.0 for an exact index.
-      leaves: Leaves of the tree; 0 without a tree, or unknown.
+      leaves: Leaves of the tree; 0 without a tree.
       reordered: Candidates of a query that are re-ranked.
       quantize: Type of the re-ranking vectors.
-      tried: Settings that reach the wanted recall, with their `work`; the least work was chosen.
+      tried: Settings that reach the wanted recall, with their work; the least work was chosen.
     """
 
     kind: str
@@ -76,10 +93,33 @@ class IndexFacts:
     tried: Sequence[Mapping[str, Any]] = ()
 
 
-class Index:
-    """A ScaNN searcher over `count` unit vectors; thread-safe."""
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A measured setting of a tree that reaches the wanted recall (or the largest setting).
 
-    def __init__(self, searcher: Any, count: int, work: Work | None = None):
+    Attributes:
+      leaves_to_search: Leaves of the tree that a query visits.
+      reordered: Candidates that it re-ranks.
+      recall: Measured recall@10.
+      kilobytes: Work of a query, as the size of codes that take as long to read, in 1000 bytes.
+    """
+
+    leaves_to_search: int
+    reordered: int
+    recall: float
+    kilobytes: float
+
+
+class Index:
+    """A ScaNN searcher over `count` unit vectors; thread-safe.
+
+    Args:
+      searcher: ScaNN's.
+      count: Number of vectors.
+      work: Leaves that a query visits and candidates that it re-ranks; None: an exact search.
+    """
+
+    def __init__(self, searcher: Any, count: int, work: tuple[int, int] | None = None):
         self._searcher, self.count, self._work = searcher, count, work
         self._threads = len(os.sched_getaffinity(0))
         searcher.set_num_threads(self._threads)
@@ -94,21 +134,20 @@ class Index:
         found = min(k, self.count)
         if not len(queries):
             return np.empty((0, found), np.int64), np.empty((0, found), np.float32)
-        rows, scores = self._search(np.ascontiguousarray(queries, np.float32), found)
-        missing = np.isnan(scores)
-        return np.where(missing, -1, rows.astype(np.int64)), np.where(missing, -np.inf, scores)
-
-    def _search(self, queries: np.ndarray, found: int) -> tuple[np.ndarray, np.ndarray]:
-        """Searches on all cores: a tree from two queries on, a product of matrices from `_BATCH_FOR_THREADS` on."""
+        queries = np.ascontiguousarray(queries, np.float32)
         limits: dict[str, int] = {"final_num_neighbors": found}
         if self._work is not None:
-            reordered = max(self._work.reordered, 2 * found)
-            limits |= {"leaves_to_search": self._work.leaves_to_search, "pre_reorder_num_neighbors": reordered}
+            leaves, reordered = self._work
+            limits |= {"leaves_to_search": leaves, "pre_reorder_num_neighbors": max(reordered, 2 * found)}
+        # All cores search: a tree from two queries on, a product of matrices from `_BATCH_FOR_THREADS` on.
         if len(queries) <= (_BATCH_FOR_THREADS if self._work is None else 1):
-            return self._searcher.search_batched(queries, **limits)
-        # ScaNN gives each thread whole batches: with larger ones a few queries would stay on one thread.
-        batch = min(_LARGEST_BATCH, -(-len(queries) // self._threads))
-        return self._searcher.search_batched_parallel(queries, batch_size=batch, **limits)
+            rows, scores = self._searcher.search_batched(queries, **limits)
+        else:
+            # ScaNN gives each thread whole batches: with larger ones a few queries would stay on one thread.
+            batch = min(_LARGEST_BATCH, -(-len(queries) // self._threads))
+            rows, scores = self._searcher.search_batched_parallel(queries, batch_size=batch, **limits)
+        missing = np.isnan(scores)
+        return np.where(missing, -1, rows.astype(np.int64)), np.where(missing, -np.inf, scores)
 
 
 def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> IndexFacts:
@@ -116,19 +155,24 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
     vectors = np.load(folder / VECTORS, mmap_mode="r")
     if len(vectors) <= LARGEST_EXACT:
         return IndexFacts(kind="exact", leaves_to_search=0, recall=1.0)
-    leaves = min(settings.leaves or leaves_for(len(vectors)), len(vectors) // 2)
-    searcher = build_tree(vectors, leaves, settings.quantize)
-    searching = lambda work: Index(searcher, len(vectors), work).search  # noqa: E731
-    chosen = choose_work(searching, vectors, leaves, settings.recall)
-    _serialise(searcher, folder)
+    leaves = min(settings.leaves or round(4 * math.sqrt(len(vectors))), len(vectors) // 2)
+    searcher = _build_tree(vectors, leaves, settings.quantize)
+    trials = _measure_work(searcher, vectors, leaves, settings.recall)
+    target = folder / INDEX
+    target.mkdir()
+    searcher.serialize(str(target), relative_path=True)
+    # The index refers to `vectors.npy` instead of a copy of the float32 vectors.
+    (target / "dataset.npy").unlink(missing_ok=True)
+    assets = target / "scann_assets.pbtxt"
+    assets.write_text(assets.read_text().replace('"dataset.npy"', f'"../{VECTORS}"'))
     return IndexFacts(
         kind="tree",
-        leaves_to_search=chosen[0].leaves_to_search,
-        recall=chosen[0].recall,
+        leaves_to_search=trials[0].leaves_to_search,
+        recall=trials[0].recall,
         leaves=leaves,
-        reordered=chosen[0].reordered,
+        reordered=trials[0].reordered,
         quantize=settings.quantize,
-        tried=tuple(dataclasses.asdict(each) for each in chosen),
+        tried=tuple(dataclasses.asdict(trial) for trial in trials),
     )
 
 
@@ -145,20 +189,125 @@ def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
     if (folder / INDEX / "scann_docids.pkl").exists():
         raise ValueError("it holds a pickle, which could run any code")
     searcher = scann().load_searcher(str(folder / INDEX))
-    return Index(searcher, searcher.size(), Work(facts.leaves_to_search, facts.reordered))
+    return Index(searcher, searcher.size(), (facts.leaves_to_search, facts.reordered))
 
 
-def index_bytes(facts: IndexFacts, files: Mapping[str, Mapping[str, int]]) -> int:
+def index_bytes(folder: pathlib.Path, facts: IndexFacts) -> int:
     """Returns the bytes of memory that an open index needs, which are those of the files that are read into it."""
-    own = sum(check["bytes"] for name, check in files.items() if name.startswith(f"{INDEX}/"))
-    return own + (files[VECTORS]["bytes"] if facts.quantize == "none" else 0)
+    read = list((folder / INDEX).glob("*")) + ([folder / VECTORS] if facts.quantize == "none" else [])
+    return sum(path.stat().st_size for path in read if path.is_file())
 
 
-def _serialise(searcher: Any, folder: pathlib.Path) -> None:
-    """Writes the index without a copy of the float32 vectors: it refers to `vectors.npy`."""
-    target = folder / INDEX
-    target.mkdir()
-    searcher.serialize(str(target), relative_path=True)
-    (target / "dataset.npy").unlink(missing_ok=True)
-    assets = target / "scann_assets.pbtxt"
-    assets.write_text(assets.read_text().replace('"dataset.npy"', f'"../{VECTORS}"'))
+def exact_search(
+    vectors: Float[np.ndarray, "vectors width"], queries: Float[np.ndarray, "queries width"], k: int
+) -> Int[np.ndarray, "queries k"]:
+    """Returns rows of the `k` largest inner products, best first; equal ones in the order of rows.
+
+    Matrix products over blocks of vectors, so vectors may be memory-mapped.
+    """
+    best_scores = np.empty((len(queries), 0), np.float32)
+    best_rows = np.empty((len(queries), 0), np.int64)
+    for start in range(0, len(vectors), _BLOCK):
+        scores = queries @ np.asarray(vectors[start : start + _BLOCK]).T
+        rows = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
+        scores, rows = np.hstack((best_scores, scores)), np.hstack((best_rows, rows))
+        if scores.shape[1] > 4 * k:  # partitioning first is faster than sorting everything
+            kept = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
+            scores, rows = np.take_along_axis(scores, kept, 1), np.take_along_axis(rows, kept, 1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        best_scores, best_rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+    return best_rows
+
+
+def _build_tree(vectors: Float[np.ndarray, "vectors width"], leaves: int, quantize: str) -> Any:
+    """Returns a ScaNN searcher: a tree, asymmetric hashing in its leaves, and re-ranking."""
+    library = scann()
+    kinds = library.scann_builder.ReorderType
+    stored = {"none": kinds.FLOAT32, "bfloat16": kinds.BFLOAT16, "int8": kinds.INT8}[quantize]
+    builder = library.builder(vectors, RECALL_AT, "dot_product")
+    # Vectors have length 1, so centres do too. ScaNN's default, at least 50 vectors of the sample in a leaf, would
+    # merge small clusters. Together they give the same recall with a third of the leaves.
+    sample = min(len(vectors), max(_MIN_SAMPLE, _SAMPLE_PER_LEAF * leaves))
+    builder = builder.tree(leaves, leaves, training_sample_size=sample, spherical=True, min_partition_size=1)
+    builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(100, quantize=stored)
+    with _native_messages_silenced():
+        return builder.build()
+
+
+def _measure_work(
+    searcher: Any, vectors: Float[np.ndarray, "vectors width"], leaves: int, wanted_recall: float
+) -> list[Trial]:
+    """Returns settings that reach the wanted recall, the one with the least work first.
+
+    The queries are passages, excluded from their own results. Recall must exceed the wanted one by two standard
+    errors, because other queries find slightly less than passages from which the tree was built.
+    """
+    count, width = vectors.shape
+    own = np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False)
+    own.sort()
+    queries = np.asarray(vectors[own])
+    exact = exact_search(vectors, queries, RECALL_AT + 1)
+    wanted = exact != own[:, None]
+    wanted &= np.cumsum(wanted, axis=1) <= RECALL_AT
+
+    def trial(visited: int, reordered: int) -> tuple[Trial, bool]:
+        rows, _ = Index(searcher, count, (visited, reordered)).search(queries, RECALL_AT + 1)
+        hit = (rows[:, :, None] == exact[:, None, :]).any(axis=1)
+        shares = (hit & wanted).sum(axis=1) / wanted.sum(axis=1)
+        recall, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
+        read = width * (visited * count / leaves / 4 + reordered * _CANDIDATE_BYTES)
+        return Trial(visited, reordered, recall, round(read / 1000, 1)), recall - 2 * error >= wanted_recall
+
+    found: list[Trial] = []
+    for reordered in _REORDERED:
+        best, enough = trial(leaves, reordered)
+        if not enough and reordered != _REORDERED[-1]:
+            continue
+        # The fewest leaves that are still good enough, by bisection up to a sixteenth.
+        low = 0
+        while enough and best.leaves_to_search - low > max(1, best.leaves_to_search // 16):
+            tried, good = trial((low + best.leaves_to_search) // 2, reordered)
+            if good:
+                best = tried
+            else:
+                low = tried.leaves_to_search
+        found.append(best)
+    return sorted(found, key=lambda trial: trial.kilobytes)
+
+
+@functools.cache
+def _import_scann() -> types.ModuleType:
+    """Imports the interface without ScaNN's package module, which would import TensorFlow (seconds, unused)."""
+    bindings = "scann.scann_ops.py.scann_ops_pybind"
+    if "scann" in sys.modules:
+        return importlib.import_module(bindings)
+    spec = importlib.util.find_spec("scann")
+    if spec is None or spec.submodule_search_locations is None:
+        raise ImportError("the package scann is not installed")
+    package = types.ModuleType("scann")
+    package.__path__ = list(spec.submodule_search_locations)
+    sys.modules["scann"] = package
+    try:
+        return importlib.import_module(bindings)
+    finally:
+        del sys.modules["scann"]
+
+
+def scann() -> types.ModuleType:
+    """Returns ScaNN's NumPy interface, imported once."""
+    with _IMPORTING:
+        return _import_scann()
+
+
+@contextlib.contextmanager
+def _native_messages_silenced() -> Iterator[None]:
+    """Discards file descriptor 2 in the block: ScaNN's C++ code logs there at every log level."""
+    sys.stderr.flush()
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)

@@ -148,31 +148,6 @@ def _hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
     )
 
 
-def part_name(language: str, part: str, parts: int) -> str:
-    """Returns the name of a part's hash, for a service that searches only some of the `parts` of a collection."""
-    return f"collection/{language}/{part}/{parts}"
-
-
-def parts_of(hashes: Mapping[str, str]) -> dict[str, tuple[dict[str, str], int]]:
-    """Returns language -> (part -> its hash, number of parts of the whole collection) for a service.
-
-    A whole collection is a single part with an empty name, and its number of parts is 0.
-    """
-    held: dict[str, tuple[dict[str, str], int]] = {}
-    for name, value in hashes.items():
-        kind, _, rest = name.partition("/")
-        language, _, part = rest.partition("/")
-        part, _, total = part.partition("/")
-        if kind == "collection":
-            held.setdefault(language, ({}, int(total or 0)))[0][part] = value
-    return held
-
-
-def combined_fingerprint(parts: Mapping[str, str]) -> str:
-    """Returns the fingerprint of a collection from its parts' fingerprints by name; a single part keeps its own."""
-    return next(iter(parts.values())) if len(parts) == 1 else digest(parts)
-
-
 def digest(values: Mapping[str, str]) -> str:
     """Returns 16 hexadecimal digits of a hash of named texts."""
     parts = (f"{len(text)}:{text}" for item in sorted(values.items()) for text in item)

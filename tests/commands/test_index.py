@@ -12,15 +12,14 @@ from experiment_parts import assert_mistake
 from prepared_data import prepared
 
 from lcrag import main
-from lcrag.commands.index import indexing
+from lcrag.commands import index as indexing
 from lcrag.commands.index.judging import add_rows
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.collection import read_meta
-from lcrag.runs.display import ProgressDisplay
 
-PASSAGES = 64  # in eight shards
+PASSAGES = 64
 
 
 @pytest.fixture
@@ -51,50 +50,17 @@ def fingerprint(folder, language="fi"):
 
 def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
     output = tmp_path / "out"
-    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1", words=["fi"]) == 0
+    assert index(tiny, output, {"fi": passages, "en": passages}, words=["fi"]) == 0
     assert f"fi: {PASSAGES} passages; exact index, recall@10 1.000" in capsys.readouterr().out
     assert load_collections(output).languages == ("fi",)
     assert sorted(path.name for path in output.iterdir()) == ["encoder", "fi"]
     assert "index.encoder" in (output / "fi" / "config.gin").read_text()
     record = json.loads((output / "fi" / "run.json").read_text())
     assert record["hashes"]["source"] == read_meta(output / "fi").source
-    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
+    assert index(tiny, output, {"fi": passages, "en": passages}) == 0
     assert load_collections(output).languages == ("en", "fi")
-    monkeypatch.setattr(indexing, "open_shards", None)  # what is there is not built again
-    assert index(tiny, output, {"fi": passages, "en": passages}, "index.documents_per_shard=1") == 0
-
-
-def test_passages_are_added_and_folded_into_the_index(tiny, tmp_path, passages, capsys):
-    output, more = tmp_path / "out", tmp_path / "more.jsonl"
-    more.write_text(json.dumps({"docid": "later#0", "title": "Later", "text": "number 1234567"}) + "\n")
-    assert index(tiny, output, {"fi": passages}) == 0
-    built = load_collections(output).content_hashes()
-    for _ in range(2):  # what was added is not added again
-        gin.clear_config()
-        sources = f"--gin.index.sources={ {'fi': str(more)}!r}"
-        assert main.run(["index", "--add", sources, f"--output_dir={output}"]) == 0
-        assert "1 added since, searched exactly" in capsys.readouterr().out
-    added = load_collections(output)
-    assert len(added.collection("fi").corpus) == PASSAGES + 1
-    assert "later#0" in {hit.id for hit in added.search(["Later"], ["fi"], PASSAGES + 1)[0]}
-    assert added.content_hashes() != built
-    assert index(tiny, output, {}, "index.rebuild=True", "index.parts=3") == 0
-    assert f"fi: {PASSAGES + 1} passages; exact index in 3 parts" in capsys.readouterr().out
-    assert sorted(path.name for path in (output / "fi").glob("*/")) == ["part0", "part1", "part2"]
-    found, wanted = (each.search(["number 49"], ["fi"], 5)[0] for each in (load_collections(output), added))
-    assert [hit.id for hit in found] == [hit.id for hit in wanted]
-    assert index(tiny, output, {"fi": more}, "index.add=True") == 0
-    assert "added since" not in capsys.readouterr().out
-
-
-def test_passages_with_an_id_that_is_taken_are_not_added(tiny, tmp_path, passages, capsys):
-    output = tmp_path / "out"
-    assert index(tiny, output, {"fi": passages}) == 0
-    again = tmp_path / "again.jsonl"
-    again.write_text(passages.read_text().splitlines()[0] + "\n")
-    assert index(tiny, output, {"fi": again}, "index.add=True") == 2
-    assert "two passages have the id '0#0'" in capsys.readouterr().err
-    assert len(load_collections(output).collection("fi").corpus) == PASSAGES
+    monkeypatch.setattr(indexing, "build_collection", None)  # what is there is not built again
+    assert index(tiny, output, {"fi": passages, "en": passages}) == 0
 
 
 def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
@@ -104,26 +70,10 @@ def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
     assert "fi: stored in Qdrant at " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("bindings", "part"),
-    [
-        (("index.add=True", "index.rebuild=True"), "run one, then the other"),
-        (("index.add=True",), "there is no collection"),
-        (("index.rebuild=True",), "there is no collection in"),
-        (("index.parts=65",), "index.parts is 65, but fi has fewer passages"),
-        (("IndexSettings.quantize='int4'",), "quantize"),
-    ],
-)
-def test_mistakes_in_adding_and_rebuilding(tiny, tmp_path, passages, capsys, bindings, part):
-    assert index(tiny, tmp_path / "out", {"fi": passages}, *bindings) == 2
-    assert part in capsys.readouterr().err
-
-
 DYING = """
 import os, signal, sys
 from lcrag import main
-from lcrag.commands.index import indexing
-from lcrag.retrieval import building, shards
+from lcrag.retrieval import collection
 from lcrag.retrieval.encoder import Encoder
 
 moment, calls = sys.argv[1], 0
@@ -137,60 +87,37 @@ def dying(original, at):
         return original(*arguments, **options)
     return call
 
-match moment:
-    case "in a shard":
-        Encoder.encode = dying(Encoder.encode, 4)
-    case "between shards":
-        shards.Shards.write = dying(shards.Shards.write, 6)
-    case "putting together":
-        building.write_index = dying(building.write_index, 1)
-    case "at the end":
-        indexing.remove_shards = dying(indexing.remove_shards, 1)
+collection._PASSAGES_PER_CALL = 8
+if moment == "vectors":
+    Encoder.encode = dying(Encoder.encode, 4)
+else:
+    collection.write_index = dying(collection.write_index, 1)
 sys.exit(main.run(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize(
-    ("moment", "left"),
-    [
-        ("between shards", 5),
-        pytest.param("in a shard", 3, marks=pytest.mark.slow),
-        pytest.param("putting together", 8, marks=pytest.mark.slow),
-        pytest.param("at the end", 8, marks=pytest.mark.slow),
-    ],
-)
-def test_a_kill_at_any_point_costs_no_finished_shard(tiny, tmp_path, passages, monkeypatch, moment, left):
+@pytest.mark.parametrize(("moment", "left"), [("vectors", 24), pytest.param("index", 64, marks=pytest.mark.slow)])
+def test_a_kill_costs_no_finished_vectors(tiny, tmp_path, passages, monkeypatch, moment, left):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert index(tiny, whole, {"fi": passages}, "index.documents_per_shard=1") == 0
-    line = [
-        sys.executable,
-        "-c",
-        DYING,
-        moment,
-        *words_of(tiny, killed, {"fi": passages}, "index.documents_per_shard=1"),
-    ]
+    assert index(tiny, whole, {"fi": passages}) == 0
+    line = [sys.executable, "-c", DYING, moment, *words_of(tiny, killed, {"fi": passages})]
     assert subprocess.run(line, env=os.environ, capture_output=True).returncode == -signal.SIGKILL
-    finished = list(killed.glob(".fi.shards/[!.]*/shard.json"))
-    assert len(finished) == left
     embedded = []
-    monkeypatch.setattr(indexing, "configured_encoder", counting(indexing.configured_encoder, embedded))
-    assert index(tiny, killed, {"fi": passages}, "index.documents_per_shard=1") == 0
-    assert sum(embedded) == PASSAGES - 8 * left
-    assert fingerprint(killed) == fingerprint(whole)
-    assert sorted(path.name for path in killed.iterdir()) == ["encoder", "fi"]
-    assert len(load_collections(killed).search(["number 49"], ["fi"], 3)[0]) == 3
+    load = indexing.configured_encoder
 
-
-def counting(load, embedded):
-    """An encoder that notes how many passages it was given."""
-
-    def opened(folder):
+    def counting(folder):
+        """An encoder that notes how many passages it was given."""
         encoder = load(folder)
         encode = encoder.encode
         encoder.encode = lambda texts, kind="query": embedded.append(len(texts)) or encode(texts, kind)
         return encoder
 
-    return opened
+    monkeypatch.setattr(indexing, "configured_encoder", counting)
+    assert index(tiny, killed, {"fi": passages}) == 0
+    assert sum(embedded) == PASSAGES - left
+    assert fingerprint(killed) == fingerprint(whole)
+    assert sorted(path.name for path in killed.iterdir()) == ["encoder", "fi"]
+    assert len(load_collections(killed).search(["number 49"], ["fi"], 3)[0]) == 3
 
 
 def test_a_real_dump_is_cleaned_cut_and_found_by_several_processes(tiny, tmp_path):
@@ -269,22 +196,6 @@ def test_another_configuration_is_refused(tiny, tmp_path, passages, capsys):
     assert len(load_collections(output).collection("fi").corpus) == PASSAGES
 
 
-def test_every_shard_is_reported(tiny, tmp_path, passages, monkeypatch):
-    update, shown = ProgressDisplay.update, []
-
-    def remembered(display, *arguments, **options):
-        update(display, *arguments, **options)
-        shown.append(display.line())
-
-    monkeypatch.setattr(ProgressDisplay, "update", remembered)
-    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.documents_per_shard=1") == 0
-    assert len(shown) == PASSAGES // 8
-    assert shown[1].startswith("fi: ")
-    assert "16 passages" in shown[1]
-    assert shown[1].endswith(" left")
-    assert shown[-1].startswith("fi: 100.0 %")
-
-
 class TestBeam:
     """The same collections by Apache Beam's direct runner, where it is installed."""
 
@@ -294,11 +205,12 @@ class TestBeam:
 
     def test_makes_the_same_collection(self, tiny, tmp_path, passages):
         dump = prepared("wikidump") / "bgwiki-shortened.utf8.xml.bz2"
-        sources, parts = {"fi": passages, "bg": dump}, ("index.parts=2", "index.documents_per_shard=1")
+        sources = {"fi": passages, "bg": dump}
         for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
-            assert index(tiny, tmp_path / name, sources, *parts, *bindings) == 0
+            assert index(tiny, tmp_path / name, sources, *bindings) == 0
         for language in sources:
             assert fingerprint(tmp_path / "beam", language) == fingerprint(tmp_path / "here", language)
+        assert sorted(path.name for path in (tmp_path / "beam").iterdir()) == ["bg", "encoder", "fi"]
 
     def test_mistakes_of_workers_are_one_line(self, tiny, tmp_path, passages, capsys):
         passages.write_text(passages.read_text() + '{"docid": "x"}\n')

@@ -10,13 +10,11 @@ import pytest
 from prepared_data import prepared
 
 from lcrag.data.corpora.documents import Article
-from lcrag.data.corpora.local import check_complete, finished_files, unfinished_blocks
 from lcrag.data.corpora.source import find_source
 from lcrag.data.rows import BadRows
 from lcrag.data.xquad import xquad_passages
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
-from lcrag.retrieval.shards import ShardRecord
 
 ROWS = [{"id": str(n), "url": "https://x", "title": f"T{n}", "text": f"text {n}"} for n in range(5)]
 
@@ -186,34 +184,13 @@ def test_damaged_files_are_named(tmp_path, name, content):
         documents(tmp_path / name)
 
 
-def blocks(source, file=0, finished=()):
-    return list(source.blocks(file, finished, BadRows()))
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
 def test_blocks_hold_every_document_once(tmp_path, count):
     path = write_lines(tmp_path / "a.jsonl", ROWS[:count])
-    found = blocks(find_source(str(path), "articles", documents_per_block=2))
+    found = list(find_source(str(path), "articles", documents_per_block=2).blocks(0, BadRows()))
     assert [document.id for block in found for document in block.documents] == [str(n) for n in range(count)]
-    assert [block.is_last for block in found] == [False] * (len(found) - 1) + [True]
+    assert [block.name for block in found] == [f"00000-{number:07d}" for number in range(len(found))]
     assert all(len(block.documents) == 2 for block in found[:-1])
     assert found[-1].documents or count == 0
     assert [block.bytes_read for block in found] == sorted(block.bytes_read for block in found)
     assert found[-1].bytes_read == path.stat().st_size
-
-
-def test_blocks_that_are_finished_are_left_out(tmp_path):
-    for name in ("a", "b"):
-        write_lines(tmp_path / f"{name}.jsonl", ROWS)
-    source = find_source(str(tmp_path), documents_per_block=2)
-    names = [block.name for file in (0, 1) for block in blocks(source, file)]
-    assert (names, len(names)) == (sorted(names), 6)
-    finished = {
-        name: ShardRecord(passages=1, file_bytes={}, notes={"is_last": name.endswith("2")})
-        for name in (*names[:3], names[4])
-    }
-    assert finished_files(source, finished) == {0}
-    rest = list(unfinished_blocks(source, finished, BadRows()))
-    assert [block.name for block in rest] == [names[3], names[5]]
-    with pytest.raises(UserError, match="b.jsonl has missing shards"):
-        check_complete(source, finished)

@@ -1,7 +1,8 @@
-"""Collections: atomic builds, damage, and batched search."""
+"""Collections: atomic and continued builds, damage, and batched search."""
 
 import concurrent.futures
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,14 +14,14 @@ from lcrag.errors import UserError
 from lcrag.retrieval import (
     EncoderSettings,
     Passage,
-    add_passages,
     build_collection,
     initialise_encoder,
     load_collections,
-    rebuild_index,
 )
+from lcrag.retrieval import collection as collection_module
 from lcrag.retrieval import index as index_module
-from lcrag.retrieval.building import passage_text
+from lcrag.retrieval.folders import readable, replacing
+from lcrag.retrieval.passages import passage_text
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
 
@@ -91,6 +92,12 @@ def test_no_collections(tmp_path):
         load_collections(tmp_path / "nowhere")
 
 
+def test_only_some_languages_are_opened(folder):
+    assert load_collections(folder, languages=["fr"]).languages == ("fr",)
+    with pytest.raises(UserError, match="no collection 'ja'"):
+        load_collections(folder, languages=["ja"])
+
+
 def test_another_encoder_is_refused(folder, config, passages):
     other = initialise_encoder(config, EncoderSettings(max_tokens=32), tiny_tokenizer().backend, seed=7)
     with pytest.raises(UserError, match=f"{folder}.*own encoder"):
@@ -116,54 +123,6 @@ def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
     assert len(load_collections(folder).collection("en").corpus) == 20
 
 
-def test_added_passages_are_searched_with_the_rest(folder, encoder, passages):
-    before = load_collections(folder)
-    add_passages(passages[5:12], encoder, folder, "fr")
-    add_passages(passages[12:], encoder, folder, "fr")
-    collections = load_collections(folder)
-    found, whole = (
-        collections.search(QUERIES * 2, ["fr"] * 3 + ["en"] * 3, 4)[:3],
-        before.search(QUERIES, ["en"] * 3, 4),
-    )
-    assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in whole]
-    assert list(collections.collection("fr").corpus) == passages
-    assert collections.collection("fr").corpus[13:15] == passages[13:15]
-    assert collections.content_hashes()["collection/fr"] != before.content_hashes()["collection/fr"]
-    assert rebuild_index(folder / "fr").count == 20
-    assert load_collections(folder).content_hashes()["collection/fr"] == before.content_hashes()["collection/en"]
-
-
-def test_passages_that_cannot_be_added(folder, encoder, passages):
-    with pytest.raises(UserError, match="two passages have the id 'p3'"):
-        add_passages(passages[3:4], encoder, folder, "fr")
-    with pytest.raises(UserError, match="no collection .*ja to add to"):
-        add_passages(passages[:1], encoder, folder, "ja")
-    assert len(load_collections(folder).collection("fr").corpus) == 5
-
-
-def test_a_rebuild_in_parts_finds_the_same(folder):
-    before = load_collections(folder)
-    meta = rebuild_index(folder / "en", parts=3)
-    after = load_collections(folder)
-    assert (meta.count, meta.parts) == (20, 3)
-    queries, languages = QUERIES, ["en"] * 3
-    assert [[hit.id for hit in hits] for hits in after.search(queries, languages, 6)] == [
-        [hit.id for hit in hits] for hits in before.search(queries, languages, 6)
-    ]
-    assert rebuild_index(folder / "en", parts=1).fingerprint == before.content_hashes()["collection/en"]
-
-
-def test_only_some_languages_and_parts_are_opened(folder):
-    rebuild_index(folder / "en", parts=2)
-    assert load_collections(folder, languages=["fr"]).languages == ("fr",)
-    assert len(load_collections(folder, parts=[1]).collection("en").corpus) == 10
-    with pytest.raises(UserError, match="load_collections.languages: no collection 'ja'"):
-        load_collections(folder, languages=["ja"])
-    for parts, wrong in (([2], 2), ([], "none")):
-        with pytest.raises(UserError, match=f"load_collections.parts: .*/en has parts 0 to 1, not {wrong}"):
-            load_collections(folder, parts=parts)
-
-
 def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
     monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 1000)
     monkeypatch.setattr("lcrag.retrieval.collection.read_index", None)
@@ -172,7 +131,7 @@ def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
 
 
 def test_much_memory_is_stated(folder, monkeypatch, caplog):
-    monkeypatch.setattr("lcrag.retrieval.collections.collection_bytes", lambda folder, parts: 3 << 30)
+    monkeypatch.setattr("lcrag.retrieval.collections.collection_bytes", lambda folder: 3 << 30)
     monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 8 << 30)
     load_collections(folder)
     assert "6.0 GiB of this machine's 8.0 GiB of memory" in caplog.text
@@ -189,28 +148,59 @@ def tree(tmp_path_factory, encoder):
 
 
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
-@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
-def test_damage_is_reported_with_its_remedy(tmp_path, tree, monkeypatch, name, damage):
-    monkeypatch.setattr(index_module, "LARGEST_EXACT", 100)
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_damage_is_reported_with_its_remedy(tmp_path, tree, name, damage):
     shutil.copytree(tree, tmp_path, dirs_exist_ok=True)
-    _damage(tmp_path / "en" / name, damage)
-    with pytest.raises(UserError, match=f"{tmp_path}/en.*build") as raised:
-        load_collections(tmp_path)
-    assert ("rebuild_index" in str(raised.value)) == name.startswith("index/")
-    if name.startswith("index/"):
-        rebuild_index(tmp_path / "en")
-        assert len(load_collections(tmp_path).search(["7"], ["en"], 3)[0]) == 3
-    else:
-        with pytest.raises(UserError, match="build the collection again"):
-            rebuild_index(tmp_path / "en")
-
-
-def _damage(path, damage):
-    content = bytearray(path.read_bytes())
+    path = tmp_path / "en" / name
+    content = path.read_bytes()
     path.unlink()
-    content[len(content) // 2] ^= 0xFF
-    if damage != "missing":
-        path.write_bytes(content if damage == "flipped" else content[:-10])
+    if damage == "truncated":
+        path.write_bytes(content[:-10])
+    with pytest.raises(UserError, match=f"{tmp_path}.*build"):
+        load_collections(tmp_path)
+
+
+class Interrupted(Exception):
+    """Ends a build half-way, as a kill does."""
+
+
+def test_an_interrupted_build_continues(tmp_path, encoder, many, monkeypatch):
+    """Passages are read once, and none is encoded twice; the vectors are those of an undisturbed build."""
+    monkeypatch.setattr(collection_module, "_PASSAGES_PER_CALL", 8)
+    whole = build_collection(many, encoder, tmp_path / "whole", "en", source="s")
+    read, encoded = [], []
+    original = encoder.encode
+
+    def dying(texts, kind):
+        encoded.append(len(texts))
+        if len(encoded) == 2:
+            raise Interrupted
+        return original(texts, kind)
+
+    def noted():
+        for passage in many:
+            read.append(passage.id)
+            yield passage
+
+    monkeypatch.setattr(encoder, "encode", dying)
+    with pytest.raises(Interrupted):
+        build_collection(noted(), encoder, tmp_path / "c", "en", source="s")
+    with pytest.raises(UserError, match="unfinished"):
+        build_collection(noted(), encoder, tmp_path / "c", "en", source="another")
+    assert build_collection(noted(), encoder, tmp_path / "c", "en", source="s") == whole
+    assert (len(read), encoded) == (len(many), [8, 8, 8, 4])
+    name = "en/vectors.npy"
+    assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["en", "encoder"]
+
+
+def test_vectors_from_elsewhere(tmp_path, encoder, many):
+    texts = [passage_text(passage) for passage in many]
+    blocks = [encoder.encode(texts[:7], "passage"), encoder.encode(texts[7:], "passage")]
+    build_collection(many, encoder, tmp_path / "a", "en")
+    build_collection(many, encoder, tmp_path / "b", "en", source="s", vectors=iter(blocks))
+    found, wanted = (load_collections(tmp_path / name).search(QUERIES, ["en"] * 3, 5) for name in ("b", "a"))
+    assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in wanted]
 
 
 def test_searching_imports_no_tensorflow(folder):
@@ -222,3 +212,72 @@ lcrag.retrieval.load_collections({str(folder)!r}).search(["x"], ["en"], 1)
 assert "tensorflow" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def _write(folder, text):
+    with replacing(folder) as temporary:
+        (temporary / "file").write_text(text)
+
+
+def _content(folder):
+    return (readable(folder) / "file").read_text()
+
+
+def test_replacing_leaves_no_other_folder(tmp_path):
+    for text in ("one", "two"):
+        _write(tmp_path / "a", text)
+        assert _content(tmp_path / "a") == text
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_error_leaves_the_old_content(tmp_path):
+    _write(tmp_path / "a", "old")
+    with pytest.raises(RuntimeError), replacing(tmp_path / "a") as temporary:
+        (temporary / "file").write_text("half")
+        raise RuntimeError
+    assert _content(tmp_path / "a") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("dies_before", ["write", "first rename", "second rename", "removal"])
+def test_killed_at_any_moment_something_whole_is_readable(tmp_path, dies_before):
+    _write(tmp_path / "a", "old")
+    command = [sys.executable, "-c", _DYING_WRITER, tmp_path / "a", dies_before]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    assert _content(tmp_path / "a") == ("new" if dies_before == "removal" else "old")
+    _write(tmp_path / "a", "newest")
+    assert _content(tmp_path / "a") == "newest"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+_DYING_WRITER = """
+import os, pathlib, signal, sys
+from lcrag.retrieval import folders
+
+folder, moment = pathlib.Path(sys.argv[1]), sys.argv[2]
+original = pathlib.Path.rename
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def rename(path, target):
+    is_second = path.name.endswith(".building")
+    return kill() if is_second == (moment == "second rename") else original(path, target)
+
+if moment.endswith("rename"):
+    pathlib.Path.rename = rename
+with folders.replacing(folder) as temporary:
+    (temporary / "file").write_text("half" if moment == "write" else "new")
+    if moment == "write":
+        kill()
+    if moment == "removal":
+        folders.shutil.rmtree = kill
+"""
+
+
+def test_two_writers_at_once_are_refused(tmp_path):
+    with replacing(tmp_path / "a") as temporary:
+        (temporary / "file").write_text("first")
+        with pytest.raises(UserError, match="another process"), replacing(tmp_path / "a"):
+            pass
+    assert _content(tmp_path / "a") == "first"

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from lcrag.retrieval import index as index_module
-from lcrag.retrieval.folders import file_checks
-from lcrag.retrieval.index import VECTORS, IndexSettings, index_bytes, read_index, write_index
-from lcrag.retrieval.index_tuning import choose_work, exact_search
+from lcrag.retrieval.index import VECTORS, IndexSettings, exact_search, index_bytes, read_index, write_index
 
 
 def _unit(rows, width=16, seed=0, clusters=40):
@@ -98,7 +96,7 @@ def trees(tmp_path_factory):
             folder = tmp_path_factory.mktemp(quantize)
             np.save(folder / VECTORS, vectors)
             facts = write_index(folder, IndexSettings(quantize=quantize))
-            built[quantize] = facts, read_index(folder, facts), index_bytes(facts, file_checks(folder)), folder
+            built[quantize] = facts, read_index(folder, facts), index_bytes(folder, facts), folder
     return built
 
 
@@ -138,23 +136,19 @@ def test_the_least_work_is_chosen_and_all_that_was_tried_recorded(trees):
     assert len({trial["reordered"] for trial in facts.tried}) == len(facts.tried) > 1
 
 
-def test_more_recall_takes_more_work():
-    vectors = _unit(300)
-    nearest = exact_search(vectors, vectors, 40)
-    row_of = {vector.tobytes(): row for row, vector in enumerate(vectors)}
+def test_more_recall_takes_more_work(tmp_path, small_trees):
+    np.save(tmp_path / VECTORS, _unit(2000))
+    low, high = (write_index(tmp_path_of(tmp_path, recall), IndexSettings(recall=recall)) for recall in (0.5, 0.99))
+    assert 0.5 <= low.recall < high.recall
+    assert low.tried[0]["kilobytes"] < high.tried[0]["kilobytes"]
 
-    def searching(work):
-        """Finds half as many of the nearest as leaves are visited, and nothing else."""
 
-        def search(queries, k):
-            rows = nearest[[row_of[query.tobytes()] for query in queries], :k]
-            return np.where(np.arange(k) < work.leaves_to_search // 2, rows, -1), np.zeros(rows.shape)
-
-        return search
-
-    low, high = (choose_work(searching, vectors, 40, recall)[0] for recall in (0.3, 0.9))
-    assert 0.3 <= low.recall < 0.9 <= high.recall
-    assert low.leaves_to_search < high.leaves_to_search
+def tmp_path_of(folder, recall):
+    """A copy of the vectors in a folder of their own."""
+    copy = folder / str(recall)
+    copy.mkdir()
+    shutil.copy(folder / VECTORS, copy / VECTORS)
+    return copy
 
 
 def test_trees_do_not_copy_the_vectors_and_may_be_moved(trees, tmp_path):

@@ -11,7 +11,7 @@ from support import tiny_tokenizer
 from support.local_server import served
 
 from lcrag.errors import UserError
-from lcrag.retrieval import EncoderSettings, add_passages, build_collection, initialise_encoder, load_collections
+from lcrag.retrieval import EncoderSettings, build_collection, initialise_encoder, load_collections
 from lcrag.retrieval.remote import Patience, Qdrant, QdrantBackend, RemoteCollections, ServiceUnavailable
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.skipif(find_spec("qdrant_client") is None, reason="qdra
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, encoder, many):
     root = tmp_path_factory.mktemp("stored")
-    build_collection(many[:17], encoder, root, language="en")
-    add_passages(many[17:], encoder, root, "en")
+    build_collection(many, encoder, root, language="en")
     build_collection(many[:5], encoder, root, language="fi")
     return root
 

@@ -39,8 +39,8 @@ from lcrag.retrieval import (
     save_encoder,
     train_encoder,
 )
-from lcrag.retrieval.building import passage_text
-from lcrag.retrieval.index_tuning import exact_search
+from lcrag.retrieval.index import exact_search
+from lcrag.retrieval.passages import passage_text
 
 # Shares of pairs whose query is in the passage's language, and whose query is a whole question.
 _NATIVE = 0.25

@@ -1,4 +1,186 @@
-"""`lcrag index`: builds collections from corpora, and measures their retrieval."""
+"""`lcrag index`: builds a collection per language from dumps, articles or passages, and measures their retrieval."""
 
-from lcrag.commands.index.indexing import index
-from lcrag.commands.index.judging import trec_judgements
+import hashlib
+import itertools
+import json
+import pathlib
+import shutil
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lcrag.commands.index.judging import add_rows, judge, table_of, trec_judgements
+from lcrag.composition.components import configured_encoder, resolved_folder
+from lcrag.composition.configuration import operative_config
+from lcrag.composition.datasets import counted_bad_rows
+from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
+from lcrag.data.corpora.local import CorpusPlan, make_plan, read_passages
+from lcrag.data.corpora.source import Kind, find_source
+from lcrag.data.judgements import Judgements
+from lcrag.data.rows import BadRows
+from lcrag.errors import UserError
+from lcrag.retrieval import Encoder, IndexSettings, Passage, build_collection, load_collections, load_encoder
+from lcrag.retrieval.collection import ENCODER, META, is_language_code, keep_encoder, read_meta
+from lcrag.retrieval.collections import collection_bytes
+from lcrag.retrieval.corpus import Corpus
+from lcrag.retrieval.folders import readable
+from lcrag.retrieval.index import USUAL_INDEX, VECTORS
+from lcrag.retrieval.remote import Qdrant
+from lcrag.runs import provenance
+from lcrag.runs.display import ProgressDisplay, make_console, progress_display
+from lcrag.runs.files import plain
+
+EVALUATION = "evaluation.json"
+
+
+def index(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    sources: Mapping[str, str] = types.MappingProxyType({}),
+    encoder: str | None = None,
+    kind: Kind | None = None,
+    unit: Unit | None = None,
+    length: int = PASSAGE_LENGTH,
+    workers: int | None = None,
+    settings: IndexSettings = USUAL_INDEX,
+    beam: Sequence[str] | None = None,
+    engine: Qdrant | None = None,
+    judgements: Sequence[Judgements] = (),
+) -> None:
+    """Builds the missing collections, continuing an interrupted attempt, and measures their retrieval.
+
+    Args:
+      output_dir: The collections' folder.
+      words: Languages to build; empty: all of `sources`.
+      sources: Language -> file, folder or pattern; see `lcrag.data.corpora.source`.
+      encoder: Folder of the encoder, or name of a shipped one; None: that of the output folder.
+      kind: Format of all sources; None: inferred for each.
+      unit: Unit of passage lengths; None: that of the language's script.
+      length: Words or characters of a passage.
+      workers: Processes that clean wikitext; None: one less than the processor cores; 0: this process cleans it.
+      settings: How passages are indexed.
+      beam: Options of an Apache Beam pipeline that cleans and embeds; None: this machine does.
+      engine: A vector engine that stores the collections too; see `lcrag.retrieval.qdrant`.
+      judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
+
+    Raises:
+      UserError: There is no output folder, a language is unknown, or a source cannot be read or has changed.
+    """
+    if output_dir is None:
+        raise UserError("lcrag index needs a folder for the collections: --output_dir=FOLDER")
+    if length < 1:
+        raise UserError(f"index.length is {length}: a passage has at least one word or character")
+
+    # All sources are looked at before the first is built.
+    if not sources:
+        raise UserError("index.sources names no source: set it to {language: file, folder or pattern}")
+    for language in (*words, *sources):
+        if language not in sources:
+            raise UserError(f"index.sources has no {language}: it has {', '.join(sources)}")
+        if not is_language_code(language):
+            raise UserError(f"index.sources: {language!r} is not a language code, as fi or zh-yue is")
+    plans = [make_plan(code, find_source(sources[code], kind), unit, length) for code in words or sources]
+    if encoder is not None:
+        opened = configured_encoder(resolved_folder(encoder))
+    elif readable(output_dir / ENCODER).exists():
+        opened = load_encoder(output_dir / ENCODER)
+    else:
+        raise UserError("index.encoder names no encoder: give the folder of one with --gin.index.encoder='\"FOLDER\"'")
+    keep_encoder(output_dir, opened)
+
+    console = make_console()
+    for plan in plans:
+        folder, identity = output_dir / plan.language, plan.identity() | {"encoder": opened.fingerprint()}
+        source = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        if not (readable(folder) / META).exists():
+            shown = progress_display(plan.language, 100, unit="%", transient=True, console=console)
+            with counted_bad_rows() as bad_rows, shown as display:
+                _build(plan, output_dir, opened, settings, source, bad_rows, display, workers, beam)
+        elif read_meta(folder).source != source:
+            raise UserError(
+                f"{folder} is a collection of another source or other settings: delete it, or choose another"
+                " --output_dir"
+            )
+        meta = read_meta(folder)
+        memory = f"{collection_bytes(folder) / 2**20:,.1f} MiB of memory"
+        line = f"{meta.count:,} passages; {meta.index.kind} index, recall@10 {meta.index.recall:.3f}; {memory}"
+        console.print(f"{plan.language}: {line}", highlight=False, soft_wrap=True)
+        if engine is not None:
+            with progress_display(plan.language, 100, unit="%", transient=True, console=console) as display:
+                display.phase(f"storing in {engine.name}")
+                engine.store(folder, _percentage(display))
+            console.print(f"{plan.language}: stored in {engine.name}", highlight=False, soft_wrap=True)
+
+    for judged in judgements:
+        rows = judge(load_collections(output_dir, opened), judged, encoder or ENCODER)
+        add_rows(output_dir / EVALUATION, rows)
+        console.print(table_of(rows))
+
+
+def _build(
+    plan: CorpusPlan,
+    root: pathlib.Path,
+    encoder: Encoder,
+    settings: IndexSettings,
+    source: str,
+    bad_rows: BadRows,
+    display: ProgressDisplay,
+    workers: int | None,
+    beam: Sequence[str] | None,
+) -> None:
+    """Builds a collection; `source` identifies its content."""
+    vectors: Iterator[np.ndarray] | None = None
+    blocks_folder = root / f".{plan.language}.{source}.blocks"
+    display.phase("passages")
+    if beam is None:
+        passages = read_passages(plan, bad_rows, lambda share: display.update(100 * share), workers)
+    else:
+        try:
+            from lcrag.data.corpora.beam import embed_blocks
+        except ModuleNotFoundError as error:
+            raise UserError("index.beam needs Apache Beam: pip install 'lcrag[beam]', or leave it None") from error
+        blocks, count = embed_blocks(
+            plan, blocks_folder, (root / ENCODER).absolute(), skip_bad_rows=bad_rows.skip, options=beam
+        )
+        if count:
+            rows = "1 bad row was" if count == 1 else f"{count} bad rows were"
+            print(f"lcrag: {rows} left out", file=sys.stderr)
+        passages = itertools.chain.from_iterable(map(Corpus, blocks))
+        vectors = (np.load(block / VECTORS, mmap_mode="r") for block in blocks)
+
+    def checked() -> Iterator[Passage]:
+        """Yields the passages; the vectors are the next phase."""
+        first = next(passages, None)
+        if first is None:
+            reason = bad_rows.summary() or "no document contains text"
+            raise UserError(f"the source of {plan.language}, {plan.source.files[0]}, gives no passage: {reason}")
+        yield first
+        yield from passages
+        display.phase("vectors")
+
+    about = provenance(seed=0, hashes={"source": source, "encoder": encoder.fingerprint()})
+    records = {
+        "config.gin": operative_config(),
+        "run.json": json.dumps(plain(about), ensure_ascii=False, indent=2) + "\n",
+    }
+    build_collection(
+        checked(),
+        encoder,
+        root,
+        plan.language,
+        _percentage(display),
+        settings,
+        source=source,
+        records=records,
+        vectors=vectors,
+    )
+    shutil.rmtree(blocks_folder, ignore_errors=True)
+
+
+def _percentage(display: ProgressDisplay) -> Callable[[int, int], Any]:
+    """Returns a function that shows how many of all passages are done."""
+    return lambda done, total: display.update(100 * done / total, note=f"{done:,} of {total:,} passages")

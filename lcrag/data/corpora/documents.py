@@ -48,14 +48,13 @@ Document = WikiPage | Article | Passage
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:
-    """Consecutive documents of one file, which are prepared, embedded and stored together.
+    """Consecutive documents of one file, which are cleaned and cut together.
 
     Attributes:
       file: The file's index in its source.
       number: The block's index in the file.
       documents: In the file's order; empty only if the whole file is.
       bytes_read: Position in the stored file at the end of the block.
-      is_last: Whether it is the file's last block.
     """
 
     file: int
@@ -63,16 +62,11 @@ class Block:
     number: int
     documents: tuple[Document, ...]
     bytes_read: int
-    is_last: bool
 
     @property
     def name(self) -> str:
         """The block's name; names sort in the order of a source's blocks."""
-        return block_name(self.file, self.number)
-
-
-def block_name(file: int, number: int) -> str:
-    return f"{file:05d}-{number:07d}"
+        return f"{self.file:05d}-{self.number:07d}"
 
 
 ARTICLE_FIELDS = frozenset(("id", "title", "text"))

@@ -10,7 +10,7 @@ import itertools
 import pathlib
 import re
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import pydantic
@@ -23,7 +23,6 @@ from lcrag.data.corpora.documents import (
     Document,
     PassageRow,
     articles_of,
-    block_name,
     passages_of,
     text_article,
 )
@@ -81,29 +80,19 @@ class Source:
             for document in _documents(content, path, self.kind, bad_rows):
                 yield stored.tell(), document
 
-    def blocks(self, file: int, finished: Container[str], bad_rows: BadRows) -> Iterator[Block]:
-        """Yields the unfinished blocks of a file. Every file has a last block, which is empty only in an empty file.
-
-        Finished blocks are read but not cleaned, which is fast.
-
-        Args:
-          file: The file's index.
-          finished: Names of the blocks to skip.
-        """
+    def blocks(self, file: int, bad_rows: BadRows) -> Iterator[Block]:
+        """Yields the documents of the file with index `file` in blocks; its last one is empty only in an empty file."""
         path = self.files[file]
         block = functools.partial(Block, file=file, path=path)
         number, bytes_read = 0, 0
         waiting: list[Document] = []
         for position, document in self.documents(path, bad_rows):
             if len(waiting) == self.block_size:
-                if block_name(file, number) not in finished:
-                    yield block(number=number, documents=tuple(waiting), bytes_read=bytes_read, is_last=False)
+                yield block(number=number, documents=tuple(waiting), bytes_read=bytes_read)
                 number, waiting = number + 1, []
             waiting.append(document)
             bytes_read = position
-        if block_name(file, number) not in finished:
-            size = path.stat().st_size
-            yield block(number=number, documents=tuple(waiting), bytes_read=size, is_last=True)
+        yield block(number=number, documents=tuple(waiting), bytes_read=path.stat().st_size)
 
 
 def find_source(place: str, kind: Kind | None = None, documents_per_block: int = 1024) -> Source:

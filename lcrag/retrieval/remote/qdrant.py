@@ -110,19 +110,20 @@ class Qdrant:
         Raises:
           UserError: Other content is stored under this name, or Qdrant does not answer.
         """
-        from lcrag.retrieval.collection import fingerprint_of, part_folders, read_meta
+        from lcrag.retrieval.collection import read_meta
+        from lcrag.retrieval.corpus import Corpus
         from lcrag.retrieval.folders import readable
-        from lcrag.retrieval.shards import Rows
+        from lcrag.retrieval.index import VECTORS
 
         folder = readable(folder)
         meta = read_meta(folder)
-        rows = [Rows(path, 0, read_meta(path).count) for path in part_folders(folder, meta.parts).values()]
-        total, name = sum(each.stop for each in rows), self.prefix + meta.language
-        noted = {"fingerprint": fingerprint_of(folder), "encoder": meta.encoder_fingerprint, "count": total}
+        total, name = meta.count, self.prefix + meta.language
+        noted = {"fingerprint": meta.fingerprint, "encoder": meta.encoder_fingerprint, "count": total}
         self._prepare(meta.language, meta.dimension, noted)
         begun = self.count(meta.language)
-        points = ((p, v) for each in rows for p, v in zip(each.passages(), each.vectors(), strict=True))
-        numbered = itertools.islice(enumerate(points), begun, None)
+        vectors = np.load(folder / VECTORS, mmap_mode="r")
+        points = zip(Corpus(folder).rows(begun, total), vectors[begun:], strict=True)
+        numbered = enumerate(points, start=begun)
         models = _library().models
         while batch := list(itertools.islice(numbered, _POINTS_PER_REQUEST)):
             structs = [
