@@ -26,7 +26,6 @@ REQUIREMENTS = [
     "optax==0.2.8",
     "orbax-checkpoint==0.12.8",
     "py3langid==0.4.*",
-    "pyahocorasick==2.3.*",
     "pyarrow",
     "pydantic==2.*",
     "rich",

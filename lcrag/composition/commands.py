@@ -129,10 +129,9 @@ def report(
     words: Sequence[str] = (),
     *,
     evaluation: Evaluation | None = None,
-    audit: str | None = None,
 ) -> None:
     """Reports one run or compares several; see `lcrag.commands.report`."""
-    reporting.report(output_dir, words, compare=compare_runs, evaluation=evaluation, audit=audit)
+    reporting.report(output_dir, words, compare=compare_runs, evaluation=evaluation)
 
 
 def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:

@@ -7,7 +7,6 @@ Public API:
     whose scores are in `trials`.
   Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`
     of single runs, `paper_tables` of several systems.
-  Audits: `answerable` looks for gold answers in passages, and defines strata of questions by where they were found.
   Reports: `read_training_log`, `write_report`; `plots` draws their figures.
 """
 

@@ -15,7 +15,7 @@ from lcrag.runs.files import write_json, write_json_lines, write_text
 
 EVALUATION = "evaluation.json"
 BEFORE, AFTER = "before", "after"  # labels of a training run's policy
-MAY_CHANGE = ("evaluate.metrics", "Evaluation.audit")
+MAY_CHANGE = ("evaluate.metrics",)
 
 
 def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:

@@ -16,7 +16,6 @@ from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.evaluation import Answered, Row
 from lcrag.evaluation import evaluate as metric_rows
-from lcrag.evaluation.answerable import strata, stratified
 from lcrag.limits import Count, NonNegative
 from lcrag.methods.globalrag.analysis import diversity_rows
 from lcrag.methods.translate_r1.tool_use import CALLS
@@ -58,12 +57,6 @@ class Evaluation:
     # What the numbers show and do not show, for the report.
     reading: str = "One run on one machine; compare methods only over several seeds."
     reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
-    # Folder of an audit (`lcrag audit`), whose strata (whether a question can be answered) are reported separately.
-    audit: str | None = None
-
-    def __post_init__(self):
-        if self.audit is not None:
-            strata(self.audit, [question.key for question in self.questions])
 
     @property
     def decodings(self) -> dict[str, int]:
@@ -146,7 +139,6 @@ class Evaluation:
         ]
         texts = [[f"{passage.title} {passage.text}" for each in log for passage in each.passages] for log in logs]
         answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
-        answered = answered if self.audit is None else stratified(answered, self.audit)
         rows = (episode_json(each, rewards=earned) for each, earned in zip(records, rewards, strict=True))
         return answered, rows, seconds
 

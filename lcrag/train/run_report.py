@@ -20,7 +20,6 @@ from lcrag.evaluation import (
     to_rich,
     write_report,
 )
-from lcrag.evaluation.answerable import STRATA
 from lcrag.evaluation.training_log import wall_time_table
 from lcrag.methods.globalrag.analysis import diversity_table, phase_table, plan_diversity
 from lcrag.runs import is_writer, read_configured
@@ -87,9 +86,7 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         [(split, name) for name in ("all", "seen", "zero_shot")],
         [(split, code) for code in evaluation.languages],
     ]
-    sections += [
-        [(f"{split}/{subset}", "all") for subset in own] for own in (SUBSETS, STRATA, _parts(evaluation.questions))
-    ]
+    sections += [[(f"{split}/{subset}", "all") for subset in own] for own in (SUBSETS, _parts(evaluation.questions))]
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
     policies = (*_sides(evaluation), *evaluation.references)
     runs = {

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from lcrag.commands.report.comparing import compare_runs
-from lcrag.commands.report.run_folders import run_folders, stratify
 from lcrag.composition.used_bindings import check_used
 from lcrag.errors import UserError
 from lcrag.runs.answers import EVALUATION
@@ -22,7 +21,6 @@ def report(
     *,
     compare: Callable[[pathlib.Path | None, Sequence[str], Console], None] = compare_runs,
     evaluation: Evaluation | None = None,
-    audit: str | None = None,
 ) -> None:
     """Writes the report of several runs, or rewrites `report.md` of one run.
 
@@ -31,8 +29,6 @@ def report(
       words: Folders of runs, or folders that contain such folders.
       compare: Writes the report of several runs, or their records.
       evaluation: Evaluation settings of the one run; tables of results also need its answers before and after training.
-      audit: Folder of an audit (`lcrag audit`), with which results are also reported by whether the answers can be
-        found; the rows of these strata are added to each folder's `evaluation.json`. None: no strata.
 
     Raises:
       UserError: there is no output folder, it is not the folder of a run, or the configuration of a run's evaluation is
@@ -40,9 +36,6 @@ def report(
     """
     console = make_console()
     if words:
-        if audit is not None:
-            for folder in run_folders(words):
-                stratify(folder, audit)
         compare(output_dir, words, console)
         return
     if output_dir is None or not (output_dir / RUN).is_file():
@@ -54,6 +47,4 @@ def report(
             " with (--gin_file=quickstart.gin, say), and its further bindings"
         )
     check_used()
-    if audit is not None and (output_dir / EVALUATION).is_file():
-        stratify(output_dir, audit)
     report_run(output_dir, evaluation if evaluation and is_evaluated(output_dir, evaluation) else None, console)

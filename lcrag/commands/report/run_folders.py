@@ -9,11 +9,10 @@ from typing import Any
 
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
-from lcrag.evaluation import Answered, Curve, Row, evaluate, read_rows, read_training_log, step_size, write_rows
-from lcrag.evaluation.answerable import STRATA, stratified
+from lcrag.evaluation import Answered, Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.trials import Trial
 from lcrag.runs import differences, read_configured, read_values
-from lcrag.runs.answers import AFTER, EVALUATION, answers_path, inference_runs, read_answers, write_answers
+from lcrag.runs.answers import AFTER, EVALUATION, answers_path, inference_runs, read_answers
 from lcrag.runs.folder import CONFIG, RUN
 from lcrag.runs.metrics import METRICS as LOG
 
@@ -165,37 +164,6 @@ def sources(folder: pathlib.Path, also: Collection[str] = ()) -> Iterator[tuple[
         if own.is_file() or label == AFTER or label in also:
             name = str(read_configured(config).get(METHOD, label)) if label == AFTER else label
             yield _source(folder, label, name, config), decoding, split
-
-
-def stratify(folder: pathlib.Path, audit: str) -> None:
-    """Adds an audit's strata to all answers in a folder and their rows to `evaluation.json`.
-
-    The strata of an earlier audit are replaced.
-
-    Raises:
-      UserError: the audit cannot be read or has other questions; nothing is changed.
-    """
-    rows = read_rows(folder / EVALUATION)
-    labels = {row.method.rpartition(", ")[0] for row in rows}
-    changed: dict[pathlib.Path, list[Answered]] = {}
-    added: list[Row] = []
-    for source, decoding, split in sources(folder, labels):
-        method, seed, values = f"{source.label}, {decoding}", source.about["seed"], source.values
-        for number, path in enumerate(inference_runs(folder, source.label, decoding), start=1):
-            changed[path] = stratified(read_answers(path), audit)
-            added += evaluate(
-                changed[path],
-                method=method,
-                model=next(row.model for row in rows if row.method == method),
-                split=split,
-                seed=seed if number == 1 else f"{seed}, run {number}",
-                seen_languages=values.get("Evaluation.seen_languages", LCRL_TRAINING),
-                languages=values.get("Evaluation.languages", LCRL_LANGUAGES),
-            )
-    for path, answers in changed.items():
-        write_answers(path, answers)
-    others = [row for row in rows if row.split.partition("/")[2] not in STRATA]
-    write_rows(folder / EVALUATION, [*others, *(row for row in added if row.split.partition("/")[2] in STRATA)])
 
 
 def trials_of(source: Source, decoding: str, split: str, axis: str | None) -> list[Trial]:
