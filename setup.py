@@ -100,7 +100,7 @@ setup(
     description="Teach language models to search, in any language: JAX/TPU-native reinforcement learning",
     python_requires=">=3.11",
     packages=find_packages(include=["lcrag", "lcrag.*"]),
-    package_data={"lcrag": [f"**/*.{suffix}" for suffix in ("css", "html", "js", "json", "md", "safetensors", "txt")]},
+    package_data={"lcrag": [f"**/*.{suffix}" for suffix in ("html", "json", "md", "safetensors", "txt")]},
     cmdclass={"build_py": BuildWithConfigurations},
     install_requires=REQUIREMENTS,
     extras_require=EXTRAS,
