@@ -4,7 +4,6 @@ Settings that would change results and are not implemented are rejected; absent 
 `transformers`.
 """
 
-import functools
 import pathlib
 from typing import Any
 
@@ -19,7 +18,7 @@ ARCHITECTURES: dict[Family, str] = {
 }
 
 # The only supported value of each field; `transformers` uses it where the field is absent.
-_FIXED: dict[str, Any] = {
+SUPPORTED: dict[str, Any] = {
     "hidden_act": "silu",
     "attention_bias": False,
     "mlp_bias": False,
@@ -29,7 +28,7 @@ _FIXED: dict[str, Any] = {
     "quantization_config": None,
 }
 # Fields of the original config.json that would contradict those written here, or that name files that are not copied.
-_STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_path", "transformers_version")
+STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_path", "transformers_version")
 
 
 def read_config(folder: str | pathlib.Path) -> DecoderConfig:
@@ -40,8 +39,8 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
     """
     path = pathlib.Path(folder).absolute() / "config.json"
     if not path.is_file():
-        mend = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
-        raise UserError(f"no model in {folder}: expected the file config.json{mend}")
+        hint = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
+        raise UserError(f"no model in {folder}: expected the file config.json{hint}")
     return config_from_hugging_face(read_json_object(path), str(path), source=str(path.parent))
 
 
@@ -53,9 +52,52 @@ def config_from_hugging_face(
     Raises:
       UserError: Unknown architecture, a missing or mistyped field, or one that the decoder does not support.
     """
-    family = _family(raw, where)
-    _check_supported(raw, family, where)
-    integer = functools.partial(_integer, raw, where=where)
+
+    def number(name: str, default: float | None = None, fields: dict[str, Any] = raw) -> float:
+        value = default if fields.get(name) is None else fields[name]
+        if value is None:
+            raise UserError(f"{where} lacks the field {name!r}: it is not a complete configuration")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{where} has {name} {value!r}: it must be a number")
+        return value
+
+    def integer(name: str, default: int | None = None) -> int:
+        value = number(name, default)
+        if value != int(value) or value < 1:
+            raise UserError(f"{where} has {name} {value!r}: it must be a positive whole number")
+        return int(value)
+
+    model_type = raw.get("model_type")
+    family = next((each for each in ARCHITECTURES if each == model_type), None)
+    if family is None:
+        raise UserError(f"{where} has model_type {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
+    if raw.get("architectures") and ARCHITECTURES[family] not in raw["architectures"]:
+        raise UserError(f"{where} has architectures {raw['architectures']}; supported is {ARCHITECTURES[family]} only")
+    for name, value in SUPPORTED.items():
+        if name == "attention_bias" and family == "qwen2":  # not a field of this architecture, which always has biases
+            continue
+        if raw.get(name) is not None and raw[name] != value:
+            raise UserError(f"{where} sets {name} to {raw[name]!r}, which is not supported: only {value!r} is")
+    if others := set(raw.get("layer_types") or ()) - {"full_attention"}:
+        raise UserError(f"{where} lists {min(others)!r} in layer_types, which is not supported: only full_attention is")
+
+    # `transformers` prefers the old name of the rotary parameters
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
+        raise UserError(f"{where} has rotary parameters per layer type, which are not supported: only one set is")
+    kind, scaling = rope.get("rope_type", rope.get("type", "default")), None
+    if kind not in ("default", "llama3"):
+        raise UserError(f"{where} asks for rope type {kind!r}; supported are default and llama3")
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UserError(f"{where} rotates a part of each head (partial_rotary_factor), which is not supported")
+    if kind == "llama3":
+        positions = "original_max_position_embeddings"
+        scaling = RopeScaling(
+            factor=float(number("factor", fields=rope)),
+            low_frequency_factor=float(number("low_freq_factor", fields=rope)),
+            high_frequency_factor=float(number("high_freq_factor", fields=rope)),
+            original_positions=raw.get(positions) or rope.get(positions) or integer("max_position_embeddings"),
+        )
     heads, width = integer("num_attention_heads"), integer("hidden_size")
     return DecoderConfig(
         family=family,
@@ -63,85 +105,15 @@ def config_from_hugging_face(
         width=width,
         layers=integer("num_hidden_layers"),
         heads=heads,
-        kv_heads=integer("num_key_value_heads", default=heads if family == "llama" else None),
-        head_width=integer("head_dim", default=128 if family == "qwen3" else width // heads),
+        kv_heads=integer("num_key_value_heads", heads if family == "llama" else None),
+        head_width=integer("head_dim", 128 if family == "qwen3" else width // heads),
         mlp_width=integer("intermediate_size"),
         max_positions=integer("max_position_embeddings"),
-        rope_theta=_rope_theta(raw, where),
-        rope_scaling=_rope_scaling(raw, where),
-        norm_epsilon=_number(raw, "rms_norm_eps", where, 1e-6),
+        rope_theta=float(number("rope_theta", 10_000.0, rope if rope.get("rope_theta") else raw)),
+        rope_scaling=scaling,
+        norm_epsilon=number("rms_norm_eps", 1e-6),
         tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
         source=source,
-    )
-
-
-def _number(fields: dict[str, Any], name: str, where: str, default: float | None = None) -> float:
-    value = default if fields.get(name) is None else fields[name]
-    if value is None:
-        raise UserError(f"{where} lacks the field {name!r}: it is not a complete configuration")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UserError(f"{where} has {name} {value!r}: it must be a number")
-    return value
-
-
-def _integer(fields: dict[str, Any], name: str, where: str, default: int | None = None) -> int:
-    value = _number(fields, name, where, default)
-    if value != int(value) or value < 1:
-        raise UserError(f"{where} has {name} {value!r}: it must be a positive whole number")
-    return int(value)
-
-
-def _family(raw: dict[str, Any], where: str) -> Family:
-    model_type = raw.get("model_type")
-    family = next((each for each in ARCHITECTURES if each == model_type), None)
-    if family is None:
-        raise UserError(f"{where} has model_type {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
-    architectures = raw.get("architectures")
-    if architectures and ARCHITECTURES[family] not in architectures:
-        raise UserError(f"{where} has architectures {architectures}; supported is {ARCHITECTURES[family]} only")
-    return family
-
-
-def _check_supported(raw: dict[str, Any], family: Family, where: str) -> None:
-    for name, computed in _FIXED.items():
-        if name == "attention_bias" and family == "qwen2":  # not a field of this architecture, which always has biases
-            continue
-        value = raw.get(name)
-        if value is not None and value != computed:
-            raise UserError(f"{where} sets {name} to {value!r}, which is not supported: only {computed!r} is")
-    others = set(raw.get("layer_types") or ()) - {"full_attention"}
-    if others:
-        raise UserError(f"{where} lists {min(others)!r} in layer_types, which is not supported: only full_attention is")
-
-
-def _rope(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns the rotary parameters, under their old name (which `transformers` prefers) or their new one."""
-    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
-        raise UserError(f"{where} has rotary parameters per layer type, which are not supported: only one set is")
-    return rope
-
-
-def _rope_theta(raw: dict[str, Any], where: str) -> float:
-    rope = _rope(raw, where)
-    return float(_number(rope if rope.get("rope_theta") else raw, "rope_theta", where, 10_000.0))
-
-
-def _rope_scaling(raw: dict[str, Any], where: str) -> RopeScaling | None:
-    rope = _rope(raw, where)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "llama3"):
-        raise UserError(f"{where} asks for rope type {kind!r}; supported are default and llama3")
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UserError(f"{where} rotates a part of each head (partial_rotary_factor), which is not supported")
-    if kind == "default":
-        return None
-    positions = raw.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
-    return RopeScaling(
-        factor=float(_number(rope, "factor", where)),
-        low_frequency_factor=float(_number(rope, "low_freq_factor", where)),
-        high_frequency_factor=float(_number(rope, "high_freq_factor", where)),
-        original_positions=positions or _integer(raw, "max_position_embeddings", where),
     )
 
 
@@ -181,4 +153,4 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
         fields["attention_bias"] = False
     if config.rope_scaling:  # for readers older than rope_parameters
         fields["rope_scaling"] = {name: value for name, value in rope.items() if name != "rope_theta"}
-    return {name: value for name, value in (original or {}).items() if name not in _STALE} | fields
+    return {name: value for name, value in (original or {}).items() if name not in STALE} | fields

@@ -1,18 +1,12 @@
-"""The files of a model folder: JSON objects, and tensors in safetensors shards, read and written.
+"""The files of a model folder: JSON objects, and tensors in safetensors shards, read and written one by one."""
 
-Tensors are read and written in pieces, so a whole shard is never in memory. The safetensors format: eight bytes
-with the header's length, a JSON header of names, dtypes, shapes and offsets, and the values in the header's order
-(https://huggingface.co/docs/safetensors). The library's own writer needs all values at once.
-"""
-
-import dataclasses
 import hashlib
 import json
 import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -60,11 +54,9 @@ def write_json_object(path: pathlib.Path, value: dict[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """A tensor in a file, as its header describes it; `code` is its safetensors dtype ("F32", "BF16", "I64", ...)."""
 
-    name: str
     file: pathlib.Path
     shape: tuple[int, ...]
     code: str
@@ -82,11 +74,44 @@ class TensorFolder:
     def __init__(self, folder: str | pathlib.Path):
         self.folder = pathlib.Path(folder)
         self._handles: dict[pathlib.Path, Any] = {}
+        self.tensors: dict[str, StoredTensor] = {}
         single, index = self.folder / SINGLE_FILE, self.folder / INDEX_FILE
-        if not single.is_file() and not index.is_file():
-            raise UserError(_without_weights(self.folder))
-        found = self._tensors_of(single) if single.is_file() else self._indexed_tensors(index)
-        self.tensors: Mapping[str, StoredTensor] = found
+        if single.is_file():
+            self.tensors = self._open(single)
+            return
+        if not index.is_file():
+            pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in self.folder.glob(pattern))
+            if pickles:
+                raise UserError(
+                    f"{folder} holds pickled weights only ({pickles[0]}), which are never opened: load it in"
+                    f" transformers once and save_pretrained it, which writes {SINGLE_FILE}"
+                )
+            raise UserError(f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}")
+        weight_map = read_json_object(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+            raise UserError(f"{index} has no weight_map from tensors to files: fetch or write it again")
+        for file in sorted(set(weight_map.values())):
+            if pathlib.Path(file).name != file:
+                raise UserError(f"{index} names {file}, which is not a file of its folder: fetch the model again")
+            if not (self.folder / file).is_file():
+                raise UserError(f"{index} names the file {file}, which does not exist: copy or fetch it too")
+            held = self._open(self.folder / file)
+            self.tensors |= {name: tensor for name, tensor in held.items() if weight_map.get(name, file) == file}
+        for name, file in weight_map.items():
+            if name not in self.tensors:
+                raise UserError(f"{index} says that {file} holds the tensor {name}, but it does not: fetch both again")
+
+    def _open(self, path: pathlib.Path) -> dict[str, StoredTensor]:
+        """Reads the header of a file, which stays open."""
+        try:
+            handle = safetensors.safe_open(path, framework="numpy")
+        except (OSError, safetensors.SafetensorError) as error:
+            raise UserError(
+                f"{path} cannot be read ({error}): it is truncated or not a safetensors file; fetch or write it again"
+            ) from error
+        self._handles[path] = handle
+        parts = {name: handle.get_slice(name) for name in handle.keys()}
+        return {name: StoredTensor(path, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], unused: str = "(?!)") -> None:
         """Compares the stored tensors with those that a model needs; reads no values.
@@ -126,57 +151,17 @@ class TensorFolder:
         handle = self._handles[self.tensors[name].file]
         return handle.get_slice(name)[index] if index else handle.get_tensor(name)
 
-    def _indexed_tensors(self, index: pathlib.Path) -> dict[str, StoredTensor]:
-        weight_map = read_json_object(index).get("weight_map")
-        if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
-            raise UserError(f"{index} has no weight_map from tensors to files: fetch or write it again")
-        found: dict[str, StoredTensor] = {}
-        for file in sorted(set(weight_map.values())):
-            if pathlib.Path(file).name != file:
-                raise UserError(f"{index} names {file}, which is not a file of its folder: fetch the model again")
-            if not (self.folder / file).is_file():
-                raise UserError(f"{index} names the file {file}, which does not exist: copy or fetch it too")
-            held = self._tensors_of(self.folder / file)
-            found |= {name: tensor for name, tensor in held.items() if weight_map.get(name, file) == file}
-        for name, file in weight_map.items():
-            if name not in found:
-                raise UserError(f"{index} says that {file} holds the tensor {name}, but it does not: fetch both again")
-        return found
 
-    def _tensors_of(self, path: pathlib.Path) -> dict[str, StoredTensor]:
-        try:
-            handle = safetensors.safe_open(path, framework="numpy")
-        except (OSError, safetensors.SafetensorError) as error:
-            raise UserError(
-                f"{path} cannot be read ({error}): it is truncated or not a safetensors file; fetch or write it again"
-            ) from error
-        self._handles[path] = handle
-        parts = {name: handle.get_slice(name) for name in handle.keys()}
-        return {
-            name: StoredTensor(name, path, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()
-        }
-
-
-def _without_weights(folder: pathlib.Path) -> str:
-    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
-    if pickles:
-        return (
-            f"{folder} holds pickled weights only ({pickles[0]}), which are never opened: load it in transformers once"
-            f" and save_pretrained it, which writes {SINGLE_FILE}"
-        )
-    return f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}"
-
-
-def plan_shards(shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, most_bytes: int) -> dict[str, list[str]]:
+def plan_shards(shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, max_bytes: int) -> dict[str, list[str]]:
     """Distributes tensors of one dtype over files, in their order, each file as full as possible.
 
-    A file holds at most `most_bytes` bytes of values; a larger tensor has a file of its own.
+    A file holds at most `max_bytes` bytes of values; a larger tensor has a file of its own.
     """
     shards: list[list[str]] = [[]]
     filled = 0
     for name, shape in shapes.items():
         needed = tensor_bytes(shape, dtype)
-        if shards[-1] and filled + needed > most_bytes:
+        if shards[-1] and filled + needed > max_bytes:
             shards.append([])
             filled = 0
         shards[-1].append(name)
@@ -191,38 +176,27 @@ def tensor_bytes(shape: Sequence[int], dtype: np.dtype) -> int:
 
 
 def write_shard(
-    path: pathlib.Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: np.dtype,
-    pieces: Iterable[tuple[str, int, np.ndarray]],
+    path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, values: Iterable[np.ndarray]
 ) -> None:
-    """Writes one safetensors file with tensors of one dtype, in the order of `shapes`.
+    """Writes one safetensors file with tensors of one dtype; `values` are taken one by one, in the order of `shapes`.
 
-    Each of the `pieces`, in any order, is the name of a tensor, the index of a first row and consecutive rows.
+    The library's own writer needs the values of the whole file at once. The format (https://huggingface.co/docs/safetensors)
+    is eight bytes with the header's length, a JSON header of names, dtypes, shapes and offsets, and the values.
     """
-    codes = {each: code for code, each in DTYPES.items()}
+    [code] = [code for code, each in DTYPES.items() if each == dtype]
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    begins, end = {}, 0
+    end = 0
     for name, shape in shapes.items():
-        begins[name], end = end, end + tensor_bytes(shape, dtype)
-        header[name] = {"dtype": codes[dtype], "shape": list(shape), "data_offsets": [begins[name], end]}
+        begin, end = end, end + tensor_bytes(shape, dtype)
+        header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # values begin at a multiple of eight bytes
     with naming(path), path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for name, first, rows in pieces:
-            file.seek(8 + len(text) + begins[name] + first * tensor_bytes(shapes[name][1:], dtype))
-            file.write(np.ascontiguousarray(rows, dtype).view(np.uint8).data)
+        for value in values:
+            file.write(np.ascontiguousarray(value, dtype).view(np.uint8).data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def write_index(folder: pathlib.Path, shards: Mapping[str, Sequence[str]], total_bytes: int) -> None:
-    """Writes the index file that maps tensors to shards."""
-    weight_map = {name: file for file, names in shards.items() for name in names}
-    write_json_object(
-        folder / INDEX_FILE, {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(weight_map.items()))}
-    )
 
 
 def sampled_fingerprint(folder: pathlib.Path) -> str:

@@ -1,7 +1,6 @@
-"""Damaged, incomplete and foreign model folders are refused in one sentence that names the file or the tensor."""
+"""Damaged, incomplete and foreign model folders are refused in one line that names the file or the tensor."""
 
 import json
-import re
 
 import pytest
 import safetensors.torch
@@ -15,12 +14,12 @@ NAME = "model.layers.1.mlp.up_proj.weight"
 INDEX = "model.safetensors.index.json"
 
 
-def refused(folder, *sentences: str) -> None:
+def refused(folder, *words: str, **options) -> None:
     with pytest.raises(UserError) as caught:
-        load_hugging_face(folder)
+        load_hugging_face(folder, **options)
     assert "\n" not in str(caught.value)
-    for sentence in sentences:
-        assert re.search(sentence, str(caught.value)), str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
 
 
 @pytest.fixture
@@ -45,25 +44,25 @@ def tensors(folder):
     return tensors
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8", "no such thing"])
+def test_a_dtype_that_cannot_be_trained(tmp_path, dtype):
+    refused(tmp_path, dtype, "float32", dtype=dtype)
+
+
 @pytest.mark.parametrize("kept", [4, 100, -100])
 def test_a_truncated_shard(folder, shard, kept):
     shard.write_bytes(shard.read_bytes()[:kept])
-    refused(folder, f"{shard.name} cannot be read")
+    refused(folder, shard.name)
 
 
-def test_a_missing_shard(folder, shard):
+def test_a_shard_that_is_missing_or_of_another_model(folder, shard):
+    content = safetensors.torch.load_file(shard)
     shard.unlink()
-    refused(folder, f"{INDEX} names the file {shard.name}, which does not exist")
-
-
-def test_a_shard_of_another_model(folder, shard):
+    refused(folder, INDEX, shard.name)
     safetensors.torch.save_file({"something": torch.ones(2)}, shard)
-    refused(folder, f"says that {shard.name} holds the tensor")
-
-
-def test_a_tensor_that_the_index_does_not_name(folder, shard):
-    safetensors.torch.save_file(safetensors.torch.load_file(shard) | {"value_head.weight": torch.ones(1)}, shard)
-    refused(folder, "tensor value_head.weight")
+    refused(folder, INDEX, shard.name)
+    safetensors.torch.save_file(content | {"value_head.weight": torch.ones(1)}, shard)
+    refused(folder, "value_head.weight")
 
 
 @pytest.mark.parametrize("outside", ["../{name}", "/{name}", "{name}/.."])
@@ -74,7 +73,7 @@ def test_a_shard_outside_of_the_folder(folder, shard, outside):
         name: file.replace(shard.name, outside.format(name=shard.name)) for name, file in index["weight_map"].items()
     }
     (folder / INDEX).write_text(json.dumps(index | {"weight_map": named}))
-    refused(folder, "which is not a file of its folder")
+    refused(folder, "not a file of its folder")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}'])
@@ -86,35 +85,35 @@ def test_a_damaged_index(folder, content):
 def test_more_layers_than_stored(folder):
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"num_hidden_layers": 3', '"num_hidden_layers": 4'))
-    refused(folder, r"tensor model.layers.3.*is missing")
+    refused(folder, "tensor model.layers.3", "is missing")
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "words"),
     [
-        (lambda t: {NAME: None}, f"tensor {NAME} is missing"),
-        (lambda t: {"model.layers.0.mlp.up_proj.bias": torch.ones(48)}, "tensor model.layers.0.mlp.up_proj.bias"),
-        (lambda t: {NAME: t[NAME].T.contiguous()}, rf"tensor {NAME} .*has shape \(48, 56\), .* asks for \(56, 48\)"),
+        (lambda t: {NAME: None}, (NAME, "missing")),
+        (lambda t: {"model.layers.0.mlp.up_proj.bias": torch.ones(48)}, ("model.layers.0.mlp.up_proj.bias",)),
+        (lambda t: {NAME: t[NAME].T.contiguous()}, (NAME, "(48, 56)", "(56, 48)")),
         *(
-            (lambda t, dtype=dtype: {NAME: t[NAME].to(dtype)}, f"tensor {NAME} .*which is not supported")
+            (lambda t, dtype=dtype: {NAME: t[NAME].to(dtype)}, (NAME, "not supported"))
             for dtype in (torch.int8, torch.int64, torch.float8_e4m3fn, torch.float64)
         ),
         *(
-            (lambda t, at=at, value=value: {at: t[at].index_fill(0, torch.tensor(7), value)}, f"{at} .*NaN or infinite")
+            (lambda t, at=at, value=value: {at: t[at].index_fill(0, torch.tensor(7), value)}, (at, "NaN or infinite"))
             for at, value in ((NAME, float("nan")), (NAME, float("inf")), ("model.embed_tokens.weight", -float("inf")))
         ),
     ],
 )  # fmt: skip
-def test_tensors_that_do_not_fit(folder, tensors, changes, sentence):
+def test_tensors_that_do_not_fit(folder, tensors, changes, words):
     changed = {name: value for name, value in (tensors | changes(tensors)).items() if value is not None}
     safetensors.torch.save_file(changed, folder / "model.safetensors")
-    refused(folder, sentence)
+    refused(folder, *words)
 
 
 def test_no_weights_no_model_and_no_folder(folder, tensors, tmp_path_factory):
     refused(folder, "no weights in")
     torch.save({"a": torch.ones(1)}, folder / "pytorch_model.bin")
-    refused(folder, r"pickled weights only \(pytorch_model.bin\)")
+    refused(folder, "pickled", "pytorch_model.bin")
     (folder / "model.safetensors").touch()
     refused(folder, "model.safetensors cannot be read")
     empty = tmp_path_factory.mktemp("empty")

@@ -1,0 +1,338 @@
+"""Loads a Hugging Face model folder into sharded parameters, and saves one, tensor by tensor.
+
+At most one tensor, or one process's part of it, is in host memory at a time.
+"""
+
+import functools
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
+from jaxtyping import Array
+
+from lcrag.errors import UserError
+from lcrag.files import naming
+from lcrag.policy.config import ComputeDtype, DecoderConfig
+from lcrag.policy.hugging_face_config import config_to_hugging_face, read_config
+from lcrag.policy.model_files import (
+    INDEX_FILE,
+    SINGLE_FILE,
+    TensorFolder,
+    plan_shards,
+    read_optional_json,
+    tensor_bytes,
+    write_json_object,
+    write_shard,
+)
+from lcrag.policy.parameters import Params, abstract_parameters, merge_lora, param_shardings
+from lcrag.policy.sharding import make_mesh, replicated
+
+EMBEDDING, UNEMBEDDING = "model.embed_tokens.weight", "lm_head.weight"
+# Our path -> the tensor's name without ".weight" or ".bias"; Qwen2, Qwen3 and Llama use the same names.
+NAMES = {
+    "embedding": "model.embed_tokens",
+    "unembedding": "lm_head",
+    "final_norm": "model.norm",
+    "layers/attention_norm": "model.layers.{}.input_layernorm",
+    "layers/attention/query": "model.layers.{}.self_attn.q_proj",
+    "layers/attention/key": "model.layers.{}.self_attn.k_proj",
+    "layers/attention/value": "model.layers.{}.self_attn.v_proj",
+    "layers/attention/output": "model.layers.{}.self_attn.o_proj",
+    "layers/attention/query_norm": "model.layers.{}.self_attn.q_norm",
+    "layers/attention/key_norm": "model.layers.{}.self_attn.k_norm",
+    "layers/mlp_norm": "model.layers.{}.post_attention_layernorm",
+    "layers/mlp/gate": "model.layers.{}.mlp.gate_proj",
+    "layers/mlp/up": "model.layers.{}.mlp.up_proj",
+    "layers/mlp/down": "model.layers.{}.mlp.down_proj",
+}
+# Buffers in old checkpoints, which follow from the configuration.
+UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+PARAMETER_DTYPES = ("float32", "bfloat16")
+MAX_SHARD_BYTES = 5_000_000_000
+# Other files of a model, copied from the folder that it was read from.
+COMPANIONS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+_LOGGER = logging.getLogger(__name__)
+
+
+class StoredParameter(NamedTuple):
+    """The place of a checkpoint's tensor among the parameters; kernels are stored transposed.
+
+    Attributes:
+      path: The parameter, such as "layers/mlp/up/kernel".
+      layer: Index of the layer, or None if the parameter is not stacked over layers.
+      shape: The tensor's shape.
+    """
+
+    path: str
+    layer: int | None
+    shape: tuple[int, ...]
+
+    @property
+    def transposed(self) -> bool:
+        return self.path.endswith("/kernel")
+
+
+def stored_parameters(config: DecoderConfig) -> dict[str, StoredParameter]:
+    """Maps the names of a checkpoint's tensors to parameters; the layers of a parameter are consecutive."""
+    stored = {}
+    for path, leaf in flat_parameters(abstract_parameters(config)).items():
+        stacked, turned = path.startswith("layers/"), path.endswith("/kernel")
+        module = path.removesuffix("/kernel").removesuffix("/scale").removesuffix("/bias")
+        name = f"{NAMES[module]}.{'bias' if path.endswith('/bias') else 'weight'}"
+        shape = leaf.shape[1:] if stacked else leaf.shape
+        for layer in range(leaf.shape[0]) if stacked else (None,):
+            stored[name.format(layer)] = StoredParameter(path, layer, shape[::-1] if turned else shape)
+    return stored
+
+
+def flat_parameters(params: Params) -> dict[str, Any]:
+    """Flattens nested parameters to paths such as "layers/mlp/up/kernel"."""
+    return traverse_util.flatten_dict(params, sep="/")
+
+
+def load_hugging_face(
+    folder: str | pathlib.Path, dtype: DTypeLike = "float32", mesh: Mesh | None = None
+) -> tuple[DecoderConfig, Params]:
+    """Reads a model folder into sharded parameters.
+
+    Names, shapes and dtypes of all tensors are compared with `config.json` before any value is read. Then each process
+    reads the parts that its devices hold; the devices cast and transpose them, and check that all values are finite.
+
+    Args:
+      folder: Holds `config.json` and `model.safetensors` (or shards and their index file).
+      dtype: Dtype of the parameters in memory: float32 or bfloat16.
+      mesh: Devices; one device if None.
+
+    Raises:
+      UserError: A file or tensor is missing, unexpected, of another shape or dtype, or cannot be read, or a tensor
+        holds a value that is not finite.
+    """
+    wanted = parameter_dtype(dtype)
+    config, tensors = read_config(folder), TensorFolder(folder)
+    stored = stored_parameters(config)
+    _check_tensors(config, stored, tensors)
+    mesh = mesh or make_mesh(devices=jax.devices()[:1])
+    shardings = flat_parameters(param_shardings(config, mesh))
+    shapes = flat_parameters(abstract_parameters(config))
+    flat: dict[str, Array] = {}
+    for name, place in stored.items():
+        path, sharding = place.path, shardings[place.path]
+        tensor = _read(tensors, name, place, sharding)
+        if path not in flat:
+            flat[path] = jax.jit(functools.partial(jnp.zeros, shapes[path].shape, wanted), out_shardings=sharding)()
+        # reading must not run ahead of the devices, or the host's memory would fill
+        flat[path] = _writer(place.transposed, sharding)(flat[path], tensor, place.layer).block_until_ready()
+
+    def finite(flat: dict[str, Array]) -> dict[str, Array]:  # bool[], or bool[layers]
+        axes = {path: range(path.startswith("layers/"), leaf.ndim) for path, leaf in flat.items()}
+        return {path: jnp.isfinite(leaf).all(tuple(axes[path])) for path, leaf in flat.items()}
+
+    checked = jax.device_get(jax.jit(finite, out_shardings=replicated(mesh))(flat))
+    for name, place in stored.items():
+        if not checked[place.path].reshape(-1)[place.layer or 0]:
+            raise UserError(
+                f"tensor {name} in {tensors.tensors[name].file} holds NaN or infinite values: the checkpoint is"
+                " damaged, fetch or write it again"
+            )
+    return config, traverse_util.unflatten_dict(flat, sep="/")
+
+
+def _check_tensors(config: DecoderConfig, stored: Mapping[str, StoredParameter], tensors: TensorFolder) -> None:
+    """Compares names, shapes and dtypes; a tied embedding may be stored twice, but not two different ones."""
+    shapes = {name: place.shape for name, place in stored.items()}
+    if not (config.tie_embeddings and UNEMBEDDING in tensors.tensors):
+        return tensors.check(shapes, unused=UNUSED)
+    tensors.check(shapes | {UNEMBEDDING: shapes[EMBEDDING]}, unused=UNUSED)
+    for first in range(0, config.vocabulary_size, 16_384):
+        rows = (slice(first, min(first + 16_384, config.vocabulary_size)),)
+        if not np.array_equal(tensors.read(EMBEDDING, rows), tensors.read(UNEMBEDDING, rows)):
+            raise UserError(
+                f"tensor {UNEMBEDDING} in {tensors.tensors[UNEMBEDDING].file} differs from {EMBEDDING}, though"
+                " config.json ties them: set tie_word_embeddings to false there"
+            )
+
+
+def _read(tensors: TensorFolder, name: str, place: StoredParameter, parameter: NamedSharding) -> Array:
+    """Reads a tensor in the sharding in which each device holds its part of the parameter."""
+    axes = (*parameter.spec, None, None, None)[place.layer is not None :][: len(place.shape)]
+    sharding = NamedSharding(parameter.mesh, PartitionSpec(*(axes[::-1] if place.transposed else axes)))
+    parts: dict[tuple, np.ndarray] = {}  # devices that hold the same part share one read
+
+    def read(index: tuple[slice, ...]) -> np.ndarray:
+        key = tuple((each.start, each.stop) for each in index)
+        if key not in parts:
+            parts[key] = tensors.read(name, index)
+        return parts[key]
+
+    return jax.make_array_from_callback(place.shape, sharding, read)
+
+
+@functools.cache
+def _writer(transposed: bool, sharding: NamedSharding):
+    """Compiles the function that writes a tensor into its parameter, in place: no value leaves its device."""
+
+    def write(parameter: Array, tensor: Array, layer: int | None) -> Array:
+        value = (tensor.T if transposed else tensor).astype(parameter.dtype)
+        return value if layer is None else jax.lax.dynamic_update_index_in_dim(parameter, value, layer, 0)
+
+    return jax.jit(write, donate_argnums=0, out_shardings=sharding)
+
+
+def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
+    """Returns the dtype of the stored embedding of a complete model folder; float32 for float16, which is only read.
+
+    Raises:
+      UserError: There are no weights.
+    """
+    return "bfloat16" if TensorFolder(folder).tensors[EMBEDDING].code == "BF16" else "float32"
+
+
+def parameter_dtype(dtype: DTypeLike) -> np.dtype:
+    """Converts a dtype for parameters.
+
+    Raises:
+      UserError: It is neither float32 nor bfloat16.
+    """
+    try:
+        converted = jnp.dtype(dtype)
+    except TypeError as error:
+        raise UserError(f"there is no dtype {dtype!r}: parameters are {' or '.join(PARAMETER_DTYPES)}") from error
+    if converted.name not in PARAMETER_DTYPES:
+        raise UserError(f"parameters cannot be {converted.name}: choose {' or '.join(PARAMETER_DTYPES)}")
+    return converted
+
+
+def save_hugging_face(
+    folder: str | pathlib.Path,
+    config: DecoderConfig,
+    params: Params,
+    dtype: DTypeLike | None = None,
+    eos_ids: Sequence[int] = (),
+    shard_bytes: int = MAX_SHARD_BYTES,
+) -> None:
+    """Writes a model folder that `transformers` opens as the same model.
+
+    The tokenizer, the generation settings and the other fields of `config.json` are copied from `config.source`. Files
+    are staged first: a concurrent reader finds the earlier model, no weights or the new model, never a mixture. With
+    several processes all must call it; the first one writes, and it returns on all of them when the folder is complete.
+
+    Args:
+      folder: Created if absent; an earlier model in it is replaced.
+      config: The decoder.
+      params: Its parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged, in float32.
+      dtype: Dtype on disk, float32 or bfloat16; None: that of the embedding.
+      eos_ids: Ids that end a generation; those of `config.source` if empty.
+      shard_bytes: Maximum bytes of weights in one file.
+
+    Raises:
+      UserError: The parameters do not match the configuration, or the dtype is not supported.
+    """
+    wanted = None if dtype is None else parameter_dtype(dtype)
+    config, params = merge_lora(config, params, wanted)
+    flat, needed = flat_parameters(params), flat_parameters(abstract_parameters(config))
+    for path in sorted(flat.keys() ^ needed.keys()):
+        what = "is missing" if path in needed else "has no place in the checkpoint"
+        raise UserError(f"parameter {path} {what}: these are not the parameters of this configuration")
+    for path, leaf in needed.items():
+        if flat[path].shape != leaf.shape:
+            raise UserError(
+                f"parameter {path} has shape {flat[path].shape}, not {leaf.shape}: these are not the parameters of"
+                " this configuration"
+            )
+    written = parameter_dtype(flat["embedding"].dtype) if wanted is None else wanted
+    stored = stored_parameters(config)
+    shards = plan_shards({name: place.shape for name, place in stored.items()}, written, shard_bytes)
+    folder, writes = pathlib.Path(folder), jax.process_index() == 0
+    staging = folder / ".writing"
+    if writes:
+        shutil.rmtree(staging, ignore_errors=True)  # left by a killed writer
+        staging.mkdir(parents=True)
+    try:
+        for file, names in shards.items():
+            values = (_host_tensor(flat[stored[name].path], stored[name], written) for name in names)
+            if writes:
+                write_shard(staging / file, {name: stored[name].shape for name in names}, written, values)
+            else:
+                for _ in values:  # takes part in gathering what the first process writes
+                    pass
+        if writes:
+            if len(shards) > 1:
+                total_bytes = sum(tensor_bytes(place.shape, written) for place in stored.values())
+                weight_map = {name: file for file, names in shards.items() for name in names}
+                index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(weight_map.items()))}
+                write_json_object(staging / INDEX_FILE, index)
+            _write_settings(staging, config, written, tuple(eos_ids))
+            _publish(staging, folder)
+    finally:
+        if writes:
+            shutil.rmtree(staging, ignore_errors=True)
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(f"saved {folder.name}")  # whose parent may differ between hosts
+
+
+def _host_tensor(leaf: Any, place: StoredParameter, dtype: np.dtype) -> np.ndarray:
+    """Returns the values of a checkpoint's tensor; with several processes, all gather them."""
+    if not isinstance(leaf, jax.Array):
+        value = leaf if place.layer is None else leaf[place.layer]
+        return (value.T if place.transposed else value).astype(dtype)
+    gathered = None if leaf.is_fully_addressable else replicated(leaf.sharding.mesh)  # type: ignore[attr-defined]
+    return jax.device_get(_cutter(place.transposed, dtype, gathered)(leaf, place.layer))
+
+
+@functools.cache
+def _cutter(transposed: bool, dtype: np.dtype, out_sharding: NamedSharding | None):
+    """Compiles the function that cuts a tensor out of its parameter."""
+
+    def cut(parameter: Array, layer: int | None) -> Array:
+        value = parameter if layer is None else jax.lax.dynamic_index_in_dim(parameter, layer, keepdims=False)
+        return (value.T if transposed else value).astype(dtype)
+
+    return jax.jit(cut, out_shardings=out_sharding)
+
+
+def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtype, eos_ids: tuple[int, ...]) -> None:
+    """Writes `config.json`, and copies the tokenizer and the generation settings of the source."""
+    eos = {"eos_token_id": eos_ids[0] if len(eos_ids) == 1 else list(eos_ids)} if eos_ids else {}
+    original: dict[str, Any] = {}
+    generation: dict[str, Any] = {}
+    if config.source:
+        source = pathlib.Path(config.source)
+        if not source.is_dir():
+            _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, staging.parent)
+        original = read_optional_json(source / "config.json")
+        generation = read_optional_json(source / "generation_config.json")
+        for name in COMPANIONS:
+            if (source / name).is_file():
+                with naming(staging / name):
+                    shutil.copyfile(source / name, staging / name)
+    write_json_object(staging / "config.json", config_to_hugging_face(config, dtype.name, original) | eos)
+    if generation | eos:
+        write_json_object(staging / "generation_config.json", generation | eos)
+
+
+def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
+    """Moves the staged files into place; the file that readers open first comes last."""
+    for stale in (folder / SINGLE_FILE, folder / INDEX_FILE, *folder.glob("model-*-of-*.safetensors")):
+        stale.unlink(missing_ok=True)
+    for path in sorted(staging.iterdir(), key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
+        os.replace(path, folder / path.name)
