@@ -8,8 +8,8 @@ import transformers
 
 from lcrag.errors import UserError
 from lcrag.policy import RopeScaling, parameter_count, read_config
-from lcrag.policy.hugging_face_config import config_from_hugging_face, config_to_hugging_face
 from lcrag.policy.hugging_face import stored_parameters
+from lcrag.policy.hugging_face_config import config_from_hugging_face, config_to_hugging_face
 
 # As published, less what no reader of weights looks at.
 QWEN2_5_3B = {
