@@ -13,8 +13,7 @@ import numpy as np
 
 from lcrag.atlas import World, build_world, render_passage
 from lcrag.atlas.facts import section_of
-from lcrag.atlas.oracle import Oracle
-from lcrag.atlas.random_searcher import RandomSearcher
+from lcrag.atlas.oracle import Oracle, RandomSearcher
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.rewards import c3_recall_bergen

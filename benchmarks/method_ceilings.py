@@ -18,7 +18,7 @@ from lcrag.train.scoring import scored_rewards
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.comprehension import ComprehensionTasks, ComprehensionTranslator
 from lcrag.atlas.oracle import Oracle
-from lcrag.composition.atlas import atlas_world
+from lcrag.atlas.world import atlas_world
 from lcrag.composition.collections import atlas_collections
 from lcrag.composition.components import policy
 from lcrag.composition.configuration import configure, read_configuration

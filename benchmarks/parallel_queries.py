@@ -21,7 +21,8 @@ import gin
 import numpy as np
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
-from lcrag.composition.atlas import atlas_comparisons, atlas_conjunctions, atlas_questions
+from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
+from lcrag.atlas.world import atlas_questions
 from lcrag.composition.collections import atlas_collections
 from lcrag.composition.components import make_runner, make_sampler
 from lcrag.composition.components import policy as load_policy

@@ -11,41 +11,55 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import gin
 import numpy as np
 from babel import Locale
 from babel.core import get_global
 
 from lcrag.atlas.facts import countries, names_of
 from lcrag.atlas.wording import wording
-from lcrag.atlas.world import World
+from lcrag.atlas.world import World, atlas_world
 from lcrag.data.batches import seeded_order
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_questions, vocabulary_of
 from lcrag.data.languages import known_languages
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
 from lcrag.data.tiers import with_tiers
 from lcrag.episodes import Translated, TranslationFailure
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.models.translators import LookUpTranslator
 
+DATASET = "atlas_comprehension"
 NATURAL = ("en", "fr", "it", "fi", "ru")
-OPTIONS = "A {first} B {second} C {third} D {fourth}"
+KNOWN = ("en", "fr", "it")
+# Half-known language -> share of the countries whose names are unknown. A guess is right in one of four choices, so a
+# call of the translator gains about 0.08 for a choice in Finnish, less than a cost of 0.3, and about 0.4 in Russian.
+STRANGE_COUNTRIES: Mapping[str, float] = {"fi": 0.1, "ru": 0.5}
+HALF_KNOWN = tuple(STRANGE_COUNTRIES)
+TIERS: Mapping[str, tuple[str, ...]] = {"known": KNOWN, "half_known": HALF_KNOWN, "constructed": tuple(CONSTRUCTED)}
+LANGUAGES = (*NATURAL, *CONSTRUCTED)
+# Shares of the questions; "demonstrations" are for supervised learning, "train" for reinforcement learning.
+SPLITS: Mapping[str, float] = {"demonstrations": 0.47, "validation": 0.03, "train": 0.25, "held_out": 0.25}
+DOMAINS = (MATHEMATICS, MULTIPLE_CHOICE)
 
 _WORDING = wording()["comprehension"]
 SENTENCES: Mapping[str, Mapping[str, str]] = {
-    language: {kind: sentence.replace("*", OPTIONS) for kind, sentence in sentences.items()}
+    language: {
+        kind: sentence.replace("*", "A {first} B {second} C {third} D {fourth}") for kind, sentence in sentences.items()
+    }
     for language, sentences in _WORDING["sentences"].items()
 }
-
 DIGITS = "2345"
 # Feminine in Italian and Russian and without elision in French: the surrounding words never change.
 THINGS = ("card", "rose", "coin", "lamp", "bottle", "cup", "shirt", "box", "candle", "pear", "plum", "fork")
 BAG = "bag"
-
-
+SUMS: Mapping[str, Callable[[int, int], int]] = {"buy": int.__add__, "sell": int.__sub__, "bags": int.__mul__}
+CONTINENT = "continent"
 # Prefix of a continent's time zones -> CLDR's code of the continent.
 CONTINENTS: Mapping[str, str] = {"Africa": "002", "America": "019", "Asia": "142", "Europe": "150", "Pacific": "009"}
-OPTION_PLACES = ("first", "second", "third", "fourth")
-LEAST_AGREEMENT = 0.7
+COUNTRIES = 4  # of each continent
+LETTERS, OPTION_PLACES = "ABCD", ("first", "second", "third", "fourth")
+OPTION_SETS = 6  # per country and position of the right option
+MIN_AGREEMENT = 0.7
 
 _PLACE = re.compile(r"(.*)\{(\w+)(?::(\w))?\}(.*)")
 
@@ -61,6 +75,10 @@ class Meaning:
 
     kind: str
     words: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        return "/".join((self.kind, *self.words.values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,25 +98,12 @@ class _Chunk:
     after: str = ""
 
 
-def sentence_of(meaning: Meaning, language: str) -> str:
-    """Returns the question in a natural language."""
-    return " ".join(_written(chunk, meaning, language) for chunk in _chunks(language, meaning.kind))
-
-
-def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
-    """Parses a sentence in one of some natural languages; returns None if it is in none of them or ambiguous."""
-    words = sentence.split()
-    agreements = {
-        (language, kind): _agreement(words, _chunks(language, kind))
-        for language in languages
-        for kind in SENTENCES[language]
-    }
-    best = max(agreements.values(), default=0.0)
-    found = [where for where, agreement in agreements.items() if agreement == best]
-    if best < LEAST_AGREEMENT or len(found) > 1:
-        return None
-    [(language, kind)] = found
-    return Meaning(kind, _read_places(words, kind, language))
+@functools.cache
+def _chunks(language: str, kind: str) -> tuple[_Chunk, ...]:
+    return tuple(
+        _Chunk(*place.groups()) if (place := _PLACE.fullmatch(chunk)) else _Chunk(chunk)
+        for chunk in SENTENCES[language][kind].split()
+    )
 
 
 @functools.cache
@@ -122,69 +127,55 @@ def _codes(language: str, place: str) -> dict[str, str]:
     return {word.casefold(): code for code, word in forms}
 
 
-@functools.cache
-def _chunks(language: str, kind: str) -> tuple[_Chunk, ...]:
-    return tuple(
-        _Chunk(*place.groups()) if (place := _PLACE.fullmatch(chunk)) else _Chunk(chunk)
-        for chunk in SENTENCES[language][kind].split()
-    )
+def sentence_of(meaning: Meaning, language: str) -> str:
+    """Returns the question in a natural language."""
+    words = []
+    for chunk in _chunks(language, meaning.kind):
+        word = ""
+        if chunk.place is not None:
+            code = meaning.words.get(chunk.place, BAG)
+            few = chunk.count is not None and meaning.words[chunk.count] in "234"
+            word = lexicon(language, chunk.place, few=few).get(code, code)
+        words.append(chunk.before + word + chunk.after)
+    return " ".join(words)
 
 
-def _written(chunk: _Chunk, meaning: Meaning, language: str) -> str:
-    if chunk.place is None:
-        return chunk.before
-    code = meaning.words.get(chunk.place, BAG)
-    few = chunk.count is not None and meaning.words[chunk.count] in "234"
-    return chunk.before + lexicon(language, chunk.place, few=few).get(code, code) + chunk.after
-
-
-def _agreement(words: Sequence[str], chunks: Sequence[_Chunk]) -> float:
-    """Returns the share of a sentence's fixed words that match; 0 if the number of words differs."""
-    if len(words) != len(chunks):
-        return 0.0
-    own = [word == chunk.before for word, chunk in zip(words, chunks, strict=True) if chunk.place is None]
-    return sum(own) / len(own)
-
-
-def _read_places(words: Sequence[str], kind: str, language: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
+    """Parses a sentence in one of some natural languages; returns None if it is in none of them or ambiguous."""
+    words = sentence.split()
+    agreements = {}  # (language, kind) -> share of the sentence's fixed words that match
+    for language in languages:
+        for kind in SENTENCES[language]:
+            chunks = _chunks(language, kind)
+            fixed = [word == chunk.before for word, chunk in zip(words, chunks, strict=False) if chunk.place is None]
+            agreements[language, kind] = sum(fixed) / len(fixed) if len(words) == len(chunks) else 0.0
+    best = max(agreements.values(), default=0.0)
+    likely = [which for which, agreement in agreements.items() if agreement == best]
+    if best < MIN_AGREEMENT or len(likely) > 1:
+        return None
+    [(language, kind)] = likely
+    codes: dict[str, str] = {}
     for word, chunk in zip(words, _chunks(language, kind), strict=True):
         if chunk.place is None or chunk.place == "bags":
             continue
         bare = word.removeprefix(chunk.before).removesuffix(chunk.after)
         known = _codes(language, chunk.place).get(bare.casefold())
-        if known is not None or chunk.place not in found:
-            found[chunk.place] = bare if known is None else known
-    return found
+        # Of two places with the same name, the word that is known counts.
+        if known is not None or chunk.place not in codes:
+            codes[chunk.place] = bare if known is None else known
+    return Meaning(kind, codes)
 
 
-DATASET = "atlas_comprehension"
-KNOWN = ("en", "fr", "it")
-# Half-known language -> share of the countries whose names are unknown. A guess is right in one of four choices, so a
-# call of the translator gains about .08 for a choice in Finnish, less than a cost of .3, and about .4 in Russian, more.
-STRANGE_COUNTRIES: Mapping[str, float] = {"fi": 0.1, "ru": 0.5}
-HALF_KNOWN = tuple(STRANGE_COUNTRIES)
-TIERS: Mapping[str, tuple[str, ...]] = {"known": KNOWN, "half_known": HALF_KNOWN, "constructed": tuple(CONSTRUCTED)}
-LANGUAGES = (*NATURAL, *CONSTRUCTED)
-# Shares of the questions; "demonstrations" are for supervised learning, "train" for reinforcement learning.
-SPLITS: Mapping[str, float] = {"demonstrations": 0.47, "validation": 0.03, "train": 0.25, "held_out": 0.25}
-DOMAINS = (MATHEMATICS, MULTIPLE_CHOICE)
-SUMS: Mapping[str, Callable[[int, int], int]] = {"buy": int.__add__, "sell": int.__sub__, "bags": int.__mul__}
-CONTINENT = "continent"
-LETTERS = "ABCD"
-COUNTRIES = 4  # of each continent
-OPTION_SETS = 6  # per country and position of the right option
+def letter_of(meaning: Meaning, value: str) -> str:
+    """Returns the letter of the option with a value; raises a ValueError if there is none."""
+    return LETTERS[[meaning.words[place] for place in OPTION_PLACES].index(value)]
 
 
 class ComprehensionTasks:
-    """The comprehension questions about one world.
-
-    Args:
-      world: The atlas, whose seed also draws options and splits.
-    """
+    """The comprehension questions about one world, whose seed also draws options and splits."""
 
     def __init__(self, world: World):
-        self._world = world
+        self._seed = world.seed
 
     def questions(
         self,
@@ -206,19 +197,52 @@ class ComprehensionTasks:
             (codes of the placeholders' words) and `value` (the sum, or the country's continent).
 
         Raises:
-          UserError: an unknown split, language or domain.
+          UserError: an unknown split, language or domain, or a limit below 1.
         """
         codes = known_languages(languages, LANGUAGES)
+        if split not in SPLITS:
+            raise UserError(f"the comprehension questions have no split {split!r}: use one of {', '.join(SPLITS)}")
         if unknown := [domain for domain in domains if domain not in DOMAINS]:
             raise UserError(f"the comprehension questions have no domain {unknown[0]!r}: use {' or '.join(DOMAINS)}")
-        meanings = [meaning for domain in domains for meaning in self._split(split, domain)[:limit]]
-        versions = [self._asked(meanings, code) for code in codes]
+        if limit is not None and limit < 1:
+            raise UserError(f"a limit of {limit} leaves no questions: give 1 or more, or None for all")
+        meanings: list[Meaning] = []
+        for domain in domains:
+            by_id = {meaning.id: meaning for meaning in self._meanings[domain]}
+            order = seeded_order(by_id, self._seed)
+            bounds = [round(share * len(order)) for share in itertools.accumulate(SPLITS.values(), initial=0.0)]
+            place = list(SPLITS).index(split)
+            meanings += [by_id[id] for id in order[bounds[place] : bounds[place + 1]][:limit]]
+        english = [self._question(meaning, ENGLISH) for meaning in meanings]
+        versions = [
+            constructed_questions(english, (code,), self.vocabulary)
+            if code in CONSTRUCTED
+            else [self._question(meaning, code) for meaning in meanings]
+            for code in codes
+        ]
         return with_tiers((question for row in zip(*versions, strict=True) for question in row), TIERS)
+
+    def _question(self, meaning: Meaning, language: str) -> Question:
+        value, choice = self.value(meaning), meaning.kind == CONTINENT
+        return Question(
+            id=meaning.id,
+            dataset=DATASET,
+            language=language,
+            text=sentence_of(meaning, language),
+            answers=(letter_of(meaning, value) if choice else value,),
+            extra={
+                "domain": MULTIPLE_CHOICE if choice else MATHEMATICS,
+                "kind": meaning.kind,
+                "words": dict(meaning.words),
+                "value": value,
+            },
+        )
 
     @functools.cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """Every word of the English questions, all of which have words in the constructed languages."""
-        return tuple(vocabulary_of(sentence_of(meaning, "en") for own in self._meanings.values() for meaning in own))
+        meanings = itertools.chain.from_iterable(self._meanings.values())
+        return tuple(vocabulary_of(sentence_of(meaning, ENGLISH) for meaning in meanings))
 
     def value(self, meaning: Meaning) -> str:
         """Returns the answer independent of its language: a number in digits, or the name of a continent.
@@ -236,114 +260,60 @@ class ComprehensionTasks:
         countries.
         """
         numbers, countries = (
-            [key.partition("/")[2] for key in seeded_order((f"{language}/{code}" for code in codes), self._world.seed)]
+            [key.partition("/")[2] for key in seeded_order((f"{language}/{code}" for code in codes), self._seed)]
             for codes in (DIGITS, self._continents)
         )
         return frozenset((numbers[0], *countries[: round(len(countries) * STRANGE_COUNTRIES[language])]))
 
     @functools.cached_property
     def _meanings(self) -> dict[str, tuple[Meaning, ...]]:
-        return {MATHEMATICS: tuple(_stories()), MULTIPLE_CHOICE: tuple(self._choices())}
+        # Stories with numbers from two to five; a story never sells as much as there is.
+        stories = (
+            Meaning(kind, {"a": a, "b": b, "things": thing})
+            for kind, thing in itertools.product(SUMS, THINGS)
+            for a, b in itertools.product(DIGITS, repeat=2)
+            if kind != "sell" or a > b
+        )
+        return {MATHEMATICS: tuple(stories), MULTIPLE_CHOICE: tuple(self._choices())}
 
     @functools.cached_property
     def _continents(self) -> dict[str, str]:
         """Country -> continent, for a few countries of each with one-word names in every natural language."""
-        zones = {
-            country: own[0]
-            for country in countries()
-            if len(own := get_global("territory_zones").get(country, ())) == 1
-        }
-        found: dict[str, list[str]] = {continent: [] for continent in CONTINENTS}
-        for country in seeded_order(filter(_is_one_word, zones), self._world.seed):
-            found.get(zones[country].split("/")[0], []).append(country)
-        return {country: continent for continent, own in found.items() for country in sorted(own[:COUNTRIES])}
+        zones = {country: get_global("territory_zones").get(country, ()) for country in countries()}
+        usable = (
+            country
+            for country in zones
+            if len(zones[country]) == 1
+            and all(len(lexicon(language, "country")[country].split()) == 1 for language in NATURAL)
+        )
+        members: dict[str, list[str]] = {continent: [] for continent in CONTINENTS}
+        for country in seeded_order(usable, self._seed):
+            members.get(zones[country][0].split("/")[0], []).append(country)
+        return {country: continent for continent, some in members.items() for country in sorted(some[:COUNTRIES])}
 
     def _choices(self) -> Iterator[Meaning]:
         """Yields every country with some sets of options, the right one equally often at each position."""
         for country, continent in self._continents.items():
-            generator = np.random.default_rng([self._world.seed, 6, *country.encode()])
+            generator = np.random.default_rng([self._seed, 6, *country.encode()])
             wrong = list(itertools.permutations((each for each in CONTINENTS if each != continent), len(LETTERS) - 1))
             for place in range(len(LETTERS)):
                 for index in generator.permutation(len(wrong))[:OPTION_SETS]:
                     options = (*wrong[index][:place], continent, *wrong[index][place:])
                     yield Meaning(CONTINENT, {"country": country, **dict(zip(OPTION_PLACES, options, strict=True))})
 
-    def _split(self, split: str, domain: str) -> list[Meaning]:
-        if split not in SPLITS:
-            raise UserError(f"the comprehension questions have no split {split!r}: use one of {', '.join(SPLITS)}")
-        by_id = {_id(meaning): meaning for meaning in self._meanings[domain]}
-        order = seeded_order(by_id, self._world.seed)
-        bounds = [round(share * len(order)) for share in itertools.accumulate(SPLITS.values(), initial=0.0)]
-        place = list(SPLITS).index(split)
-        return [by_id[key] for key in order[bounds[place] : bounds[place + 1]]]
-
-    def _asked(self, meanings: Sequence[Meaning], language: str) -> list[Question]:
-        if language in CONSTRUCTED:
-            return constructed_questions(self._asked(meanings, "en"), (language,), self.vocabulary)
-        return [self._question(meaning, language) for meaning in meanings]
-
-    def _question(self, meaning: Meaning, language: str) -> Question:
-        value, choice = self.value(meaning), meaning.kind == CONTINENT
-        return Question(
-            id=_id(meaning),
-            dataset=DATASET,
-            language=language,
-            text=sentence_of(meaning, language),
-            answers=(letter_of(meaning, value) if choice else value,),
-            extra={
-                "domain": MULTIPLE_CHOICE if choice else MATHEMATICS,
-                "kind": meaning.kind,
-                "words": dict(meaning.words),
-                "value": value,
-            },
-        )
-
-
-def letter_of(meaning: Meaning, value: str) -> str:
-    """Returns the letter of the option with a value.
-
-    Raises:
-      ValueError: there is none.
-    """
-    return LETTERS[[meaning.words[place] for place in OPTION_PLACES].index(value)]
-
-
-def _stories() -> Iterator[Meaning]:
-    """Yields every story with numbers from two to five; a story never sells as much as there is."""
-    for kind, thing in itertools.product(SUMS, THINGS):
-        for a, b in itertools.product(DIGITS, repeat=2):
-            if kind != "sell" or a > b:
-                yield Meaning(kind, {"a": a, "b": b, "things": thing})
-
-
-def _id(meaning: Meaning) -> str:
-    return "/".join((meaning.kind, *meaning.words.values()))
-
-
-def _is_one_word(country: str) -> bool:
-    return all(len(lexicon(language, "country")[country].split()) == 1 for language in NATURAL)
-
 
 class ComprehensionTranslator:
     """Exact translator of the comprehension questions between all their languages; `(texts, source, target) -> texts`.
 
-    It looks up constructed languages word by word and parses natural ones sentence by sentence. The result for any
-    other text is a `TranslationFailure`.
-
-    Args:
-      tasks: The questions, for their vocabulary.
+    It looks up constructed languages word by word, using the vocabulary of `tasks`, and parses natural ones sentence by
+    sentence. The result for any other text is a `TranslationFailure`.
     """
 
     def __init__(self, tasks: ComprehensionTasks):
         self._look_up = LookUpTranslator(tasks.vocabulary)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """Translates the texts.
-
-        Args:
-          source: Code of their language; None: detected for each text.
-          target: Code of the target language.
-        """
+        """Translates the texts from a language, or with `source` None from that detected for each text."""
         if unknown := [code for code in (source, target) if code not in (*LANGUAGES, None)]:
             return [TranslationFailure(f"the translator does not know the language {unknown[0]}")] * len(texts)
         return [self._translated(text, source, target) for text in texts]
@@ -360,3 +330,23 @@ class ComprehensionTranslator:
         if target in CONSTRUCTED:
             return self._look_up([sentence_of(meaning, ENGLISH)], ENGLISH, target)[0]
         return sentence_of(meaning, target)
+
+
+@gin.configurable
+@typed
+def comprehension_questions(
+    split: str,
+    languages: Sequence[str] = LANGUAGES,
+    domains: Sequence[str] = DOMAINS,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """Sums in stories and choices about countries; arguments as of `ComprehensionTasks.questions`."""
+    return ComprehensionTasks(world()).questions(split, languages, domains, limit)
+
+
+@gin.configurable
+@typed
+def comprehension_translator(world: Callable[[], World] = atlas_world) -> ComprehensionTranslator:
+    """Returns the exact translator of the comprehension questions."""
+    return ComprehensionTranslator(ComprehensionTasks(world()))

@@ -17,10 +17,13 @@ from lcrag.data.languages import LCRL_LANGUAGES
 KINDS = ("country", "currency", "language", "script", "time_zone")
 LONGEST_NAME_CHARACTERS = 28
 _TABLES = {"country": "territories", "currency": "currencies", "language": "languages", "script": "scripts"}
+_UNITS = {"percent": "concentr-percent", "years": "duration-year"}
 _BRACKETED = re.compile(r"\s*[(（\[].*?[)）\]]\s*$")
 _UNPRINTED = str.maketrans("", "", "\u200e\u200f\u00ad")  # directional marks and soft hyphens
 _UNWANTED = re.compile(r"[\d\[\](){}（）,،、;:#<>&=~＝]")
-_PERCENT, _YEARS = "concentr-percent", "duration-year"
+# CLDR maps the retired codes of a country to the same territory as the current ones.
+_RETIRED_CODES = frozenset("BUR DDR FXX TMP YMD ZAR 280 278 249 886 720 230 736".split())
+_NOT_COUNTRIES = frozenset("AC AQ CP CQ DG EA EU EZ IC QO TA UN XA XB ZZ".split())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +46,7 @@ def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
     Only entities are kept that have a CLDR name in all languages, which differs from the code and is unique in every
     language ignoring case; names of possible subjects have at most `LONGEST_NAME_CHARACTERS` characters.
     """
-    read = _zone_names_in if kind == "time_zone" else functools.partial(_names_in, kind)
-    per_language = {language: read(language) for language in LCRL_LANGUAGES}
+    per_language = {language: _names_in(kind, language) for language in LCRL_LANGUAGES}
     common = set.intersection(*(set(names) for names in per_language.values()))
     for names in per_language.values():
         counts = collections.Counter(names[code].text.casefold() for code in common)
@@ -54,31 +56,23 @@ def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
 
 def _names_in(kind: str, language: str) -> dict[str, Name]:
     locale = Locale(language)
+    if kind == "time_zone":  # long names of standard time; Babel's public accessors give one zone at one date
+        zones = {code: names.get("long", {}).get("standard") for code, names in locale._data["meta_zones"].items()}
+        return {code: Name(" ".join(text.split())) for code, text in zones.items() if text}
     names = {}
     for code, raw in getattr(locale, _TABLES[kind]).items():
-        full = " ".join(raw.translate(_UNPRINTED).split())
-        text = _BRACKETED.sub("", full)
+        aliases = [" ".join(raw.translate(_UNPRINTED).split())]
+        text = _BRACKETED.sub("", aliases[0])
         if not text or text.casefold() == code.casefold() or _UNWANTED.search(text):
             continue
-        aliases = [full, *(_currency_aliases(locale, code) if kind == "currency" else ())]
+        if kind == "currency":  # not the bare code, which answers another question
+            plurals = dict(locale._data["currency_names_plural"].get(code, {}))  # no public accessor has all forms
+            symbol = locale.currency_symbols.get(code, code).translate(_UNPRINTED)
+            aliases += [" ".join(plural.translate(_UNPRINTED).split()) for plural in plurals.values()]
+            aliases += [symbol] if symbol != code else []
         if len(text) <= LONGEST_NAME_CHARACTERS:
             names[code] = Name(text, tuple(alias for alias in dict.fromkeys(aliases) if alias != text))
     return names
-
-
-def _zone_names_in(language: str) -> dict[str, Name]:
-    """Returns the long names of standard time: several words that languages write alike or differently."""
-    zones = Locale(language)._data["meta_zones"]  # Babel's public accessors give one zone at one date
-    texts = {code: names.get("long", {}).get("standard") for code, names in zones.items()}
-    return {code: Name(" ".join(text.split())) for code, text in texts.items() if text}
-
-
-def _currency_aliases(locale: Locale, code: str) -> list[str]:
-    """Returns plural forms and the symbol; the bare code is not an alias: it answers another question."""
-    plurals = locale._data["currency_names_plural"].get(code, {})  # Babel has no public accessor for all the forms
-    forms = [" ".join(plural.translate(_UNPRINTED).split()) for plural in dict(plurals).values()]
-    symbol = locale.currency_symbols.get(code, code).translate(_UNPRINTED)
-    return forms + ([symbol] if symbol != code else [])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,46 +184,30 @@ def written(kind: str, value: str, language: str) -> tuple[str, ...]:
         return (value,)
     if kind == "date":
         date = datetime.date.fromisoformat(value)
-        texts = (format_date(date, width, locale=language) for width in ("long", "medium"))
-        return tuple(dict.fromkeys(" ".join(text.split()) for text in texts))
-    if kind in ("percent", "years"):
-        return _amounts(_PERCENT if kind == "percent" else _YEARS, int(value), language)
-    name = names_of(kind)[value][language]
-    return (name.text, *name.aliases)
-
-
-def _amounts(unit: str, number: int, language: str) -> tuple[str, ...]:
-    """Returns an amount with its unit, written out where CLDR has the words, and its shorter forms."""
-    texts = (format_unit(number, unit, length, locale=language) for length in ("long", "short"))
-    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if unit not in text and "-" not in text))
-
-
-# CLDR maps the retired codes of a country to the same territory as the current ones.
-_RETIRED_CODES = frozenset("BUR DDR FXX TMP YMD ZAR 280 278 249 886 720 230 736".split())
-_NOT_COUNTRIES = frozenset("AC AQ CP CQ DG EA EU EZ IC QO TA UN XA XB ZZ".split())
-
-
-@dataclasses.dataclass(frozen=True)
-class _Tender:
-    code: str
-    since: str
-    until: str | None
+        texts = [format_date(date, width, locale=language) for width in ("long", "medium")]
+    elif unit := _UNITS.get(kind):
+        # Written out where CLDR has the words, else a placeholder with the unit's key or a hyphen.
+        amounts = [format_unit(int(value), unit, length, locale=language) for length in ("long", "short")]
+        texts = [text for text in amounts if unit not in text and "-" not in text]
+    else:
+        name = names_of(kind)[value][language]
+        return (name.text, *name.aliases)
+    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts))
 
 
 def read_facts() -> list[Fact]:
     """Returns all facts whose subject and value have names in every language, in a fixed order."""
-    facts = [fact for reader in (_country_facts, _currency_facts, _language_facts) for fact in reader()]
-    named = [fact for fact in facts if fact.subject in names_of(RELATIONS[fact.relation].subject)]
-    return [_with_named_former(fact) for fact in named if _is_named(fact.relation, fact.value)]
 
+    def is_named(relation: str, value: str | None) -> bool:
+        kind = RELATIONS[relation].value
+        return value is not None and (kind not in KINDS or value in names_of(kind))
 
-def _is_named(relation: str, value: str | None) -> bool:
-    kind = RELATIONS[relation].value
-    return value is not None and (kind not in KINDS or value in names_of(kind))
-
-
-def _with_named_former(fact: Fact) -> Fact:
-    return fact if _is_named(fact.relation, fact.former) else dataclasses.replace(fact, former=None)
+    facts = []
+    for fact in (*_country_facts(), *_currency_facts(), *_language_facts()):
+        if fact.subject in names_of(RELATIONS[fact.relation].subject) and is_named(fact.relation, fact.value):
+            named = is_named(fact.relation, fact.former)
+            facts.append(fact if named else dataclasses.replace(fact, former=None))
+    return facts
 
 
 def countries() -> list[str]:
@@ -237,11 +215,47 @@ def countries() -> list[str]:
     return [code for code in names_of("country") if code.isalpha() and len(code) == 2 and code not in _NOT_COUNTRIES]
 
 
+def _iso(date: Sequence[int]) -> str:
+    return datetime.date(*date).isoformat()
+
+
+def _tenders(rows: Sequence[tuple]) -> list[tuple]:
+    """Returns the rows (code, since, until, is legal tender) of dated legal tenders."""
+    return [row for row in rows if row[3] and row[1]]
+
+
 def _country_facts() -> Iterator[Fact]:
-    alpha_3 = _alpha_3_codes()
+    alpha_3 = {  # ISO 3166-1 alpha-2 code -> alpha-3 code
+        territories[0]: code
+        for code, territories in sorted(get_global("territory_aliases").items())
+        if len(territories) == 1 and len(code) == 3 and code.isalpha() and code not in _RETIRED_CODES
+    }
     for country in countries():
-        yield from _tender_facts(country)
-        yield from _speaker_facts(country)
+        tenders = _tenders(get_global("territory_currencies").get(country, ()))
+        current = [row for row in tenders if row[2] is None]
+        if len(current) == 1:
+            code, since = current[0][0], _iso(current[0][1])
+            ended = sorted((row for row in tenders if row[2] and row[0] != code), key=lambda row: row[2])
+            # Two currencies that ended in one year leave open which of them was the last.
+            doubtful = len(ended) > 1 and ended[-1][2][0] - ended[-2][2][0] < 1
+            former, start, end, _ = ended[-1] if ended and not doubtful else (None,) * 4
+            yield Fact("currency", country, code, former)
+            yield Fact("currency_code", country, code, former)
+            yield Fact("currency_since", country, since, start and _iso(start))
+            if former:
+                yield Fact("former_currency", country, former)
+                yield Fact("former_currency_until", country, _iso(end))
+        speakers = sorted(
+            (-row["population_percent"], code, row["official_status"] in ("official", "de_facto_official"))
+            for code, row in get_global("territory_languages").get(country, {}).items()
+            if code in names_of("language")
+        )
+        if main := next((row for row in speakers if row[2]), None):
+            yield Fact("main_language", country, main[1])
+            if -main[0] >= 1:
+                yield Fact("main_language_share", country, str(round(-main[0])))
+            if others := [code for percent, code, _ in speakers if code != main[1] and -percent >= 1]:
+                yield Fact("second_language", country, others[0])
         zones = get_global("territory_zones").get(country, ())
         if len(zones) == 1 and (zone := get_global("meta_zones").get(zones[0])):
             yield Fact("time_zone", country, zone)
@@ -249,90 +263,26 @@ def _country_facts() -> Iterator[Fact]:
             yield Fact("alpha_3", country, alpha_3[country])
 
 
-def _alpha_3_codes() -> dict[str, str]:
-    """Returns ISO 3166-1 alpha-3 codes by alpha-2 code."""
-    return {
-        territories[0]: code
-        for code, territories in sorted(get_global("territory_aliases").items())
-        if len(territories) == 1 and len(code) == 3 and code.isalpha() and code not in _RETIRED_CODES
-    }
-
-
-def _tender_facts(country: str) -> Iterator[Fact]:
-    now, before = _tenders(country)
-    if now is None:
-        return
-    code, since = (before.code, before.since) if before else (None, None)
-    yield Fact("currency", country, now.code, code)
-    yield Fact("currency_code", country, now.code, code)
-    yield Fact("currency_since", country, now.since, since)
-    if before is not None and before.until is not None:
-        yield Fact("former_currency", country, before.code)
-        yield Fact("former_currency_until", country, before.until)
-
-
-def _tenders(country: str) -> tuple[_Tender | None, _Tender | None]:
-    """Returns a country's only current legal tender and the last one before it; None if CLDR's dates are ambiguous."""
-    rows = [row for row in get_global("territory_currencies").get(country, ()) if row[3] and row[1]]
-    current = [row for row in rows if row[2] is None]
-    if len(current) != 1:
-        return None, None
-    ended = sorted((row for row in rows if row[2] is not None and row[0] != current[0][0]), key=lambda row: row[2])
-    doubtful = len(ended) > 1 and ended[-1][2][0] - ended[-2][2][0] < 1
-    return _tender(current[0]), _tender(ended[-1]) if ended and not doubtful else None
-
-
-def _tender(row: Sequence) -> _Tender:
-    return _Tender(row[0], _iso(row[1]), row[2] and _iso(row[2]))
-
-
-def _iso(date: Sequence[int]) -> str:
-    return datetime.date(*date).isoformat()
-
-
-def _speakers(country: str) -> list[tuple[str, float, bool]]:
-    """Returns (language, percent of the population, whether it is official) with the most speakers first."""
-    rows = get_global("territory_languages").get(country, {})
-    found = [
-        (code, row["population_percent"], row["official_status"] in ("official", "de_facto_official"))
-        for code, row in rows.items()
-        if code in names_of("language")
-    ]
-    return sorted(found, key=lambda row: (-row[1], row[0]))
-
-
-def _speaker_facts(country: str) -> Iterator[Fact]:
-    rows = _speakers(country)
-    main = next((row for row in rows if row[2]), None)
-    if main is None:
-        return
-    yield Fact("main_language", country, main[0])
-    if main[1] >= 1:
-        yield Fact("main_language_share", country, str(round(main[1])))
-    if others := [row for row in rows if row is not main and row[1] >= 1]:
-        yield Fact("second_language", country, others[0][0])
-
-
 def _currency_facts() -> Iterator[Fact]:
     """Yields facts about currencies; ISO 4217 codes begin with the code of the issuing country."""
     spans: dict[str, list[tuple[str, str | None]]] = collections.defaultdict(list)
     issuers: dict[str, set[str]] = collections.defaultdict(set)
     for country, rows in get_global("territory_currencies").items():
-        for row in rows:
-            if row[3] and row[1]:
-                spans[row[0]].append((_iso(row[1]), row[2] and _iso(row[2])))
-                issuers[row[0]].add(country)
+        for code, since, until, _ in _tenders(rows):
+            spans[code].append((_iso(since), until and _iso(until)))
+            issuers[code].add(country)
     for code in names_of("currency"):
         if code not in spans:
             continue
-        since, ends = min(start for start, _ in spans[code]), [end for _, end in spans[code]]
+        first, ends = min(start for start, _ in spans[code]), [end for _, end in spans[code]]
         yield Fact("code_of_currency", code, code)
-        yield Fact("since_of_currency", code, since)
+        yield Fact("since_of_currency", code, first)
         if code[:2] in issuers[code] & set(countries()):
             yield Fact("country_of_currency", code, code[:2])
-        if until := max((end for end in ends if end), default=None) if all(ends) else None:
-            yield Fact("until_of_currency", code, until)
-            if (years := int(until[:4]) - int(since[:4])) >= 2:
+        if all(ends):
+            last = max(end for end in ends if end)
+            yield Fact("until_of_currency", code, last)
+            if (years := int(last[:4]) - int(first[:4])) >= 2:
                 yield Fact("years_of_currency", code, str(years))
 
 

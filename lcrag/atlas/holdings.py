@@ -24,12 +24,7 @@ STALE_YEARS, PRESENT_YEARS = (1985, 2005), (2018, 2026)
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a collection says of a fact.
-
-    Attributes:
-      value: The value it gives.
-      year: The year of which it speaks; None: undated.
-    """
+    """The value that a collection gives for a fact, and the year of which it speaks; None: undated."""
 
     value: str
     year: int | None
@@ -41,56 +36,42 @@ Holdings = Mapping[str, Mapping[str, Entry]]  # language -> id of a fact -> what
 def draw_holdings(
     facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], seed: int, complete: Sequence[str] = ()
 ) -> Holdings:
-    """Draws what every collection says of every fact.
+    """Draws what every collection says of every fact; a fact that no collection would hold is added to its home.
 
     Args:
       facts: All facts.
       homes: Entity (kind, code) -> its home language.
       seed: Seed of the draws.
-      complete: Languages whose collections hold every fact right.
-
-    Returns:
-      The entries; a fact that no collection would hold is added to its home.
+      complete: Languages whose collections hold every fact right. The others hold what they would hold without them.
     """
     generator = np.random.default_rng([seed, 3])
     values = collections.defaultdict(list)
     for fact in facts:
         values[fact.relation].append(fact.value)
     holdings: dict[str, dict[str, Entry]] = {language: {} for language in LCRL_LANGUAGES}
-    sections: dict[str, np.ndarray] = {}
+    sections: dict[str, np.ndarray] = {}  # which languages have a section
     for fact in facts:
-        home = homes[subject_of(fact)]
-        if (section := section_of(fact)) not in sections:
-            shares = [_share(language, home) for language in LCRL_LANGUAGES]
+        home, section = homes[subject_of(fact)], section_of(fact)
+        if section not in sections:
+            shares = [ENGLISH_SHARE if language == "en" else FOREIGN_SHARE for language in LCRL_LANGUAGES]
+            shares[LCRL_LANGUAGES.index(home)] = HOME_SHARE
             sections[section] = generator.random(len(shares)) < shares
         held = sections[section] & (generator.random(len(LCRL_LANGUAGES)) < STATED_SHARE)
-        stale = _stale_value(fact, values[fact.relation], generator) if generator.random() < STALE_SHARE else None
+        stale = None
+        if generator.random() < STALE_SHARE:  # the former value, or another fact's value of the same relation
+            others = [value for value in dict.fromkeys(values[fact.relation]) if value != fact.value]
+            if fact.former is not None and fact.former != fact.value:
+                stale = fact.former
+            elif others:
+                stale = others[int(generator.integers(len(others)))]
         for language, holds in zip(LCRL_LANGUAGES, held, strict=True):
-            old = stale is not None and language != home and language not in complete
-            entry = Entry(stale if old and stale is not None else fact.value, _year(generator, old=old))
+            value = fact.value if stale is None or language == home or language in complete else stale
+            dated = generator.random() < DATED_SHARE
+            year = int(generator.integers(*(PRESENT_YEARS if value == fact.value else STALE_YEARS)))
+            # Every draw is made whether or not the entry is held, so `complete` changes no other collection.
             if holds or language in complete or (language == home and not held.any()):
-                holdings[language][fact.id] = entry
+                holdings[language][fact.id] = Entry(value, year if dated or value != fact.value else None)
     return holdings
-
-
-def _share(language: str, home: str) -> float:
-    if language == home:
-        return HOME_SHARE
-    return ENGLISH_SHARE if language == "en" else FOREIGN_SHARE
-
-
-def _stale_value(fact: Fact, values: Sequence[str], generator: np.random.Generator) -> str | None:
-    """Returns the former value, or another fact's value of the same relation."""
-    if fact.former is not None and fact.former != fact.value:
-        return fact.former
-    others = [value for value in dict.fromkeys(values) if value != fact.value]
-    return others[int(generator.integers(len(others)))] if others else None
-
-
-def _year(generator: np.random.Generator, *, old: bool) -> int | None:
-    dated, years = generator.random() < DATED_SHARE, STALE_YEARS if old else PRESENT_YEARS
-    year = int(generator.integers(*years))
-    return year if old or dated else None
 
 
 def country_homes() -> dict[str, str]:
@@ -100,10 +81,9 @@ def country_homes() -> dict[str, str]:
     """
     homes: dict[str, str] = {}
     for country in countries():
-        rows = get_global("territory_languages").get(country, {})
         spoken: dict[str, float] = collections.defaultdict(float)
         official = set()
-        for code, row in rows.items():
+        for code, row in get_global("territory_languages").get(country, {}).items():
             language = code.split("_")[0]
             if language in LCRL_LANGUAGES:
                 spoken[language] = max(spoken[language], row["population_percent"])

@@ -6,17 +6,18 @@ facts as well as new facts.
 """
 
 import collections
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import gin
 import numpy as np
 
-from lcrag.atlas.facts import Fact, Name, subject_of
+from lcrag.atlas.facts import Fact, subject_of
 from lcrag.atlas.splits import known_split, split_chains
 from lcrag.atlas.wording import conjunction_text, listed, query_text, question_text, wording
-from lcrag.atlas.world import DATASET, World
-from lcrag.data.languages import known_languages
+from lcrag.atlas.world import DATASET, World, atlas_world, spread
+from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question
+from lcrag.errors import typed
 
 EARLIER, EVERY = "earlier", "every"
 CONJUNCTION_FACTS = 3
@@ -36,31 +37,6 @@ CONJOINED = (
 WORDING: Mapping[str, Mapping[str, str]] = wording()["comparisons"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Form:
-    """A kind of question over several facts.
-
-    Attributes:
-      kind: First part of its questions' `kind`.
-      type: Its name in tables.
-      relations: Relations of its facts.
-      size: Number of facts.
-      groups: Questions with a given first fact.
-      stream: Number of its stream of random draws; the next one is its own too.
-    """
-
-    kind: str
-    type: str
-    relations: Sequence[str]
-    size: int
-    groups: int
-    stream: int
-
-
-_COMPARISONS = _Form(EARLIER, "comparison", tuple(WORDING), 2, 4, 4)
-_CONJUNCTIONS = _Form(EVERY, "conjunction", CONJOINED, CONJUNCTION_FACTS, 1, 7)
-
-
 def comparison_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
     """Returns the comparison questions of a split with all language versions adjacent; the earlier date decides.
 
@@ -76,7 +52,8 @@ def comparison_questions(world: World, split: str, languages: Iterable[str] | No
     Raises:
       UserError: unknown split or language.
     """
-    return _questions(world, _COMPARISONS, split, languages, _compared)
+    groups = _groups(world, tuple(WORDING), size=2, per_fact=4, stream=4)
+    return _questions(world, split, languages, EARLIER, "comparison", groups, stream=4)
 
 
 def conjunction_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
@@ -85,37 +62,24 @@ def conjunction_questions(world: World, split: str, languages: Iterable[str] | N
     The answer is the list of the three values in the question's order, separated by commas, or as the language writes
     lists. Arguments, result (`type` "conjunction", `kind` "every+<relation>") and errors as for `comparison_questions`.
     """
-    return _questions(world, _CONJUNCTIONS, split, languages, _conjoined)
+    groups = _groups(world, CONJOINED, size=CONJUNCTION_FACTS, per_fact=1, stream=7)
+    return _questions(world, split, languages, EVERY, "conjunction", groups, stream=7)
 
 
-_Asked = Callable[[World, Sequence[Fact], Sequence[Name], str], tuple[str, tuple[str, ...]]]
-
-
-def _questions(world: World, form: _Form, split: str, languages: Iterable[str] | None, asked: _Asked) -> list[Question]:
-    known_split(split)
-    codes = known_languages(languages)
-    groups = {_id(form, group): group for group in _groups(world, form)}
-    splits = split_chains(list(groups.items()), world.splits, world.seed, form.stream)
-    return [
-        _question(world, form, id, group, language, asked)
-        for id, group in groups.items()
-        if splits[id] == split
-        for language in codes
-    ]
-
-
-def _groups(world: World, form: _Form) -> Iterator[tuple[Fact, ...]]:
+def _groups(
+    world: World, relations: Sequence[str], size: int, per_fact: int, stream: int
+) -> Iterator[tuple[Fact, ...]]:
     """Yields groups of facts with the same relation and different values, each set of facts once, in random order."""
-    generator = np.random.default_rng([world.seed, form.stream + 1])
+    generator = np.random.default_rng([world.seed, stream + 1])
     by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
     for fact in world.facts:
         by_relation[fact.relation].append(fact)
     seen: set[frozenset[str]] = set()
-    for fact in (fact for relation in form.relations for fact in by_relation[relation]):
-        for _ in range(form.groups):
+    for fact in (fact for relation in relations for fact in by_relation[relation]):
+        for _ in range(per_fact):
             group = {fact.value: fact}
             others = iter(generator.permutation(len(by_relation[fact.relation])))
-            while len(group) < form.size:
+            while len(group) < size:
                 other = by_relation[fact.relation][next(others)]
                 group.setdefault(other.value, other)
             if (ids := frozenset(each.id for each in group.values())) not in seen:
@@ -123,47 +87,73 @@ def _groups(world: World, form: _Form) -> Iterator[tuple[Fact, ...]]:
                 yield tuple(group.values())
 
 
-def _id(form: _Form, group: Sequence[Fact]) -> str:
-    return "/".join((form.kind, group[0].relation, *(fact.subject for fact in group)))
+def _questions(
+    world: World,
+    split: str,
+    languages: Iterable[str] | None,
+    kind: str,
+    type: str,
+    groups: Iterable[tuple[Fact, ...]],
+    stream: int,
+) -> list[Question]:
+    known_split(split)
+    codes = known_languages(languages)
+    by_id = {"/".join((kind, group[0].relation, *(fact.subject for fact in group))): group for group in groups}
+    splits = split_chains(list(by_id.items()), world.splits, world.seed, stream)
+    questions = []
+    for id, group in by_id.items():
+        if splits[id] != split:
+            continue
+        relation, (subject, _) = group[0].relation, subject_of(group[0])
+        for language in codes:
+            names = [world.name(subject_of(fact), language) for fact in group]
+            values = [world.values(fact, language) for fact in group]
+            if kind == EARLIER:
+                text = WORDING[relation][language].format(first=names[0].text, second=names[1].text)
+                earlier = names[group[1].value < group[0].value]
+                answers: tuple[str, ...] = (earlier.text, *earlier.aliases)
+            else:
+                text = conjunction_text(language, relation, subject, [name.text for name in names])
+                first = [value[0] for value in values]
+                answers = tuple(dict.fromkeys((", ".join(first), listed(first, language))))
+            plan = {}
+            for number, name in enumerate(names, start=1):
+                plan[f"Q{number}"] = [question_text(language, (relation,), subject, name.text), f"#{number}"]
+            extra = {
+                "kind": f"{kind}+{relation}",
+                "type": type,
+                "subjects": [list(subject_of(fact)) for fact in group],
+                "entities": [name.text for name in names],
+                "queries": [query_text(language, relation, name.text) for name in names],
+                "native_holds": all(world.holds(fact, language) for fact in group),
+                "plan": plan,
+                "sub_answers": {f"#{number}": list(value) for number, value in enumerate(values, 1)},
+            }
+            questions.append(
+                Question(id=id, dataset=DATASET, language=language, text=text, answers=answers, extra=extra)
+            )
+    return questions
 
 
-def _compared(world: World, group: Sequence[Fact], names: Sequence[Name], language: str) -> tuple[str, tuple[str, ...]]:
-    first, second = (name.text for name in names)
-    earlier = min((0, 1), key=lambda place: group[place].value)
-    text = WORDING[group[0].relation][language].format(first=first, second=second)
-    return text, (names[earlier].text, *names[earlier].aliases)
+@gin.configurable
+@typed
+def atlas_comparisons(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's comparison questions of a split; at most `limit`, each in all languages, spread over the split."""
+    return spread(comparison_questions(world(), split, languages), limit)
 
 
-def _conjoined(
-    world: World, group: Sequence[Fact], names: Sequence[Name], language: str
-) -> tuple[str, tuple[str, ...]]:
-    values = [world.values(fact, language)[0] for fact in group]
-    kind, _ = subject_of(group[0])
-    text = conjunction_text(language, group[0].relation, kind, [name.text for name in names])
-    return text, tuple(dict.fromkeys((", ".join(values), listed(values, language))))
-
-
-def _question(world: World, form: _Form, id: str, group: Sequence[Fact], language: str, asked: _Asked) -> Question:
-    relation, (kind, _) = group[0].relation, subject_of(group[0])
-    names = [world.name(subject_of(fact), language) for fact in group]
-    text, answers = asked(world, group, names, language)
-    return Question(
-        id=id,
-        dataset=DATASET,
-        language=language,
-        text=text,
-        answers=answers,
-        extra={
-            "kind": f"{form.kind}+{relation}",
-            "type": form.type,
-            "subjects": [list(subject_of(fact)) for fact in group],
-            "entities": [name.text for name in names],
-            "queries": [query_text(language, relation, name.text) for name in names],
-            "native_holds": all(world.holds(fact, language) for fact in group),
-            "plan": {
-                f"Q{number}": [question_text(language, (relation,), kind, name.text), f"#{number}"]
-                for number, name in enumerate(names, start=1)
-            },
-            "sub_answers": {f"#{number}": list(world.values(fact, language)) for number, fact in enumerate(group, 1)},
-        },
-    )
+@gin.configurable
+@typed
+def atlas_conjunctions(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's questions over three independent facts; at most `limit`, each in all languages, spread over them."""
+    return spread(conjunction_questions(world(), split, languages), limit)

@@ -1,14 +1,18 @@
-"""A rule-based teacher for LcRL's episodes that knows words and names, but no facts.
+"""Rule-based players of LcRL's episodes that know words and names, but no facts.
 
-It uses the question's kind and subject, the labels and names of all languages, and the search results so far. It never
-sees the golden answers, so an outdated passage leads to a wrong answer.
+They use the question's kind and subject, the labels and names of all languages, and the search results so far. They
+never see the golden answers, so an outdated passage leads to a wrong answer. `Oracle` plays as well as that allows;
+`RandomSearcher`, which cold starts imitate, knows the format and decides at random.
 """
 
 import collections
 import dataclasses
 import functools
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from lcrag.atlas.facts import KINDS, RELATIONS, names_of, read_facts, written
 from lcrag.atlas.independent_facts import EARLIER, EVERY
@@ -19,10 +23,11 @@ from lcrag.episodes.tags import SearchAction, parse_action
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
-ATLAS_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
-SEARCH_R1_LINE = r"Doc \d+\(Title: (?P<title>[^)\n]+)\) (?P<text>[^\n]+)"
+_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
 _SENTENCE = re.compile(r"(?P<label>[^:]+?)(?: \((?P<year>\d{4})\))?: (?P<value>.+)")
 LAST_STALE_YEAR = 2010
+# Searches that miss a tag or both.
+MALFORMED = (" {query}", "<search> {query}", " {query}</search>", "<answer> {query}</search>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,48 +64,44 @@ class Oracle:
 
     Attributes:
       budget: Maximum number of searches before it answers.
-      line: Regular expression with the groups `title` and `text` for one passage of an information block.
-      translate: Whether a value read in another language is translated for the answer (True) or copied (False).
     """
 
     budget: int = 3
-    line: str = ATLAS_LINE
-    translate: bool = True
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text.
 
         Args:
+          question: A question of the atlas.
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         readings = self.readings(text for by, text in turns if by == "environment")
-        if "subjects" in question.extra:
-            return self._next_of_several(SearchState(question, self, readings), turns)
-        wanted = question.extra.get("answer_language", question.language)
-        chain = question.extra["kind"].split("+")
-        subject, name = question.extra["subject"][1], question.extra["entity"]
         more = searches_in(turns) < self.budget
-        for relation in chain:
-            last = relation == chain[-1]
-            value = self.value(readings, relation, subject, wanted if last else question.language, stale=not more)
-            if value is None or last:
+        if "subjects" in question.extra:  # independent facts: search for that which was searched for least
+            known = SearchState(question, self, readings)
+            queries = [
+                query_text(question.language, wanted.relation, wanted.name)
+                for wanted in known.given
+                if self.value(readings, wanted.relation, wanted.subject, question.language, stale=False) is None
+            ]
+            said = "".join(text for by, text in turns if by == "policy")
+            if queries and more:
+                return f"<search> {min(queries, key=said.count)}</search>"
+            return f"<answer> {known.answer()}</answer>"
+        answer_language = question.extra.get("answer_language", question.language)
+        *bridges, last = question.extra["kind"].split("+")
+        subject, name = question.extra["subject"][1], question.extra["entity"]
+        for relation in (*bridges, last):
+            language = answer_language if relation == last else question.language
+            value = self.value(readings, relation, subject, language, stale=not more)
+            if value is None or relation == last:
                 break
             subject, name = entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES)), value
         if value is None and more:
             return f"<search> {query_text(question.language, relation, name)}</search>"
-        return f"<answer> {value or self._guess(readings, chain[-1], wanted)}</answer>"
-
-    def _next_of_several(self, known: "SearchState", turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the next text for a question over independent facts: a search for the fact it searched for least."""
-        said = "".join(text for by, text in turns if by == "policy")
-        queries = [
-            query_text(known.question.language, wanted.relation, wanted.name)
-            for wanted in known.given
-            if self.value(known.readings, wanted.relation, wanted.subject, known.question.language, stale=False) is None
-        ]
-        if queries and searches_in(turns) < self.budget:
-            return f"<search> {min(queries, key=said.count)}</search>"
-        return f"<answer> {known.answer()}</answer>"
+        # Without a value, the first one of the relation, which belongs to another entity.
+        others = (self.in_language(row, answer_language) for row in readings if row.relation == last)
+        return f"<answer> {value or next(others, UNKNOWN[answer_language])}</answer>"
 
     def readings(self, texts: Iterable[str]) -> list[Reading]:
         """Returns the readings of all sentences of the information blocks in `texts`, in order."""
@@ -108,7 +109,7 @@ class Oracle:
             reading
             for text in texts
             for block in _INFORMATION.findall(text)
-            for match in re.finditer(self.line, block)
+            for match in re.finditer(_LINE, block)
             for sentence in match["text"].split("; ")
             for reading in _read(match["title"].strip(), sentence.strip())
         ]
@@ -116,29 +117,19 @@ class Oracle:
     def value(
         self, readings: Sequence[Reading], relation: str, subject: str | None, language: str, *, stale: bool = True
     ) -> str | None:
-        """Returns the most frequent present value of a fact in the readings, the earliest if tied.
+        """Returns the most frequent present value of a fact in the readings, the earliest if tied, in a language.
 
-        Args:
-          readings: What was read.
-          relation: Of the fact.
-          subject: Of the fact.
-          language: Language of the returned value.
-          stale: Whether a stale value is returned if no other was read. None is returned if none was.
+        Returns a stale value if no other was read and `stale` is True; None if no value was read.
         """
         about = [row for row in readings if row.relation == relation and row.subject == subject]
         present = [row for row in about if not row.stale]
         counts = collections.Counter(self.in_language(row, language) for row in present or (about if stale else ()))
         return max(counts, key=counts.__getitem__, default=None)
 
-    def _guess(self, readings: Sequence[Reading], relation: str, language: str) -> str:
-        """Returns the first value of the relation, which belongs to another entity, or "unknown"."""
-        found = (self.in_language(row, language) for row in readings if row.relation == relation)
-        return next(found, UNKNOWN[language])
-
     def in_language(self, reading: Reading, language: str) -> str:
         """Returns the value of a reading in a language, if it can be read in its own, else as written."""
         kind = RELATIONS[reading.relation].value
-        if not self.translate or language in reading.languages:
+        if language in reading.languages:
             return reading.value
         code = entity_called(kind, reading.value, reading.languages)
         return written(kind, code, language)[0] if code else reading.value
@@ -147,6 +138,59 @@ class Oracle:
 def searches_in(turns: Sequence[tuple[str, str]]) -> int:
     """Returns the number of searches in an episode's turns."""
     return sum(by == "policy" and isinstance(parse_action(text), SearchAction) for by, text in turns)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSearcher:
+    """Knows the format and reads passages, but searches at random and trusts passages at random.
+
+    It plays questions over one fact. After every search it notes one or two of the sentences that it has read about the
+    fact, as written, or that it has read none; then it searches again or answers with the value of its last note. What
+    it leaves to reinforcement learning is when to search again, which passage to trust, and when to stop. Its choices
+    are a function of the dialogue.
+
+    Attributes:
+      budget: Maximum number of searches; each number from 1 is equally likely.
+      slips: Share of the dialogues whose first text is a malformed action, after which it tries again.
+      max_notes: Maximum number of sentences noted after a search; each number from 1 is equally likely.
+      reader: Reads and translates what the passages say.
+    """
+
+    budget: int
+    slips: float = 0.0
+    max_notes: int = 1
+    reader: Oracle = Oracle()
+
+    def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
+        """Returns the policy's next text; see `Oracle.next_text`."""
+        generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
+        query = query_text(question.language, question.extra["kind"], question.extra["entity"])
+        searches = searches_in(turns)
+        if searches == 0 and all(by == "environment" for by, _ in turns) and generator.random() < self.slips:
+            return MALFORMED[int(generator.integers(len(MALFORMED)))].format(query=query)
+        search = f"<search> {query}</search>"
+        if searches == 0:
+            return search
+        readings = self.reader.readings(text for by, text in turns if by == "environment")
+        notes, value = self.notes(generator, readings, question)
+        left = self.budget - searches
+        again = generator.random() < left / (left + 1)
+        return notes + (search if again else f"<answer> {value or UNKNOWN[question.language]}</answer>")
+
+    def notes(
+        self, generator: np.random.Generator, readings: Sequence[Reading], question: Question
+    ) -> tuple[str, str | None]:
+        """Returns lines of some of the sentences read about the question's fact, and the last one's value in the
+        question's language; without any, a line with a question mark for the value, and None.
+        """
+        relation, subject = question.extra["kind"], question.extra["subject"][1]
+        about = list({row.text: row for row in readings if (row.relation, row.subject) == (relation, subject)}.values())
+        if not about:
+            return f" {question.extra['entity']}: {sentence_text(question.language, relation, UNREAD)}\n", None
+        count = int(generator.integers(1, min(self.max_notes, len(about)) + 1))
+        trusted = [about[place] for place in generator.permutation(len(about))[:count]]
+        notes = "".join(f" {row.text}\n" for row in trusted)
+        return notes, self.reader.in_language(trusted[-1], question.language)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,17 +244,16 @@ class SearchState:
           guess: Whether to identify a fact by the remembered value of the one before, until that is read.
           asked: Queries so far; the memory always replaces a fact that was searched for without success.
         """
-        path = self.given
+        path, language = self.given, self.question.language
         for relation in self.relations[1:]:
             before = path[-1]
-            bridge = self._read_bridge(before)
-            vain = query_text(self.question.language, before.relation, before.name) in asked
-            if bridge is None and (guess or vain):
+            kind, value = RELATIONS[before.relation].value, self.value(before)
+            bridge = None if value is None else entity_called(kind, value, (language, *LCRL_LANGUAGES))
+            if bridge is None and (guess or query_text(language, before.relation, before.name) in asked):
                 bridge = memory.get((before.relation, before.subject))
             if bridge is None:
                 break
-            name = names_of(RELATIONS[before.relation].value)[bridge][self.question.language].text
-            path.append(NeededFact(relation, bridge, name))
+            path.append(NeededFact(relation, bridge, names_of(kind)[bridge][language].text))
         return path
 
     @property
@@ -227,31 +270,23 @@ class SearchState:
 
     def answer(self) -> str:
         """Returns the answer from the passages; what they lack is "unknown", or the first of two that are compared."""
-        unknown = UNKNOWN[self.question.language]
+        language = self.question.language
         if self.question.extra["kind"].startswith(f"{EARLIER}+"):
-            return min(self.given, key=self._date).name
-        if len(self.given) > 1:
-            return ", ".join(self.value(wanted) or unknown for wanted in self.given)
-        return self._final_value() or unknown
 
-    def _final_value(self) -> str | None:
+            def date(wanted: NeededFact) -> str:
+                """Returns a date in ISO 8601, which sorts by time; unread dates come last."""
+                value = self.value(wanted)
+                return (value and entity_called("date", value, (language, *LCRL_LANGUAGES))) or "9999"
+
+            return min(self.given, key=date).name
+        if len(self.given) > 1:
+            return ", ".join(self.value(wanted) or UNKNOWN[language] for wanted in self.given)
         path, last = self.path({}, guess=False, asked=()), self.relations[-1]
         if len(path) == len(self.relations):
-            return self.value(path[-1])
+            return self.value(path[-1]) or UNKNOWN[language]
         # A bridge was not read: take the last fact of whichever bridge was searched for.
         read = (row for row in self.readings if row.relation == last)
-        return next((self.reader.value([row], last, row.subject, self.question.language) for row in read), None)
-
-    def _date(self, wanted: NeededFact) -> str:
-        """Returns a date in ISO 8601, which sorts by time; unread dates come last."""
-        value = self.value(wanted)
-        return (value and entity_called("date", value, (self.question.language, *LCRL_LANGUAGES))) or "9999"
-
-    def _read_bridge(self, wanted: NeededFact) -> str | None:
-        value = self.value(wanted)
-        if value is None:
-            return None
-        return entity_called(RELATIONS[wanted.relation].value, value, (self.question.language, *LCRL_LANGUAGES))
+        return next((self.reader.in_language(row, language) for row in read), UNKNOWN[language])
 
 
 @functools.cache
@@ -274,7 +309,7 @@ def _relations_by_label() -> dict[str, dict[str, list[str]]]:
     for relation in RELATIONS:
         for language in LCRL_LANGUAGES:
             table[label(language, relation)][language].append(relation)
-    return {words: dict(by_language) for words, by_language in table.items()}
+    return table
 
 
 def _read(title: str, sentence: str) -> Iterator[Reading]:

@@ -20,22 +20,16 @@ _HELD_OUT_SHARE, _VALIDATION_SHARE, _UNSEEN_SHARE = 0.09, 0.04, 0.08
 _CHAIN_VALIDATION, _CHAIN_HELD_OUT = 0.05, 0.15
 _KEPT_TRAINING_FACTS = 2  # minimum for an entity with a held-out fact, to learn its names from
 
-Entity = tuple[str, str]  # kind, code
-
 
 def known_split(split: str) -> str:
-    """Returns `split`.
-
-    Raises:
-      UserError: it is not a split of the atlas.
-    """
+    """Returns `split`; raises a UserError if the atlas has no such split."""
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r} of the atlas: use one of {' '.join(SPLITS)}")
     return split
 
 
-def mentioned_entities(fact: Fact) -> tuple[Entity, ...]:
-    """Returns the entities, other than the subject, whose names the fact's passages can contain."""
+def mentioned_entities(fact: Fact) -> tuple[tuple[str, str], ...]:
+    """Returns the entities (kind, code), other than the subject, whose names the fact's passages can contain."""
     kind = RELATIONS[fact.relation].value
     return tuple((kind, code) for code in (fact.value, fact.former) if code) if kind in KINDS else ()
 
@@ -43,7 +37,15 @@ def mentioned_entities(fact: Fact) -> tuple[Entity, ...]:
 def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
     """Returns fact id -> split."""
     generator = np.random.default_rng([seed, 1])
-    unseen = _unseen_entities(facts, generator)
+    # Unseen entities are drawn from the subjects of each kind that at most one other fact mentions.
+    mentions = collections.Counter(entity for fact in facts for entity in mentioned_entities(fact))
+    subjects = sorted({subject_of(fact) for fact in facts})
+    unseen: set[tuple[str, str]] = set()
+    for kind in ("country", "currency", "language"):
+        of_kind = [entity for entity in subjects if entity[0] == kind]
+        rare = [entity for entity in of_kind if mentions[entity] <= 1]
+        count = min(len(rare), round(_UNSEEN_SHARE * len(of_kind)))
+        unseen |= {rare[index] for index in generator.choice(len(rare), count, replace=False)}
     splits = {
         fact.id: "unseen" if {subject_of(fact), *mentioned_entities(fact)} & unseen else "train" for fact in facts
     }
@@ -55,25 +57,12 @@ def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
     }
     for index in generator.permutation(len(facts)):
         fact = facts[index]
-        wanted = next((s for s in ("held_out", "validation") if quotas[s, fact.relation] > 0), None)
+        wanted = next((split for split in ("held_out", "validation") if quotas[split, fact.relation] > 0), None)
         if wanted and splits[fact.id] == "train" and left[subject_of(fact)] > _KEPT_TRAINING_FACTS:
             splits[fact.id] = wanted
             quotas[wanted, fact.relation] -= 1
             left[subject_of(fact)] -= 1
     return splits
-
-
-def _unseen_entities(facts: Sequence[Fact], generator: np.random.Generator) -> set[Entity]:
-    """Returns a share of the subjects of each kind, drawn from those that at most one other fact mentions."""
-    mentions = collections.Counter(entity for fact in facts for entity in mentioned_entities(fact))
-    subjects = sorted({subject_of(fact) for fact in facts})
-    chosen: set[Entity] = set()
-    for kind in ("country", "currency", "language"):
-        of_kind = [entity for entity in subjects if entity[0] == kind]
-        rare = [entity for entity in of_kind if mentions[entity] <= 1]
-        count = min(len(rare), round(_UNSEEN_SHARE * len(of_kind)))
-        chosen |= {rare[index] for index in generator.choice(len(rare), count, replace=False)}
-    return chosen
 
 
 def split_chains(

@@ -20,17 +20,8 @@ VOCABULARY_SIZE = 4096
 PADDING = "<pad>"  # id 0, seqio's padding id
 END_OF_SEQUENCE = "<eos>"
 TAG_NAMES = (
-    "think",
-    "search",
-    "information",
-    "answer",
-    "observation",
-    "original_evidence",
-    "plan",
-    "subPlan",
-    "subAnswer",
-    "tool_call",
-    "tool_response",
+    *("think", "search", "information", "answer", "observation", "original_evidence"),
+    *("plan", "subPlan", "subAnswer", "tool_call", "tool_response"),
 )
 SHIPPED_FOLDER = pathlib.Path(__file__).parent / "weights" / "tokenizer"
 
@@ -59,10 +50,9 @@ def training_text(world: World, language: str) -> Iterator[str]:
     for question in world.questions("train", (language,)):
         yield f" {question.text}"
     sections = collections.defaultdict(list)
-    for fact in world.facts:
-        if world.splits[fact.id] == "train":
-            yield f" {query_text(language, fact.relation, world.name(subject_of(fact), language).text)}"
-            sections[section_of(fact)].append((fact, Entry(fact.value, None)))
+    for fact in world.training_facts:
+        yield f" {query_text(language, fact.relation, world.name(subject_of(fact), language).text)}"
+        sections[section_of(fact)].append((fact, Entry(fact.value, None)))
     for statements in sections.values():
         yield f" {render_passage(world.written_passage('', language, statements))}\n"
 
@@ -75,15 +65,13 @@ def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VO
       extra_text: More text, such as that of the environment; repeated lines have more weight.
       size: Number of entries, including tags and the end of sequence.
     """
-    added = [END_OF_SEQUENCE, *tags()]
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(_PRE_TOKEN), behavior="isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(added),
+        vocab_size=size - len([END_OF_SEQUENCE, *tags()]),
         special_tokens=[PADDING],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
@@ -93,27 +81,3 @@ def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VO
     tokenizer.add_special_tokens([AddedToken(END_OF_SEQUENCE, normalized=False, special=True)])
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags()])
     return tokenizer
-
-
-def save_tokenizer(tokenizer: Tokenizer, folder: str | pathlib.Path) -> pathlib.Path:
-    """Writes `tokenizer.json` into a folder, which is created if necessary."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
-
-
-def mean_token_counts(tokenizer: Tokenizer, world: World, split: str = "held_out") -> dict[str, dict[str, float]]:
-    """Returns language -> mean tokens of questions, queries and passages of a split."""
-    table = {}
-    for language in LCRL_LANGUAGES:
-        questions = world.questions(split, (language,))
-        texts = {
-            "question": [f" {question.text}" for question in questions],
-            "query": [f" {question.extra['query']}" for question in questions],
-            "passage": [f" {render_passage(passage)}\n" for passage in world.passages(language)],
-        }
-        table[language] = {
-            name: sum(len(row.ids) for row in tokenizer.encode_batch(rows)) / len(rows) for name, rows in texts.items()
-        }
-    return table

@@ -63,10 +63,6 @@ def query_text(language: str, relation: str, name: str) -> str:
 def sentence_text(language: str, relation: str, value: str, year: int | None = None) -> str:
     """Returns the sentence of a fact in a passage, like an entry of an info box.
 
-    Args:
-      language: Its language.
-      relation: Relation of the fact.
-      value: Its value, as written in the language.
-      year: Year of which the entry speaks, which tells old entries from present ones; None: undated.
+    The year of which it speaks, if any, tells old entries from present ones.
     """
     return f"{label(language, relation)}{'' if year is None else f' ({year})'}: {value}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import gin
 
 from lcrag.atlas import World
-from lcrag.composition.atlas import atlas_world
+from lcrag.atlas.world import atlas_world
 from lcrag.composition.components import configured_encoder, resolved_folder
 from lcrag.composition.datasets import counted_bad_rows
 from lcrag.composition.stand_ins import replaceable

@@ -6,7 +6,8 @@ from typing import Any
 
 import gin
 
-import lcrag.composition.atlas  # noqa: F401  gin finds what is registered by its name
+import lcrag.atlas.comprehension  # noqa: F401  gin finds what is registered by its name
+import lcrag.atlas.independent_facts  # noqa: F401
 import lcrag.composition.collections  # noqa: F401
 import lcrag.composition.datasets  # noqa: F401
 import lcrag.composition.frozen_models  # noqa: F401
@@ -14,8 +15,7 @@ import lcrag.composition.registry  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing
 from lcrag.commands.benchmark import benchmarking
-from lcrag.commands.build import building
-from lcrag.commands.build.policy import Curriculum
+from lcrag.commands.build import build as build
 from lcrag.commands.compile import compiling
 from lcrag.commands.curate import demonstrations, golden_plans, selection, translations
 from lcrag.commands.describe import describing
@@ -46,7 +46,7 @@ def _configurable(function: Callable[..., Any], name: str | None = None) -> Call
     return gin.external_configurable(function, name, module="lcrag.commands")
 
 
-for _part in (Curriculum, DecoderConfig, Evaluation, RopeScaling, ServiceLimits, Thresholds, ToolLimits):
+for _part in (DecoderConfig, Evaluation, RopeScaling, ServiceLimits, Thresholds, ToolLimits):
     gin.register(_part, module="lcrag.commands")
 for _made in (
     CompleterModel,
@@ -95,7 +95,6 @@ def _with_folder(
     return checked
 
 
-build = _configurable(building.build)
 compile_programs = _configurable(compiling.compile_programs, "compile")
 describe = _configurable(describing.describe)
 evaluate = _with_folder("evaluate", without_words(_configurable(evaluate_command)))

@@ -17,8 +17,7 @@ import numpy as np
 from lcrag.atlas import World
 from lcrag.atlas import comprehension as atlas
 from lcrag.atlas.oracle import Oracle
-from lcrag.atlas.world import DATASET
-from lcrag.composition.atlas import atlas_world
+from lcrag.atlas.world import DATASET, atlas_world
 from lcrag.composition.datasets import counted_bad_rows
 from lcrag.curation.encoding import EncodedRow, RowEncoder, UnusableRow
 from lcrag.curation.oracle_demonstrations import Demonstrator

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import gin
 
 from lcrag.atlas import World
-from lcrag.composition.atlas import atlas_world
+from lcrag.atlas.world import atlas_world
 from lcrag.composition.components import configured_chat, configured_runner, make_sampler, resolved_folder
 from lcrag.curation.playing import TextWriter, play
 from lcrag.curation.text_writers import AtlasOracle, EndpointTeacher, oracle_writer

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import Fact, section_of
-from lcrag.atlas.world import World
+from lcrag.atlas.world import FactSampler, World
 from lcrag.curation.playing import play
 from lcrag.curation.text_writers import AtlasOracle, oracle_writer
 from lcrag.data.questions import Question

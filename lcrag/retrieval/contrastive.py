@@ -1,8 +1,9 @@
 """Contrastive training of an encoder on pairs of texts (InfoNCE: van den Oord et al. 2018, arXiv:1807.03748, eq. 4)."""
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -72,20 +73,39 @@ def train_encoder(
 ) -> Encoder:
     """Returns a new encoder, trained from `encoder` on the first steps x batch pairs.
 
-    Args:
-      encoder: The starting point, left unchanged.
-      pairs: In training order.
-      config: Schedule and sizes.
-      progress: Called after each update with its number (from 1) and `{"loss": ...}`.
+    `encoder` itself is left unchanged. `progress` is called after each update with its number (from 1) and
+    `{"loss": ...}`.
 
     Raises:
       UserError: There are fewer than steps x batch pairs.
     """
-    optimizer = _optimizer(config)
-    update = _make_update(encoder, config, optimizer)
+    warm_up = max(1, config.steps // 20)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, warm_up, max(config.steps, warm_up + 1))
+    # In stacked layers biases and norms are matrices too, so weight decay is chosen by name, not by rank.
+    decayed = lambda params: jax.tree_util.tree_map_with_path(  # noqa: E731
+        lambda path, _: path[-1].key in ("kernel", "embedding"), params
+    )
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed)
+    )
+
+    def loss_of(params: Any, queries: tuple, passages: tuple, groups: Array) -> Array:
+        sides = (embed(encoder.config, encoder.settings.pooling, params, *side) for side in (queries, passages))
+        return info_nce(*sides, groups, config.temperature)
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def update(params, state, queries, passages, groups):
+        loss, gradients = jax.value_and_grad(loss_of)(params, queries, passages, groups)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    def padded(texts: list[str], kind: str) -> tuple:
+        rows = [row[: config.tokens] for row in encoder.tokenize(texts, kind)]
+        return pad_rows(rows, (len(rows), config.tokens))
+
     # A copy on one device, because the update donates its state and the caller's encoder stays usable.
     params = jax.tree.map(jnp.copy, jax.device_put(encoder.params, jax.local_devices()[0]))
-    optimizer_state = optimizer.init(params)
+    state = optimizer.init(params)
     iterator = iter(pairs)
     for step in range(1, config.steps + 1):
         batch = list(itertools.islice(iterator, config.batch))
@@ -93,43 +113,10 @@ def train_encoder(
             raise UserError(
                 f"the pairs ran out at step {step} of {config.steps}: give {config.steps * config.batch} or lower steps"
             )
-        params, optimizer_state, loss = update(params, optimizer_state, *_arrays(encoder, batch, config.tokens))
+        numbers = {group: index for index, group in enumerate(dict.fromkeys(pair.group for pair in batch))}
+        groups = np.array([numbers[pair.group] for pair in batch], np.int32)
+        queries = padded([pair.query for pair in batch], "query")
+        passages = padded([pair.passage for pair in batch], "passage")
+        params, state, loss = update(params, state, queries, passages, groups)
         progress(step, {"loss": float(loss)})
     return Encoder(encoder.config, encoder.settings, params, encoder.tokenizer)
-
-
-def _optimizer(config: ContrastiveConfig) -> optax.GradientTransformation:
-    warm_up = max(1, config.steps // 20)
-    schedule = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, warm_up, max(config.steps, warm_up + 1))
-    # In stacked layers biases and norms are matrices too, so weight decay is chosen by name, not by rank.
-    decayed = lambda params: jax.tree_util.tree_map_with_path(  # noqa: E731
-        lambda path, _: path[-1].key in ("kernel", "embedding"), params
-    )
-    return optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed)
-    )
-
-
-def _make_update(encoder: Encoder, config: ContrastiveConfig, optimizer: optax.GradientTransformation) -> Callable:
-    def loss_of(params: Any, queries: tuple, passages: tuple, groups: Array) -> Array:
-        query_vectors, passage_vectors = (
-            embed(encoder.config, encoder.settings.pooling, params, *side) for side in (queries, passages)
-        )
-        return info_nce(query_vectors, passage_vectors, groups, config.temperature)
-
-    def update(params, state, queries, passages, groups):
-        loss, gradients = jax.value_and_grad(loss_of)(params, queries, passages, groups)
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, loss
-
-    return jax.jit(update, donate_argnums=(0, 1))
-
-
-def _arrays(encoder: Encoder, batch: Sequence[Pair], length: int) -> tuple[tuple, tuple, np.ndarray]:
-    numbers = {group: index for index, group in enumerate(dict.fromkeys(pair.group for pair in batch))}
-    groups = np.array([numbers[pair.group] for pair in batch], np.int32)
-    queries = encoder.tokenize([pair.query for pair in batch], "query")
-    passages = encoder.tokenize([pair.passage for pair in batch], "passage")
-    cut = ([row[:length] for row in side] for side in (queries, passages))
-    query_side, passage_side = (pad_rows(side, (len(batch), length)) for side in cut)
-    return query_side, passage_side, groups

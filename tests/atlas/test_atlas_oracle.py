@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from lcrag.atlas import Chain, build_world
-from lcrag.atlas.fact_sampler import FactSampler
 from lcrag.atlas.facts import section_of
-from lcrag.atlas.oracle import SEARCH_R1_LINE, Oracle, entity_called
-from lcrag.atlas.random_searcher import MALFORMED, RandomSearcher
+from lcrag.atlas.oracle import MALFORMED, Oracle, RandomSearcher, entity_called
+from lcrag.atlas.world import FactSampler
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.episodes.tags import Invalid, parse_action
@@ -66,7 +65,6 @@ def test_another_entity_or_relation_makes_it_search_again_until_the_budget_is_sp
 def test_a_name_is_read_in_any_script_and_answered_in_the_question_s_language():
     turns = [("policy", "<search> Suomi valuutta</search>"), block("フィンランド: 通貨: ユーロ")]
     assert Oracle().next_text(CURRENCY, turns) == "<answer> euro</answer>"
-    assert Oracle(translate=False).next_text(CURRENCY, turns) == "<answer> ユーロ</answer>"
     pivot = dataclasses.replace(CURRENCY, extra=CURRENCY.extra | {"answer_language": "ru"})
     assert Oracle().next_text(pivot, turns) == "<answer> евро</answer>"
 
@@ -105,12 +103,6 @@ def test_a_bridge_it_does_not_know_is_searched_as_it_was_read():
     question = WORLD.question(CHAINS["country_of_language+currency/fi"], "en")
     turns = [("policy", "<search> x</search>"), block("Finnish: main country: Atlantis")]
     assert Oracle().next_text(question, turns) == "<search> Atlantis currency</search>"
-
-
-def test_other_styles_of_passages_can_be_read():
-    text = "\n\n<information>Doc 1(Title: France) currency code: EUR\n</information>\n\n"
-    oracle = Oracle(line=SEARCH_R1_LINE)
-    assert oracle.next_text(QUESTION, [SEARCHED, ("environment", text)]) == "<answer> EUR</answer>"
 
 
 def test_the_policy_s_own_text_is_no_evidence():
@@ -155,7 +147,7 @@ def test_a_random_searcher_notes_any_passage_about_the_fact_and_admits_that_it_h
 
 
 def test_a_random_searcher_answers_with_the_value_of_its_last_note():
-    player = RandomSearcher(budget=1, most_notes=2)
+    player = RandomSearcher(budget=1, max_notes=2)
     passages = block("Ranska: valuuttakoodi: EUR", "France: currency code (1995): FRF", "Norja: valuuttakoodi: NOK")
     texts = {player.next_text(QUESTION, [("environment", str(number)), SEARCHED, passages]) for number in range(80)}
     right, stale = " Ranska: valuuttakoodi: EUR\n", " France: currency code (1995): FRF\n"

@@ -8,8 +8,7 @@ import pytest
 from experiment_parts import TOKENIZER, json_lines, run
 from support import tiny_tokenizer
 
-from lcrag.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES
-from lcrag.composition.atlas import comprehension_questions
+from lcrag.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES, comprehension_questions
 from lcrag.composition.gin_files import read_file
 from lcrag.composition.sft_rows import RowContext, comprehension_demonstrations, spans_of
 from lcrag.data.constructed import CONSTRUCTED

@@ -5,7 +5,8 @@ import functools
 
 import pytest
 
-from lcrag.composition.atlas import atlas_comparisons, atlas_conjunctions, atlas_questions
+from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
+from lcrag.atlas.world import atlas_questions
 from lcrag.data.languages import LCRL_LANGUAGES
 
 INDEPENDENT = (atlas_comparisons, atlas_conjunctions)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from lcrag.atlas.oracle import ATLAS_LINE, NeededFact, Oracle, SearchState
+from lcrag.atlas.oracle import NeededFact, Oracle, SearchState
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
@@ -109,7 +109,7 @@ class PlanTeacher:
         written = [text for by, text in turns if by == "policy"]
         if not written:
             return f"<think> {question.text}</think><plan> {self._plan(question)}</plan>"
-        reader = Oracle(line=ATLAS_LINE)
+        reader = Oracle()
         known = SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
         keys = list(plan_of_question(question).questions)
         resolved = [place for place, text in enumerate(written) if "</subAnswer>" in text]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lcrag.atlas.oracle import ATLAS_LINE, Memory, Oracle, SearchState
+from lcrag.atlas.oracle import Memory, Oracle, SearchState
 from lcrag.atlas.wording import query_text
 from lcrag.atlas.world import World
 from lcrag.data.batches import in_share
@@ -35,7 +35,6 @@ class ParallelOracle:
       memory: Facts that it remembers.
       hurried: Share of the questions that it answers after one search, whatever that has found.
       seed: Seed that selects these questions.
-      line: Regular expression with the groups `title` and `text` of one passage.
     """
 
     queries: int = 3
@@ -43,11 +42,10 @@ class ParallelOracle:
     memory: Memory = dataclasses.field(default_factory=dict)
     hurried: Share = 0.0
     seed: int = 0
-    line: str = ATLAS_LINE
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text, as `Oracle.next_text`; the question may also be a comparison."""
-        reader = Oracle(line=self.line)
+        reader = Oracle()
         shown = [with_plain_documents(text) for by, text in turns if by == "environment"]
         known = SearchState(question, reader, reader.readings(shown))
         searches = [content for by, text in turns if by == "policy" for content in _SEARCH.findall(text)]

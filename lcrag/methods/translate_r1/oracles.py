@@ -18,8 +18,7 @@ from lcrag.atlas.comprehension import (
     letter_of,
     meaning_of,
 )
-from lcrag.atlas.oracle import searches_in
-from lcrag.atlas.random_searcher import RandomSearcher
+from lcrag.atlas.oracle import RandomSearcher, searches_in
 from lcrag.atlas.wording import UNKNOWN
 from lcrag.data.batches import in_share
 from lcrag.data.constructed import CONSTRUCTED

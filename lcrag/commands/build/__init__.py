@@ -1,1 +1,0 @@
-"""`lcrag build`: makes the weights that the package ships."""

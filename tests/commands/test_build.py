@@ -1,0 +1,205 @@
+"""`lcrag build`: rows of the pre-tasks and pairs of the encoder, none of them held out; the shipped encoder."""
+
+import itertools
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+from support import tiny_config
+
+import lcrag.atlas
+from lcrag.atlas import SPLITS, build_world
+from lcrag.atlas import encoder as encoder_training
+from lcrag.atlas.facts import section_of, subject_of
+from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.vocabulary import SHIPPED_FOLDER, TAG_NAMES
+from lcrag.commands import build
+from lcrag.commands.build import copying_rows, echo_rows, judging_rows, noting_rows, reading_rows, translating_rows
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.learning import Layout
+from lcrag.policy import initialise, load_tokenizer, parameter_count
+from lcrag.retrieval import ContrastiveConfig, load_encoder
+
+WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_FOLDER)
+ENCODER = pathlib.Path(lcrag.atlas.__file__).parent / "weights" / "encoder"
+QUESTIONS = {question.text: question for question in WORLD.questions("train")}
+BATCH = 64
+
+
+def first(rows, count, seed=0):
+    return list(itertools.islice(rows(WORLD, TOKENIZER, seed=seed), count))
+
+
+def wanted_in(row):
+    return TOKENIZER.decode(row.tokens[row.by_policy])
+
+
+def readings_in(*lines):
+    return Oracle().readings(f"<information>\n{line}\n</information>" for line in lines)
+
+
+def facts_in(*lines):
+    return {f"{each.relation}/{each.subject}" for each in readings_in(*lines)}
+
+
+def spans(row):
+    """The texts of a row that are given and wanted in turn."""
+    groups = itertools.groupby(range(len(row.tokens)), key=lambda place: bool(row.by_policy[place]))
+    return [(wanted, TOKENIZER.decode(row.tokens[list(places)])) for wanted, places in groups]
+
+
+def reading_about(question, line):
+    about = question.extra["kind"], question.extra["subject"][1]
+    [reading] = [each for each in readings_in(line) if (each.relation, each.subject) == about]
+    return reading
+
+
+def test_copied_tokens_have_been_seen_before_in_the_same_surroundings():
+    for row in itertools.islice(copying_rows(4096, 4, seed=0), 12):
+        assert len(row.tokens) == build.COPYING_TOKENS
+        assert not row.by_policy[0]
+        seen = set()
+        for place in range(1, len(row.tokens)):
+            pair = tuple(row.tokens[place - 1 : place + 1])
+            assert not row.by_policy[place] or pair in seen
+            seen.add(pair)
+
+
+@pytest.mark.parametrize("rows", [reading_rows, judging_rows, noting_rows, translating_rows])
+def test_pre_tasks_never_show_a_held_out_fact(rows):
+    kept_back = [split for split in SPLITS if split != "train"]
+    asked = {question.text for split in kept_back for question in WORLD.questions(split, hops=(1, 2, 3, 4))}
+    held_out = {fact.id for fact in WORLD.facts if WORLD.splits[fact.id] in kept_back}
+    for row in first(rows, 200, seed=1):
+        lines = TOKENIZER.decode(row.tokens).split("\n")
+        assert not asked & set(lines)
+        assert not facts_in(*lines) & held_out
+
+
+def test_reading_asks_for_keywords_and_judging_answers_only_what_it_is_shown():
+    for row in first(reading_rows, 100, seed=1):
+        assert re.fullmatch(r"[^\n]+\n[^\n]+\n", wanted_in(row))
+    answered = []
+    for row in first(judging_rows, 200):
+        answered.append(wanted_in(row).strip() != "?")
+        if answered[-1]:
+            assert facts_in(*TOKENIZER.decode(row.tokens).split("\n")) & facts_in(wanted_in(row))
+    assert 0.4 < np.mean(answered) < 0.9
+
+
+def test_notes_are_in_the_passages_and_values_in_the_question_s_language():
+    unread, searches = [], set()
+    for row in first(noting_rows, 200):
+        lines = []
+        for wanted, text in spans(row):
+            if not wanted:
+                lines += text.split("\n")
+                question = next(QUESTIONS[line] for line in reversed(lines) if line in QUESTIONS)
+                continue
+            note, *value = text.strip().split("\n ")
+            unread.append(note.endswith(": ?"))
+            if unread[-1]:
+                assert question.id not in facts_in(*lines)
+                assert value in ([], ["?"])
+            else:
+                reading = reading_about(question, note)
+                assert reading in readings_in(*lines)
+                assert value in ([], [Oracle().in_language(reading, question.language)])
+        searches.add(lines.count(f" {QUESTIONS[lines[0]].extra['query']}"))
+    assert searches == {1, 2}
+    assert 0.1 < np.mean(unread) < 0.5
+
+
+def test_translated_values_are_in_the_question_s_language():
+    for row in first(translating_rows, 100):
+        texts = [text for _, text in spans(row)]
+        for given, wanted in zip(texts[::2], texts[1::2], strict=True):
+            text, sentence, _ = given.split("\n")
+            reading = reading_about(QUESTIONS[text], sentence)
+            assert wanted == f" {Oracle().in_language(reading, QUESTIONS[text].language)}\n"
+
+
+def test_echoes_show_every_tag_in_every_language_and_close_it():
+    seen = set()
+    for row in first(echo_rows, 300):
+        given, wanted = TOKENIZER.decode(row.tokens[~row.by_policy]), wanted_in(row)
+        for tag, text in re.findall(r"<(\w+)> (.*?)</\1>", wanted):
+            seen.add(tag)
+            assert f" {text}\n<{tag}>\n" in given
+        assert re.sub(r"<(\w+)> .*?</\1>", "", wanted) == ""
+    assert seen == set(TAG_NAMES)
+
+
+def fitted(folder, progress):
+    config = tiny_config()
+    return build.fit(
+        config,
+        initialise(config, jax.random.key(0)),
+        itertools.cycle(itertools.islice(copying_rows(config.vocabulary_size, 4, seed=0), 3)),
+        steps=12,
+        tokens_per_step=256,
+        learning_rate=1e-2,
+        layout=Layout(rows=2, row_lengths=(128,)),
+        progress=progress,
+        folder=folder,
+    )
+
+
+def test_fitting_lowers_the_loss_and_an_interrupted_stage_continues(tmp_path, monkeypatch):
+    def interrupted(step, metrics):
+        if step == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(build, "CHECKPOINT_EVERY", 5)
+    losses, steps = [], []
+    whole = fitted(tmp_path / "whole", lambda step, metrics: losses.append(metrics["loss/supervised"]))
+    assert len(losses) == 12
+    assert losses[-1] < losses[0] - 0.5
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tmp_path / "parts", interrupted)
+    again = fitted(tmp_path / "parts", lambda step, metrics: steps.append(step))
+    assert steps == list(range(6, 13))
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
+
+
+def test_the_tiny_policy_is_plain_qwen3_of_a_million_parameters():
+    config = build.atlas_decoder(4096)
+    assert (config.family, parameter_count(config)) == ("qwen3", 1_312_128)
+
+
+def test_pairs_are_about_known_entities_in_one_language_a_batch():
+    pairs = list(itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed=0), 60 * BATCH))
+    titles = [{WORLD.name(subject_of(fact), code).text for fact in WORLD.facts} for code in LCRL_LANGUAGES]
+    sections = {section_of(fact) for fact in WORLD.facts}
+    taught = {subject_of(fact) for fact in WORLD.training_facts}
+    for start in range(0, len(pairs), BATCH):
+        batch = pairs[start : start + BATCH]
+        assert BATCH / 4 < len({pair.group for pair in batch}) <= BATCH
+        assert {pair.group for pair in batch} <= sections
+        assert {tuple(pair.group.split("/")[:2]) for pair in batch} <= taught
+        assert any(all(pair.passage.startswith(tuple(names)) for pair in batch) for names in titles)
+    again, other = (itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed), 3 * BATCH) for seed in (0, 1))
+    assert list(again) == pairs[: 3 * BATCH] != list(other)
+
+
+def test_training_of_an_encoder_runs():
+    config = ContrastiveConfig(steps=2, batch=8, tokens=8)
+    encoder = encoder_training.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
+    assert encoder.encode(["x"]).shape == (1, 128)
+
+
+@pytest.mark.parametrize(
+    "languages", [("en", "fi", "zh"), pytest.param(LCRL_LANGUAGES, marks=pytest.mark.slow)], ids=["three", "all"]
+)
+def test_the_shipped_encoder_finds_held_out_facts(languages):
+    encoder = load_encoder(ENCODER)
+    assert encoder.fingerprint() in (ENCODER / "README.md").read_text()
+    collections = encoder_training.encode_collections(WORLD, encoder, languages)
+    recall = encoder_training.measure_recall(WORLD, encoder, collections, "held_out", "query")
+    native, across = encoder_training.native_and_cross(recall)
+    assert native[0] >= 0.98
+    assert across[0] >= 0.9
+    assert np.all(recall[..., 1] >= recall[..., 0])
+    assert sum(path.stat().st_size for path in ENCODER.rglob("*")) <= 3e6
