@@ -74,7 +74,7 @@ def rollouts(
         slots=slots,
         context=context,
         block=SAMPLED,
-        wanted=1.0 if (lengths == SAMPLED).all() else 0.6,
+        min_finished_share=1.0 if (lengths == SAMPLED).all() else 0.6,
         windows=tuple(range(96, context, 64)),
         decode_rows=tuple(slots * share // 16 for share in (1, 2, 4, 8, 12)),
         append_rows=(4, 8, 16, slots),

@@ -62,7 +62,7 @@ def sampler() -> Sampler:
         slots=work.EPISODES,
         context=LENGTH,
         block=block,
-        wanted=1.0,
+        min_finished_share=1.0,
         windows=tuple(range(work.PROMPT + block, LENGTH, block)),
         append_rows=(work.PROMPTS, work.EPISODES),
         append_tokens=(work.PROMPT,),

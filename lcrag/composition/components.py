@@ -21,7 +21,7 @@ from lcrag.policy import (
 from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation  # noqa: F401
 from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
 from lcrag.runs.trackers import Trackers
-from lcrag.sampling import Sampler, SamplerConfig, SlotSampler
+from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.train.checks import check_models
 from lcrag.train.load import policy as load_policy
 
@@ -56,7 +56,7 @@ def make_sampler(policy: Policy, mesh: Mesh | None = None) -> Sampler:
 
 
 def make_runner(
-    sampler: SlotSampler,
+    sampler: Sampler,
     policy: Policy,
     collections: SearchableCollections,
     seed: int,

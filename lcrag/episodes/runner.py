@@ -36,7 +36,7 @@ from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler, comp
 from lcrag.errors import UserError
 from lcrag.limits import Count, NonNegative, PositiveShare, Seed, check_fields
 from lcrag.policy import Tokenizer
-from lcrag.sampling import SamplingParameters, SlotSampler
+from lcrag.sampling import Sampler, SamplingParameters
 
 Progress: TypeAlias = Callable[[int, int], None]
 _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion"}  # names of waits
@@ -98,7 +98,7 @@ class Runner:
         what `chat` asks.
     """
 
-    sampler: SlotSampler
+    sampler: Sampler
     tokenizer: Tokenizer
     search: Search
     max_tokens: Count = 256

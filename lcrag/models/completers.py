@@ -16,7 +16,7 @@ from lcrag.errors import UserError
 from lcrag.limits import Count, Positive, Seed, limited
 from lcrag.policy import Tokenizer
 from lcrag.retrieval.remote.transport import hide_addresses, shown
-from lcrag.sampling import SamplingParameters, SlotSampler, continue_contexts
+from lcrag.sampling import Sampler, SamplingParameters, continue_contexts
 from lcrag.sampling.stop import text_until_stop
 
 KEY = "OPENAI_API_KEY"
@@ -104,7 +104,7 @@ class SamplerCompleter:
       UserError: the chat template does not support a setting of `chat`.
     """
 
-    def __init__(self, sampler: SlotSampler, tokenizer: Tokenizer, chat: Chat):
+    def __init__(self, sampler: Sampler, tokenizer: Tokenizer, chat: Chat):
         chat.check(tokenizer)
         self._sampler, self._tokenizer, self._chat = sampler, tokenizer, chat
 

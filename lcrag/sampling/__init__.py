@@ -3,11 +3,10 @@
 Public:
   generate: Continues a list of prompts once; the simplest way to sample.
   Sampler, SamplerConfig, SamplerStatistics: Multi-turn sampling in slots, its settings and its counters.
-  SlotSampler, continue_contexts: The interface of a sampler, and continuing many contexts over its slots.
+  continue_contexts: Continues many contexts over a sampler's slots.
   SamplingParameters, Sampled, FinishReason: How to continue a context, and the result.
 """
 
-from lcrag.sampling.generate import SlotSampler, continue_contexts, generate
-from lcrag.sampling.parameters import FinishReason, Sampled, SamplingParameters
+from lcrag.sampling.generate import continue_contexts, generate
 from lcrag.sampling.sampler import Sampler
-from lcrag.sampling.settings import SamplerConfig, SamplerStatistics
+from lcrag.sampling.settings import FinishReason, Sampled, SamplerConfig, SamplerStatistics, SamplingParameters

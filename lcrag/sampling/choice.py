@@ -1,4 +1,4 @@
-"""Choice of a token per slot from one uniform number, by the inverse cumulative distribution."""
+"""Samples a token per slot from one uniform number, by the inverse cumulative distribution."""
 
 import math
 
@@ -21,7 +21,7 @@ def uniforms(keys: Key[Array, "slots"], positions: Int[Array, "slots"]) -> Float
     return jax.vmap(lambda key, position: jax.random.uniform(jax.random.fold_in(key, position)))(keys, positions)
 
 
-def choose(
+def sample_token(
     logits: Float[Array, "slots vocabulary"],
     uniform: Float[Array, "slots"],
     temperatures: Float[Array, "slots"],
@@ -55,13 +55,6 @@ def choose(
 
     differs = unscaled_scores & ~greedy & (temperatures != 1)
     return tokens, jax.lax.cond(jnp.any(differs), unscaled, lambda: log_probabilities)
-
-
-def score_temperatures(
-    temperatures: Float[Array, "slots"], top_ps: Float[Array, "slots"], unscaled_scores: Bool[Array, "slots"]
-) -> Float[Array, "slots"]:
-    """Returns the temperatures at which `choose` computes log-probabilities."""
-    return jnp.where((temperatures <= 0) | unscaled_scores, 1.0, temperatures)
 
 
 def nucleus(

@@ -1,39 +1,14 @@
 """Single-turn generation: continues many contexts once each, over however many slots a sampler has."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
 
 from lcrag.errors import UserError
 from lcrag.policy import DecoderConfig, TokenIds, Tokenizer
-from lcrag.sampling.parameters import Sampled, SamplingParameters
 from lcrag.sampling.sampler import Sampler
-from lcrag.sampling.settings import SamplerConfig
+from lcrag.sampling.settings import Sampled, SamplerConfig, SamplingParameters
 
 CONTEXT_STEP = 64  # tokens
 SMALLEST_WINDOWS = (96, 128)  # the others are these times powers of two; only those that are reached are compiled
-
-
-@runtime_checkable
-class SlotSampler(Protocol):
-    """The interface of a sampler that its callers rely on; `lcrag.sampling.Sampler` implements it."""
-
-    slots: int
-    context: int
-
-    @property
-    def running(self) -> int: ...
-
-    def length(self, slot: int) -> int: ...
-
-    def append(self, entries: Mapping[int, TokenIds]) -> None: ...
-
-    def fork(self, source: int, targets: Sequence[int]) -> None: ...
-
-    def begin(self, requests: Mapping[int, SamplingParameters]) -> None: ...
-
-    def decode(self) -> dict[int, Sampled]: ...
-
-    def free(self, slots: Iterable[int]) -> None: ...
 
 
 def generate(
@@ -81,8 +56,8 @@ def generate(
         )
         for index in range(len(ids))
     ]
-    contexts = list(zip(ids, requests, strict=True))
-    return continue_contexts(Sampler(config, params, tokenizer, settings), contexts)
+    sampler = Sampler(config, params, tokenizer, settings)
+    return continue_contexts(sampler, list(zip(ids, requests, strict=True)))
 
 
 def _with_beginning(tokenizer: Tokenizer, prompt: str) -> list[int]:
@@ -91,7 +66,7 @@ def _with_beginning(tokenizer: Tokenizer, prompt: str) -> list[int]:
     return ids if ids[: len(beginning)] == beginning else beginning + ids
 
 
-def continue_contexts(sampler: SlotSampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
+def continue_contexts(sampler: Sampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
     """Samples a continuation of each context; a slot that finishes takes the next context at once.
 
     Args:

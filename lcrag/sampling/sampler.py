@@ -1,4 +1,8 @@
-"""The host side of the slots: batches requests into the compiled shapes and collects what was sampled."""
+"""The host side of the slots: batches requests into the compiled shapes and collects what was sampled.
+
+One device program serves a whole shape, so this file is about choosing shapes: how many rows, how many tokens and which
+window of the cache a call computes. No choice changes a token.
+"""
 
 import dataclasses
 import functools
@@ -8,20 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from lcrag.errors import UserError
-from lcrag.policy import (
-    DecoderConfig,
-    TokenIds,
-    Tokenizer,
-    logical_sharding,
-    make_mesh,
-    replicated,
+from lcrag.policy import DecoderConfig, TokenIds, Tokenizer, logical_sharding, make_mesh, replicated
+from lcrag.sampling.settings import (
+    FINISH_REASONS,
+    Sampled,
+    SamplerConfig,
+    SamplerStatistics,
+    SamplingParameters,
+    SlotParameters,
 )
-from lcrag.sampling.drafts import DraftSwitch
-from lcrag.sampling.parameters import FINISH_REASONS, Sampled, SamplingParameters, SlotParameters
-from lcrag.sampling.settings import SamplerConfig, SamplerStatistics
 from lcrag.sampling.slots import CONTINUES, DecodeReport, compiled_functions
 from lcrag.sampling.stop import StopTable, text_until_stop
 
@@ -75,19 +78,18 @@ class Sampler:
         self._decode_rows = self._per_share([*settings.decode_rows, slots])
         self._append_tokens = sorted(set(settings.append_tokens))
         self._form = settings.form(config, mesh)
-        self._compiled = compiled_functions(self._form, slots, context, settings.block, settings.drafts)
-        self._drafts = DraftSwitch(settings.drafts, settings.least_tokens_per_pass)
+        self._compiled = compiled_functions(self._form, slots, context, settings.block)
         self._state = self._compiled.empty(slots, context)
         self._params = self._form.placed(params)
         # models often have a few more embedding rows than their tokenizer has tokens
         unused = config.vocabulary_size - len(tokenizer.token_bytes)
-        self._stops, self._stop_sets = StopTable([*tokenizer.token_bytes, *[b""] * unused]), 0
-        self._device_table = None
+        self._stops, self._stop_sets_on_device = StopTable([*tokenizer.token_bytes, *[b""] * unused]), 0
+        self._device_table: Array | None = None
         self._lengths = np.zeros(slots, np.int32)
         self._unfinished: dict[int, _Unfinished] = {}
         self._waiting: dict[int, SamplingParameters] = {}
         self._eos = self._put(np.asarray(tokenizer.eos_ids, np.int32))
-        self._wanted = settings.wanted
+        self._min_finished_share = settings.min_finished_share
 
     def _per_share(self, rows: Iterable[int]) -> list[int]:
         return sorted({-(-min(each, self.slots) // self._shares) for each in rows})
@@ -110,7 +112,6 @@ class Sampler:
         """Replaces the parameters; drops all contexts, or keeps the keys and values that the old ones computed."""
         self.drop_params()
         self._params = self._form.placed(params)
-        self._drafts.reset()  # a run that is resumed makes the same decisions
         if not keep_contexts:
             self.free(range(self.slots))
 
@@ -203,18 +204,6 @@ class Sampler:
         """Starts sampling in some slots with the next `decode`."""
         self._waiting.update(requests)
 
-    def _begin(self) -> None:
-        if not self._waiting:
-            return
-        starting, parameters = np.zeros(self.slots, bool), SlotParameters.empty(self.slots)
-        for slot, request in self._waiting.items():
-            starting[slot] = True
-            limit = min(self.length(slot) + request.max_tokens, self.context)
-            parameters.set(slot, request, stop=self._stops.start(request.stop), limit=limit)
-            self._unfinished[slot] = _Unfinished(request)
-        self._waiting = {}
-        self._state = self._compiled.begin(self._state, *self._put((starting, parameters), "slots"))
-
     def decode(self) -> dict[int, Sampled]:
         """Samples one block of tokens in every running slot; returns the generations that finished in it."""
         if not self.running:
@@ -224,36 +213,37 @@ class Sampler:
         self.statistics.append_seconds += (appended := time.monotonic()) - started
         finished: dict[int, Sampled] = {}
         with jax.transfer_guard("disallow"):
-            self._begin()
-            wanted = max(1, round(self._wanted * len(self._unfinished)))
+            if self._waiting:
+                starting, parameters = np.zeros(self.slots, bool), SlotParameters.empty(self.slots)
+                for slot, request in self._waiting.items():
+                    starting[slot] = True
+                    limit = min(self.length(slot) + request.max_tokens, self.context)
+                    parameters.set(slot, request, stop=self._stops.start(request.stop), limit=limit)
+                    self._unfinished[slot] = _Unfinished(request)
+                self._waiting = {}
+                self._state = self._compiled.begin(self._state, *self._put((starting, parameters), "slots"))
+            # The block ends early once enough slots wait: refilling them one by one would append mostly padding.
+            min_finished = max(1, round(self._min_finished_share * len(self._unfinished)))
             last_step = self.statistics.decode_steps + self._block
-            while self._unfinished and len(finished) < wanted and self.statistics.decode_steps < last_step:
-                finished |= self._decode(wanted - len(finished))
+            while self._unfinished and len(finished) < min_finished and self.statistics.decode_steps < last_step:
+                finished |= self._decode(min_finished - len(finished))
         self.statistics.decode_seconds += time.monotonic() - appended
         return finished
 
-    def _decode(self, wanted: int) -> dict[int, Sampled]:
-        """Decodes until `wanted` slots have finished, or until the others fit into fewer rows."""
+    def _decode(self, min_finished: int) -> dict[int, Sampled]:
+        """Decodes until `min_finished` slots have finished, or until the others fit into fewer rows."""
         longest = int(self._lengths[list(self._unfinished)].max())
         window = _bucket(self._windows, min(longest + self._block, self.context))
         rows, size = self._rows_to_decode(window)
         fewer = self._shares * max((each for each in self._decode_rows if each < size), default=0)
-        wanted = min(wanted, max(1, len(self._unfinished) - fewer))
-        arguments = [self._params, self._state, self._table(), self._eos, self._put(np.int32(wanted))]
+        min_finished = min(min_finished, max(1, len(self._unfinished) - fewer))
+        if self._device_table is None or self._stop_sets_on_device != self._stops.sets:
+            self._device_table, self._stop_sets_on_device = self._put(self._stops.table), self._stops.sets
+        arguments = [self._params, self._state, self._device_table, self._eos, self._put(np.int32(min_finished))]
         if rows is not None:
             arguments.append(self._put(rows, "slots"))
-        drafts = self._drafts.next()
-        self._state, report = self._compiled.decode(window, drafts, *arguments)
-        report = jax.device_get(report)
-        if drafts:
-            self._count_drafts(drafts, report)
-        return self._collect(report, rows)
-
-    def _count_drafts(self, drafts: int, report: DecodeReport) -> None:
-        passes, tokens = int(report.passes.sum()), int(report.counts.sum())
-        self._drafts.record(passes, tokens)
-        self.statistics.drafted_tokens += passes * drafts
-        self.statistics.accepted_drafts += tokens - passes
+        self._state, report = self._compiled.decode(window, *arguments)
+        return self._collect(jax.device_get(report), rows)
 
     def _rows_to_decode(self, window: int) -> tuple[np.ndarray | None, int]:
         """Returns the sampling slots, numbered within their share and padded (None: all), and the rows per share."""
@@ -265,12 +255,6 @@ class Sampler:
         for row, slots in zip(rows, shares, strict=True):
             row[: len(slots)] = np.array(slots, np.int32) % self._share
         return rows, size
-
-    def _table(self):
-        if self._device_table is None or self._stop_sets != self._stops.sets:
-            self._device_table = self._put(self._stops.table)
-            self._stop_sets = self._stops.sets
-        return self._device_table
 
     def _collect(self, report: DecodeReport, rows: np.ndarray | None) -> dict[int, Sampled]:
         finished, row_of = {}, {slot: slot for slot in range(self.slots)}
@@ -285,24 +269,22 @@ class Sampler:
             self._lengths[slot] += count
             self.statistics.sampled_tokens += count
             if report.reasons[row] != CONTINUES:
-                finished[slot] = self._finish(self._unfinished.pop(slot), int(report.reasons[row]))
+                del self._unfinished[slot]
+                reason = FINISH_REASONS[int(report.reasons[row]) - 1]
+                tokens = np.concatenate(unfinished.tokens)
+                content = self._tokenizer.decode_bytes(tokens[:-1] if reason == "eos" else tokens)
+                text = text_until_stop(content, unfinished.request.stop if reason == "stop" else ())
+                finished[slot] = Sampled(tokens, np.concatenate(unfinished.log_probabilities), text, reason)
         self.statistics.decode_steps += int(report.steps)
         self.statistics.slot_steps += int(report.steps) * len(report.counts)
         self.statistics.compiled_shapes = self._compiled.count
         return finished
 
-    def _finish(self, unfinished: _Unfinished, reason: int) -> Sampled:
-        tokens = np.concatenate(unfinished.tokens)
-        name = FINISH_REASONS[reason - 1]
-        content = self._tokenizer.decode_bytes(tokens[:-1] if name == "eos" else tokens)
-        stop = unfinished.request.stop if name == "stop" else ()
-        return Sampled(tokens, np.concatenate(unfinished.log_probabilities), text_until_stop(content, stop), name)
-
     def warm_up(self, stops: Iterable[tuple[str, ...]] = ()) -> int:
         """Compiles every shape that a run can need, on dummy data; returns their number."""
         for stop in stops:
             self._stops.start(stop)
-        pad, drafts = self._tokenizer.pad_id, self._drafts.count
+        pad = self._tokenizer.pad_id
         for window in self._windows:
             for rows, tokens in itertools.product(self._append_rows, self._append_tokens):
                 length = max(1, min(tokens, window - 1))
@@ -311,12 +293,11 @@ class Sampler:
             length = max(1, window - self._block - 1)
             self._lengths[:] = length
             self.fork(0, [])
-            for running, count in itertools.product(self._decode_rows, sorted({0, drafts})):
-                self._lengths[:], self._drafts.count = length, count
+            for running in self._decode_rows:
+                self._lengths[:] = length
                 self.begin(dict.fromkeys(range(running), SamplingParameters(max_tokens=1)))
                 self.decode()
         self.free(range(self.slots))
-        self._drafts.reset()
         self.statistics = SamplerStatistics(compiled_shapes=self._compiled.count)
         return self._compiled.count
 

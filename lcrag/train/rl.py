@@ -52,9 +52,9 @@ HARDWARE = (
     *(f"{scope}mesh.{part}" for scope in ("", "sampler/") for part in ("data", "fsdp", "tensor", "devices")),
     *("policy.mesh", "Computation.remat"),
     *(f"{scope}Layout.{part}" for scope in ("", "sft/") for part in ("rows", "short_row_length")),
-    *(f"Sampler.{part}" for part in ("slots", "block", "wanted", "windows", "append_rows", "append_tokens")),
-    *("Sampler.decode_rows", "Sampler.layers", "Sampler.merge_adapters", "Sampler.gather_parameters"),
-    *("Lanes.count", "Lanes.tensor", "Lanes.mesh"),
+    *("Sampler.slots", "Sampler.block", "Sampler.min_finished_share", "Sampler.windows", "Sampler.append_rows"),
+    *("Sampler.append_tokens", "Sampler.decode_rows", "Sampler.layers", "Sampler.merge_adapters"),
+    *("Sampler.gather_parameters", "Lanes.count", "Lanes.tensor", "Lanes.mesh"),
 )
 MAY_CHANGE = (
     *HARDWARE,

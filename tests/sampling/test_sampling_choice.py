@@ -16,7 +16,7 @@ from lcrag.sampling import choice
 from lcrag.sampling.choice import streams, uniforms
 
 VOCABULARY = 97
-choose, inverse_cdf, nucleus = map(jax.jit, (choice.choose, choice.inverse_cdf, choice.nucleus))
+sample_token, inverse_cdf, nucleus = map(jax.jit, (choice.sample_token, choice.inverse_cdf, choice.nucleus))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -46,7 +46,9 @@ def test_frequencies_follow_the_distribution():
     draws = 20_000
     keys = streams(jnp.zeros(draws, jnp.uint32), jnp.arange(draws, dtype=jnp.uint32))
     uniform = uniforms(keys, jnp.full(draws, 7))
-    tokens, log_probabilities = choose(jnp.tile(logits, (draws, 1)), uniform, jnp.full(draws, 1.5), jnp.ones(draws))
+    tokens, log_probabilities = sample_token(
+        jnp.tile(logits, (draws, 1)), uniform, jnp.full(draws, 1.5), jnp.ones(draws)
+    )
     expected = np.asarray(jax.nn.softmax(logits / 1.5), np.float64)
     counts = np.bincount(np.asarray(tokens), minlength=VOCABULARY)
     assert scipy.stats.chisquare(counts, expected / expected.sum() * draws).pvalue > 1e-3
@@ -56,9 +58,9 @@ def test_frequencies_follow_the_distribution():
 def test_unscaled_scores_are_at_temperature_one_and_change_no_choice():
     logits = jax.random.normal(jax.random.key(1), (4, VOCABULARY)) * 2
     uniform, temperatures = jnp.array([0.1, 0.5, 0.9, 0.3]), jnp.array([0.1, 1.0, 1.5, 0.1])
-    plain, scaled = choose(logits, uniform, temperatures, jnp.ones(4))
+    plain, scaled = sample_token(logits, uniform, temperatures, jnp.ones(4))
     wanted = jnp.array([True, True, True, False])
-    tokens, scores = choose(logits, uniform, temperatures, jnp.ones(4), wanted)
+    tokens, scores = sample_token(logits, uniform, temperatures, jnp.ones(4), wanted)
     np.testing.assert_array_equal(tokens, plain)
     at_one = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, None], axis=1)[:, 0]
     np.testing.assert_allclose(scores, jnp.where(wanted, at_one, scaled), atol=1e-5)
@@ -67,7 +69,7 @@ def test_unscaled_scores_are_at_temperature_one_and_change_no_choice():
 
 def test_greedy_takes_the_largest_at_temperature_one_log_probability():
     logits = jax.random.normal(jax.random.key(1), (3, VOCABULARY))
-    tokens, log_probabilities = choose(logits, jnp.array([0.1, 0.5, 0.9]), jnp.zeros(3), jnp.ones(3))
+    tokens, log_probabilities = sample_token(logits, jnp.array([0.1, 0.5, 0.9]), jnp.zeros(3), jnp.ones(3))
     np.testing.assert_array_equal(tokens, logits.argmax(-1))
     np.testing.assert_allclose(log_probabilities, jax.nn.log_softmax(logits).max(-1), rtol=1e-5)
 
@@ -93,18 +95,18 @@ def test_only_sums_of_a_sharded_vocabulary_cross_between_devices():
     spread, everywhere = NamedSharding(mesh, PartitionSpec(None, "tensor")), replicated(mesh)
     logits = jax.random.normal(jax.random.key(4), (slots, vocabulary)) * 4
     arguments = logits, jnp.array([0.2, 0.7]), jnp.array([1.0, 0.9]), jnp.array([0.8, 1.0])
-    sharded = jax.jit(choose, in_shardings=(spread, everywhere, everywhere, everywhere), out_shardings=everywhere)
+    sharded = jax.jit(sample_token, in_shardings=(spread, everywhere, everywhere, everywhere), out_shardings=everywhere)
     moved = collectives_of(Program.of(sharded.lower(*arguments).compile().as_text()))
     assert moved
     assert max(each.bytes / each.executions for each in moved) < 4 * slots * vocabulary / 16
-    for found, expected in zip(sharded(*arguments), choose(*arguments), strict=True):
+    for found, expected in zip(sharded(*arguments), sample_token(*arguments), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_mixed_slots_keep_their_own_temperature():
     logits = jax.random.normal(jax.random.key(2), (2, VOCABULARY))
-    together, _ = choose(logits, jnp.array([0.3, 0.3]), jnp.array([0.0, 1.2]), jnp.array([1.0, 0.9]))
-    alone, _ = choose(logits[1:], jnp.array([0.3]), jnp.array([1.2]), jnp.array([0.9]))
+    together, _ = sample_token(logits, jnp.array([0.3, 0.3]), jnp.array([0.0, 1.2]), jnp.array([1.0, 0.9]))
+    alone, _ = sample_token(logits[1:], jnp.array([0.3]), jnp.array([1.2]), jnp.array([0.9]))
     assert int(together[0]) == int(logits[0].argmax())
     assert int(together[1]) == int(alone[0])
 
@@ -113,7 +115,7 @@ def test_top_p_of_one_slot_changes_no_other():
     draws = 2000
     logits = jnp.tile(jax.random.normal(jax.random.key(3), (VOCABULARY,)) * 8, (draws, 1))
     uniform, temperatures = jnp.linspace(0, 1 - 2**-24, draws), jnp.ones(draws)
-    alone, _ = choose(logits, uniform, temperatures, jnp.ones(draws))
-    beside, _ = choose(logits, uniform, temperatures, jnp.ones(draws).at[-1].set(0.5))
+    alone, _ = sample_token(logits, uniform, temperatures, jnp.ones(draws))
+    beside, _ = sample_token(logits, uniform, temperatures, jnp.ones(draws).at[-1].set(0.5))
     np.testing.assert_array_equal(alone[:-1], beside[:-1])
     assert int(alone[-1]) != int(beside[-1])

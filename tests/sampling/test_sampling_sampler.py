@@ -22,7 +22,7 @@ from lcrag.policy import (
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, decode_caches
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, caches
 from lcrag.sampling.sampler import _split
 from lcrag.sampling.slots import compiled_functions
 
@@ -106,7 +106,7 @@ def tokens_of(records: dict[int, dict]) -> dict[int, list[int]]:
         ({}, lambda episode: 3 - episode),
         ({"slots": 8, "block": 3, **ONE_SHAPE}, lambda episode: 2 * episode + 1),
         ({"windows": (), "append_rows": (1, 4), "append_tokens": (4, 8)}, int),
-        ({"wanted": 1.0}, int),
+        ({"min_finished_share": 1.0}, int),
         ({"slots": 8, "decode_rows": (1, 4), **ONE_SHAPE}, int),
     ],
     ids=["permuted", "more slots and shorter blocks", "other buckets", "late ends of blocks", "idle slots left out"],
@@ -149,7 +149,7 @@ def test_a_tpus_kernel_appends_the_same(monkeypatch, mesh):
     sizes = {"slots": 4, "context": 256, "windows": (), "append_rows": (4,), "append_tokens": (128,)}
     sampled = []
     for kernel in (False, True):
-        monkeypatch.setattr(decode_caches, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
+        monkeypatch.setattr(caches, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
         compiled_functions.cache_clear()
         sampler = make(model, mesh=make_mesh(devices=devices, **mesh), **sizes)
         for lengths in ((100, 3, 128, 1), (90, 2, 100, 60)):
@@ -180,7 +180,7 @@ def test_merged_adapters_sample_the_same(model, reference, layers):
 
 
 def test_a_block_goes_on_with_fewer_rows(model):
-    sampler = make(model, decode_rows=(1, 2), wanted=1.0, block=16)
+    sampler = make(model, decode_rows=(1, 2), min_finished_share=1.0, block=16)
     sampler.append({slot: tiny_tokenizer().encode(SENTENCES[0]) for slot in range(4)})
     lengths = {0: 2, 1: 12, 2: 2, 3: 6}
     sampler.begin({slot: SamplingParameters(max_tokens=length, episode=slot) for slot, length in lengths.items()})
@@ -310,13 +310,11 @@ def half_sampled(sampler: Sampler, contexts: dict[int, list[int]], limit: int = 
     assert not sampler.decode()
 
 
-@pytest.mark.parametrize("options", [{}, {"drafts": 2}], ids=["plain", "drafts"])
-def test_contexts_are_computed_again_while_generations_go_on(options):
+def test_contexts_are_computed_again_while_generations_go_on():
     """The rest of a generation is, to the bit, what a new sampler with the new weights writes in the same context."""
-    settings = dataclasses.replace(SMALL, **options)
     first, second = random_parameters(0), random_parameters(1)
     contexts = {0: [5, 6, 7], 2: list(range(9, 20)), 3: [30]}
-    old, kept, new = (Sampler(NARROW, first, tiny_tokenizer(), settings) for _ in range(3))
+    old, kept, new = (Sampler(NARROW, first, tiny_tokenizer(), SMALL) for _ in range(3))
     for each in (old, kept, new):
         half_sampled(each, contexts)
     written = {slot: new.length(slot) - len(ids) for slot, ids in contexts.items()}
@@ -325,7 +323,7 @@ def test_contexts_are_computed_again_while_generations_go_on(options):
     new.recompute(contexts)
     assert {slot: new.length(slot) for slot in contexts} == {slot: kept.length(slot) for slot in contexts}
     by_first, by_both, mixed = finished(old), finished(new), finished(kept)
-    fresh = Sampler(NARROW, second, tiny_tokenizer(), settings)
+    fresh = Sampler(NARROW, second, tiny_tokenizer(), SMALL)
     fresh.append({slot: [*ids, *by_first[slot].tokens[: written[slot]].tolist()] for slot, ids in contexts.items()})
     fresh.begin({slot: SamplingParameters(max_tokens=20 - written[slot], episode=slot) for slot in contexts})
     by_second = finished(fresh)

@@ -25,7 +25,7 @@ BASELINES = sorted(
 )
 PLATFORM = {
     *("Computation.compute_dtype", "Computation.remat", "mesh.data", "mesh.fsdp", "mesh.tensor"),
-    *("Sampler.slots", "Sampler.context", "Sampler.block", "Sampler.wanted", "Sampler.windows"),
+    *("Sampler.slots", "Sampler.context", "Sampler.block", "Sampler.min_finished_share", "Sampler.windows"),
     *("Sampler.append_rows", "Sampler.append_tokens", "Layout.rows", "Layout.row_lengths"),
     *("Lanes.count", "Lanes.tensor", "Runner.wait_for_searches"),
 }

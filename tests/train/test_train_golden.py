@@ -46,14 +46,14 @@ def dictated(monkeypatch):
     for episode, ids in enumerate(contexts):
         table[episode, : len(ids)] = ids
 
-    def choose(logits, tokens, temperatures, top_ps, unscaled_scores):
+    def sample_token(logits, tokens, temperatures, top_ps, unscaled_scores):
         tokens = tokens.astype(jnp.int32)
         scores = jax.nn.log_softmax(logits / temperatures[:, None])
         return tokens, jnp.take_along_axis(scores, tokens[:, None], axis=-1)[:, 0]
 
     monkeypatch.setattr("lcrag.sampling.slots.streams", lambda seeds, episodes: episodes)
     monkeypatch.setattr("lcrag.sampling.slots.uniforms", lambda episodes, places: jnp.asarray(table)[episodes, places])
-    monkeypatch.setattr("lcrag.sampling.slots.choose", choose)
+    monkeypatch.setattr("lcrag.sampling.slots.sample_token", sample_token)
 
 
 def test_metrics_of_three_steps(dictated, tiny, tmp_path):
