@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,12 @@ import tokenizers
 
 from lcrag.errors import UserError
 from lcrag.policy.model_files import read_optional_json, write_json_object
-from lcrag.policy.token_bytes import Spelling, spelling_of, table_of
-from lcrag.policy.tokenizer import ChatPrompt, ChatTemplate, Message, TokenIds, render_marked
+from lcrag.policy.tokenizer import ChatPrompt, ChatTemplate, Message, TokenIds, bytes_of_ids, render_marked
 
-_NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece")
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+WORD_PIECE_PUNCTUATION = frozenset(".?!,")  # its clean-up removes the space before them
+Step = Mapping[str, Any]  # one decoder of a tokenizer, as the library writes it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +43,14 @@ class HuggingFaceTokenizer:
 
     @functools.cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
-        return table_of(self.backend, self._spelling, self.vocabulary_size)
+        """The bytes of each id; bytes, because a token may hold a part of a character."""
+        table = [b""] * self.vocabulary_size
+        for token, index in self.backend.get_vocab(with_added_tokens=True).items():
+            table[index] = _bytes_of(token, self._decoders)
+        if any(step["type"] == "ByteLevel" for step in self._decoders):  # added tokens are stored as plain text
+            for index, added in self.backend.get_added_tokens_decoder().items():
+                table[index] = added.content.encode()
+        return tuple(table)
 
     def encode(self, text: str) -> list[int]:
         return self.backend.encode(text, add_special_tokens=False).ids
@@ -48,10 +58,15 @@ class HuggingFaceTokenizer:
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
         encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
 
-        def spelled(start: int, end: int) -> bool:  # Unigram models hold `</s>` as a piece like any other
+        def is_spelled(start: int, end: int) -> bool:  # Unigram models hold `</s>` as a piece like any other
             return text[start:end].strip() in self.special_tokens
 
-        return self._without(encoding, text, spelled, self._broken_up)
+        def break_up(text: str) -> list[int]:
+            """Encodes the first character separately, so the text as a whole is not recognised as a special token."""
+            first = self._continuing.encode(text[:1], add_special_tokens=False).ids
+            return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
+
+        return self._replace_special(encoding, text, is_spelled, break_up)
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         if self.chat_template is None:
@@ -61,20 +76,35 @@ class HuggingFaceTokenizer:
         text, positions = render_marked(self.chat_template, messages, self.special_tokens, options)
         encoding = self.backend.encode(text, add_special_tokens=False)
 
-        def forged(start: int, end: int) -> bool:
+        def is_forged(start: int, end: int) -> bool:
             return any(start <= position < end for position in positions)
 
-        return ChatPrompt(
-            text, self._without(encoding, text, forged, functools.partial(self.encode_ordinary, continues=True))
-        )
+        as_text = functools.partial(self.encode_ordinary, continues=True)
+        return ChatPrompt(text, self._replace_special(encoding, text, is_forged, as_text))
+
+    def _replace_special(
+        self,
+        encoding: tokenizers.Encoding,
+        text: str,
+        replaced: Callable[[int, int], bool],
+        encode: Callable[[str], list[int]],
+    ) -> list[int]:
+        """Returns the ids of an encoding; special ones for whose span `replaced` holds are encoded again."""
+        special = frozenset(self.special_tokens.values())
+        if special.isdisjoint(encoding.ids):
+            return encoding.ids
+        ids: list[int] = []
+        for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            ids += encode(text[start:end]) if index in special and replaced(start, end) else [index]
+        return ids
 
     def decode(self, ids: TokenIds) -> str:
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
-        return text.removeprefix(" ") if self._spelling.leading_space else text
+        drops_space = not self._decoders or any(map(_drops_leading_space, self._decoders))
+        return text.removeprefix(" ") if drops_space else text
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
-        table = self.token_bytes
-        return b"".join(table[index] for index in map(int, ids) if index < len(table))
+        return bytes_of_ids(ids, self.token_bytes)
 
     def fingerprint(self) -> str:
         template = self.chat_template.source if self.chat_template else ""
@@ -97,8 +127,19 @@ class HuggingFaceTokenizer:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @functools.cached_property
-    def _spelling(self) -> Spelling:
-        return spelling_of(self.backend)
+    def _decoders(self) -> tuple[Step, ...]:
+        """The library's decoders of a token, in order."""
+        if self.backend.decoder is None:
+            return ()
+        decoder = json.loads(self.backend.decoder.__getstate__())
+        steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+        for step in steps:
+            if step["type"] not in DECODERS or (step["type"] == "Replace" and "String" not in step["pattern"]):
+                raise UserError(
+                    f"tokenizers with the decoder {step['type']} are not supported: the bytes of a token are not"
+                    f" defined; supported are {', '.join(DECODERS)}"
+                )
+        return tuple(steps)
 
     @functools.cached_property
     def _plain(self) -> tokenizers.Tokenizer:
@@ -109,35 +150,20 @@ class HuggingFaceTokenizer:
     def _continuing(self) -> tokenizers.Tokenizer:
         """As `_plain` for text that continues another: no space is put in front of it."""
         state = json.loads(self.backend.to_str())
-        changed = state | {
-            "normalizer": _without_prepending(state["normalizer"]),
-            "pre_tokenizer": _without_prefix(state["pre_tokenizer"]),
-        }
+        normalizer, splitter = state["normalizer"], state["pre_tokenizer"]
+        match (normalizer or {}).get("type"):
+            case "Prepend":  # Llama 2
+                normalizer = None
+            case "Sequence":
+                kept = [each for each in normalizer["normalizers"] if each["type"] != "Prepend"]
+                normalizer = {**normalizer, "normalizers": kept}
+        match (splitter or {}).get("type"):  # words split earlier (T5) keep their space
+            case "Metaspace":
+                splitter = {**splitter, "prepend_scheme": "never"}
+            case "ByteLevel":
+                splitter = {**splitter, "add_prefix_space": False}
+        changed = state | {"normalizer": normalizer, "pre_tokenizer": splitter}
         return self._plain if changed == state else _for_ordinary_text(json.dumps(changed))
-
-    def _without(
-        self,
-        encoding: tokenizers.Encoding,
-        text: str,
-        forged: Callable[[int, int], bool],
-        encode: Callable[[str], list[int]],
-    ) -> list[int]:
-        """Returns the ids of an encoding; special ones whose span is `forged` are encoded again by `encode`."""
-        if self._special_ids.isdisjoint(encoding.ids):
-            return encoding.ids
-        ids: list[int] = []
-        for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            ids += encode(text[start:end]) if index in self._special_ids and forged(start, end) else [index]
-        return ids
-
-    @functools.cached_property
-    def _special_ids(self) -> frozenset[int]:
-        return frozenset(self.special_tokens.values())
-
-    def _broken_up(self, text: str) -> list[int]:
-        """Encodes the first character separately, so the text as a whole is not recognised as a special token."""
-        first = self._continuing.encode(text[:1], add_special_tokens=False).ids
-        return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
 
 
 def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:
@@ -146,23 +172,45 @@ def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:
     return backend
 
 
-def _without_prepending(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Removes from a normaliser the step that prepends to a text (Llama 2)."""
-    if normalizer is None or normalizer["type"] == "Prepend":
-        return None
-    if normalizer["type"] != "Sequence":
-        return normalizer
-    return normalizer | {"normalizers": [each for each in normalizer["normalizers"] if each["type"] != "Prepend"]}
+@functools.cache
+def bytes_of_characters() -> dict[str, int]:
+    """Maps the printable characters of byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) to bytes."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in printable)
+    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
-def _without_prefix(pre_tokenizer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Removes the space that a pre-tokeniser puts in front; words split earlier (T5) keep theirs."""
-    match (pre_tokenizer or {}).get("type"):
-        case "Metaspace":
-            return {**(pre_tokenizer or {}), "prepend_scheme": "never"}
-        case "ByteLevel":
-            return {**(pre_tokenizer or {}), "add_prefix_space": False}
-    return pre_tokenizer
+def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
+    """Returns the bytes of a token that is not the first of its text."""
+    if any(step["type"] == "ByteLevel" for step in decoders):
+        table = bytes_of_characters()
+        known = all(character in table for character in token)
+        return bytes(table[character] for character in token) if known else token.encode()
+    if not decoders:
+        return b" " + token.encode()
+    for step in decoders:
+        match step["type"]:
+            case "ByteFallback" if byte := BYTE_TOKEN.fullmatch(token):
+                return bytes([int(byte[1], 16)])
+            case "Metaspace":
+                token = token.replace(step["replacement"], " ")
+            case "Replace":
+                token = token.replace(step["pattern"]["String"], step["content"])
+            case "WordPiece" if token.startswith(step["prefix"]):
+                token = token.removeprefix(step["prefix"])
+            case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
+                token = f" {token}"
+    return token.encode()
+
+
+def _drops_leading_space(step: Step) -> bool:
+    """Whether a decoder drops the space before the first token of a text."""
+    return (
+        step["type"] == "WordPiece"
+        or (step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
+        or (step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
+    )
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
@@ -176,78 +224,62 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
       UserError: There is no `tokenizer.json`, a file cannot be read, or there is no end-of-sequence token.
     """
     folder = pathlib.Path(folder)
-    backend = _read_backend(folder / "tokenizer.json")
-    settings = read_optional_json(folder / "tokenizer_config.json")
-    eos_ids = _eos_ids(folder, settings, backend)
-    pad_id = _token_id(settings, "pad_token", backend)
-    return HuggingFaceTokenizer(
-        backend=backend,
-        eos_ids=eos_ids,
-        pad_id=eos_ids[0] if pad_id is None else pad_id,
-        beginning_ids=_beginning_ids(settings, backend),
-        chat_template=_chat_template(folder, settings),
-        settings={name: value for name, value in settings.items() if name != "chat_template"},
-    )
-
-
-def _read_backend(path: pathlib.Path) -> tokenizers.Tokenizer:
+    path = folder / "tokenizer.json"
     if not path.is_file():
-        raise UserError(
-            f"no tokenizer in {path.parent}: expected the file tokenizer.json (a Hugging Face fast tokenizer)"
-        )
+        raise UserError(f"no tokenizer in {folder}: expected the file tokenizer.json (a Hugging Face fast tokenizer)")
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for a malformed file
         raise UserError(f"{path} is not a readable tokenizer: {error}") from error
     backend.no_truncation()  # many encoders are stored with both
     backend.no_padding()
-    return backend
+    settings = read_optional_json(folder / "tokenizer_config.json")
 
+    def named(name: str) -> str | None:
+        """Returns the text of a named token; older files hold an object instead."""
+        value = settings.get(name)
+        return value["content"] if isinstance(value, dict) else value
 
-def _eos_ids(folder: pathlib.Path, settings: Mapping[str, Any], backend: tokenizers.Tokenizer) -> tuple[int, ...]:
-    ids: list[int] = []
+    def id_of(name: str) -> int | None:
+        token = named(name)
+        return None if token is None else backend.token_to_id(token)
+
+    # the ids that end a generation, the preferred one first
+    eos_ids: list[int] = []
     for name in ("generation_config.json", "config.json"):
         value = read_optional_json(folder / name).get("eos_token_id")
-        ids += [value] if isinstance(value, int) else list(value or ())
-    named = _token_id(settings, "eos_token", backend)
-    ids += [] if named is None else [named]
-    if not ids and (token := backend.token_to_id("<eos>")) is not None:
-        ids = [token]
-    if not ids:
+        eos_ids += [value] if isinstance(value, int) else list(value or ())
+    if (named_id := id_of("eos_token")) is not None:
+        eos_ids.append(named_id)
+    if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
+        eos_ids.append(bare_id)
+    if not eos_ids:
         raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
-    return tuple(dict.fromkeys(ids))
 
+    # the ids that the settings, or else the tokenizer's post-processor, put before a text
+    bos_id, adds_bos = id_of("bos_token"), settings.get("add_bos_token")
+    if adds_bos is not None and (bos_id is not None or not adds_bos):
+        beginning_ids = (bos_id,) if adds_bos and bos_id is not None else ()
+    else:
+        encoding = backend.encode("a", add_special_tokens=True)
+        added = encoding.special_tokens_mask
+        beginning_ids = tuple(encoding.ids[: added.index(0)]) if 0 in added else ()
 
-def _token(settings: Mapping[str, Any], name: str) -> str | None:
-    """Returns the text of a named token; older files hold an object instead."""
-    value = settings.get(name)
-    return value["content"] if isinstance(value, dict) else value
-
-
-def _token_id(settings: Mapping[str, Any], name: str, backend: tokenizers.Tokenizer) -> int | None:
-    token = _token(settings, name)
-    return None if token is None else backend.token_to_id(token)
-
-
-def _beginning_ids(settings: Mapping[str, Any], backend: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """Returns the ids that the settings, or else the tokenizer's post-processor, put before a text."""
-    bos_id = _token_id(settings, "bos_token", backend)
-    if settings.get("add_bos_token") is not None and (bos_id is not None or not settings["add_bos_token"]):
-        return (bos_id,) if settings["add_bos_token"] and bos_id is not None else ()
-    encoding = backend.encode("a", add_special_tokens=True)
-    added = encoding.special_tokens_mask
-    return tuple(encoding.ids[: added.index(0)]) if 0 in added else ()
-
-
-def _chat_template(folder: pathlib.Path, settings: Mapping[str, Any]) -> ChatTemplate | None:
-    path, source = folder / "chat_template.jinja", None
-    if path.is_file():
-        source = path.read_text(encoding="utf-8")
+    template = folder / "chat_template.jinja"
+    if template.is_file():
+        source = template.read_text(encoding="utf-8")
     else:
         source = read_optional_json(folder / "chat_template.json").get("chat_template") or settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
         source = {each["name"]: each["template"] for each in source}.get("default")
-    if not source:
-        return None
-    tokens = {name: _token(settings, name) for name in _NAMED_TOKENS}
-    return ChatTemplate(source, {name: token for name, token in tokens.items() if token is not None})
+    variables = {name: named(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    variables = {name: token for name, token in variables.items() if token is not None}
+    pad_id = id_of("pad_token")
+    return HuggingFaceTokenizer(
+        backend=backend,
+        eos_ids=tuple(dict.fromkeys(eos_ids)),
+        pad_id=eos_ids[0] if pad_id is None else pad_id,
+        beginning_ids=beginning_ids,
+        chat_template=ChatTemplate(source, variables) if source else None,
+        settings={name: value for name, value in settings.items() if name != "chat_template"},
+    )

@@ -5,24 +5,16 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
-from lcrag.policy.tokenizer import ChatPrompt, Message, TokenIds
+from lcrag.policy.tokenizer import ChatPrompt, Message, TokenIds, bytes_of_ids
 
 _SPACE = "▁"
 _SENTINEL = re.compile(f"{_SPACE}?<extra_id_\\d+>")  # of T5; seqio adds them as user-defined symbols
-
-
-@runtime_checkable
-class SentencePieceVocabulary(Protocol):
-    """The part of `seqio.SentencePieceVocabulary` that is used here."""
-
-    @property
-    def sp_model(self) -> bytes | None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +47,9 @@ class SentencePieceTokenizer:
         return self._processor.encode(text)
 
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
-        return (self._inside if continues and not self._at_lost_space(text) else self._plain).encode(text)
+        # without the dummy prefix before it, the model would remove the text's first space
+        loses_space = self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
+        return (self._inside if continues and not loses_space else self._plain).encode(text)
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         raise UserError("a SentencePiece model has no chat template: use plain prompts, or a Hugging Face tokenizer")
@@ -65,8 +59,7 @@ class SentencePieceTokenizer:
         return text.removeprefix(" ") if self._proto.normalizer_spec.add_dummy_prefix else text
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
-        table = self.token_bytes
-        return b"".join(table[index] for index in map(int, ids) if index < len(table))
+        return bytes_of_ids(ids, self.token_bytes)
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.model).hexdigest()[:16]
@@ -99,26 +92,23 @@ class SentencePieceTokenizer:
         proto.normalizer_spec.add_dummy_prefix = False
         return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
 
-    def _at_lost_space(self, text: str) -> bool:
-        """Whether the model would remove the text's first space without the dummy prefix before it."""
-        return self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
-
 
 def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
-    """Makes a tokenizer from a seqio vocabulary.
+    """Makes a tokenizer from a `seqio.SentencePieceVocabulary`.
 
     Raises:
       UserError: The vocabulary has no SentencePiece model, or the model has no end-of-sequence token.
     """
-    if not isinstance(vocabulary, SentencePieceVocabulary) or vocabulary.sp_model is None:
+    model: bytes | None = getattr(vocabulary, "sp_model", None)
+    if model is None:
         raise UserError(
             f"{type(vocabulary).__name__} holds no SentencePiece model: use a seqio.SentencePieceVocabulary"
         )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.sp_model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     eos_id, pad_id = processor.eos_id(), processor.pad_id()
     if eos_id < 0:
         raise UserError("the SentencePiece model has no end-of-sequence token: train it with eos_id set")
-    return SentencePieceTokenizer(vocabulary.sp_model, (eos_id,), eos_id if pad_id < 0 else pad_id)
+    return SentencePieceTokenizer(model, (eos_id,), eos_id if pad_id < 0 else pad_id)
 
 
 def _bytes_of(piece: ModelProto.SentencePiece) -> bytes:

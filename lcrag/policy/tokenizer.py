@@ -81,6 +81,11 @@ def render_marked(
     return "".join(pieces), positions
 
 
+def bytes_of_ids(ids: TokenIds, table: Sequence[bytes]) -> bytes:
+    """Joins the bytes of ids; ids beyond the table have none."""
+    return b"".join(table[index] for index in map(int, ids) if index < len(table))
+
+
 @runtime_checkable
 class Tokenizer(Protocol):
     """The interface of a tokenizer, as sampling, episodes and learning use it.
@@ -90,32 +95,25 @@ class Tokenizer(Protocol):
     """
 
     @property
-    def vocabulary_size(self) -> int:
-        """The largest id plus one; a model may have more embedding rows."""
+    def vocabulary_size(self) -> int: ...  # the largest id plus one; a model may have more embedding rows
 
     @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end a generation, the preferred one first."""
+    def eos_ids(self) -> tuple[int, ...]: ...  # end a generation; the preferred one first
 
     @property
-    def pad_id(self) -> int:
-        """Id of padding; masks, not ids, determine what is padding."""
+    def pad_id(self) -> int: ...  # masks, not ids, determine what is padding
 
     @property
-    def beginning_ids(self) -> tuple[int, ...]:
-        """Ids at the beginning of every context, such as Llama's begin-of-text token; often empty."""
+    def beginning_ids(self) -> tuple[int, ...]: ...  # begin every context, such as Llama's begin-of-text; often empty
 
     @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """The control tokens, which ordinary text is never encoded to."""
+    def special_tokens(self) -> Mapping[str, int]: ...  # control tokens, which ordinary text is never encoded to
 
     @property
-    def token_bytes(self) -> tuple[bytes, ...]:
-        """The bytes of each id of the vocabulary."""
+    def token_bytes(self) -> tuple[bytes, ...]: ...  # of each id of the vocabulary
 
     @property
-    def chat_template(self) -> ChatTemplate | None:
-        """The model's chat template, if it has one."""
+    def chat_template(self) -> ChatTemplate | None: ...
 
     def encode(self, text: str) -> list[int]:
         """Encodes a text as the library does, control tokens included; adds nothing at either end."""
