@@ -1,12 +1,14 @@
 """The exception for a user's mistake, which becomes one line without a traceback."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from beartype import BeartypeConf, beartype
 
 Option = TypeVar("Option")
+TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
 # Parts of an address: user and password, or a key among its parameters.
 SECRET = re.compile(
     r"(\b[a-z][a-z0-9+.-]*://)[^/?#\s'\"]+(?=@)"
@@ -52,3 +54,14 @@ def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:
     if name not in options:
         raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(options)}")
     return options[name]
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """Returns a clause that suggests the most similar name; empty if none is similar."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def one_line(message: str) -> str:
+    """Returns a message on one line, without the call trace that gin appends."""
+    return " ".join(message.split(TRAIL)[0].split())

@@ -15,13 +15,10 @@ from typing import Any
 
 from lcrag.cli.arguments import Arguments, closest, split_arguments
 from lcrag.cli.commands import COMMANDS, CONFIG, Command, command_help, general_help
-from lcrag.composition.configuration import configure, missing_as_sentence, one_line, read_configuration
-from lcrag.composition.used_bindings import expect_use
-from lcrag.errors import UserError
+from lcrag.errors import UserError, one_line
 from lcrag.files import full_disk, is_remote
-from lcrag.runs import cluster
+from lcrag.runs import processes
 from lcrag.runs.compilation import set_compilation_cache
-from lcrag.runs.guard import guard
 from lcrag.runs.stopping import end_process, exit_status, stopped_by_signals
 
 QUIET_ENVIRONMENT = {
@@ -64,34 +61,25 @@ def run(argv: Sequence[str] | None = None) -> int:
         if full is not None and "--traceback" not in argv:
             print(f"lcrag: error: {_without_room(full, arguments)}", file=sys.stderr)
             return _left(2, own_process)
-        if not own_process or not cluster.several_processes():
+        if not own_process or not processes.several_processes():
             raise
-        print(_failed_among_others(error), file=sys.stderr)
-        return _left(cluster.LOST if cluster.is_lost(error) else 1, own_process)
+        traceback.print_exception(error)
+        return _left(1, own_process)
     return 0
 
 
 def _left(status: int, own_process: bool) -> int:
     """Ends one of several processes that has failed, without waiting for the others; otherwise returns the status."""
-    if own_process and cluster.several_processes():
-        cluster.leave()
+    if own_process and processes.several_processes():
+        processes.leave()
         end_process(status)
     return status
-
-
-def _failed_among_others(error: Exception) -> str:
-    if cluster.is_lost(error):
-        return (
-            f"lcrag: error: another process was lost ({one_line(str(error))[:200]}), so this one ends too; see its log;"
-            " the same command continues from what is saved"
-        )
-    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def special_options() -> tuple[str, ...]:
     """Every option with a value that belongs to some command."""
     own = (option for command in COMMANDS.values() for option in (*command.options, *command.instead))
-    return (*own, *cluster.OPTIONS)
+    return (*own, *processes.OPTIONS)
 
 
 def special_switches() -> tuple[str, ...]:
@@ -115,7 +103,7 @@ def _command(arguments: Arguments) -> Command:
 
 
 def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
-    shared = cluster.OPTIONS if command.shared else ()
+    shared = processes.OPTIONS if command.shared else ()
     for option in (*(option for option, _ in arguments.others), *arguments.switches):
         if option not in (*command.options, *command.instead, *command.switches, *shared):
             raise UserError(f"lcrag {arguments.command} has no option {option}")
@@ -136,26 +124,18 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
     own = ((option, value) for option, value in arguments.others if option not in shared)
     options = (f"{command.options[option]} = {value!r}" for option, value in own)
     switches = (command.switches[switch] for switch in arguments.switches)
-    statements = read_configuration(gin_files, (*command.bindings, *arguments.bindings, *options, *switches))
+    bindings = (*command.bindings, *arguments.bindings, *options, *switches)
     _silence_libraries()
-    found = _cluster(arguments) if command.shared else None
-    if found is not None and own_process:
-        guard(found)
-    function = _imported(command.function)
-    configure(statements)
-    if found is not None:
-        said = (arguments.command, arguments.output_dir, *statements)
-        cluster.join(found, "\n".join(map(str, said)))
-    expect_use(() if arguments.allow_unused else arguments.bindings)
-    with missing_as_sentence():
-        function(arguments.output_dir, arguments.words)
+    from lcrag import config  # imports gin, and with `configure` JAX and every room: not for --help
 
-
-def _cluster(arguments: Arguments) -> cluster.Cluster | None:
-    """Returns the cluster to join; None on a single machine, or if the caller has already joined one."""
-    if cluster.has_joined():
-        return None
-    return cluster.find_cluster({option: value for option, value in arguments.others if option in cluster.OPTIONS})
+    # Files and spelling are checked before other processes are joined or waited for.
+    config.configure(gin_files, bindings, may_be_unused=arguments.allow_unused, typed_bindings=arguments.bindings)
+    if command.shared and not processes.has_joined():
+        found = processes.find_processes(dict(arguments.others))
+        if found is not None:
+            processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.text()}")
+    with config.missing_as_sentence():
+        _imported(command.function)(arguments.output_dir, arguments.words)
 
 
 def _imported(path: str) -> Callable[..., Any]:

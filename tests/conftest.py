@@ -60,8 +60,8 @@ def forgotten_configuration():
     """Neither bindings nor what was called, which a run writes down, outlast a test."""
     yield
     gin.clear_config()
-    if used := sys.modules.get("lcrag.composition.used_bindings"):
-        used.expect_use(())
+    if used := sys.modules.get("lcrag.runs.configuration"):
+        used.expect_used(())
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from lcrag.cli.catalogue import described, experiments, parts
-from lcrag.runs import cluster
+from lcrag.runs import processes
 
 CONFIG = "config.gin"
 
@@ -27,7 +27,7 @@ class Command:
       details: Further text of `lcrag COMMAND --help`.
       marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
       configured: Whether gin configures it.
-      shared: Whether several processes may run it together; see `lcrag.runs.cluster`.
+      shared: Whether several processes may run it together; see `lcrag.runs.processes`.
       continues: Whether the same command continues after an interruption.
       listing: Function that lists the possible values of its word, `module:name`, for its help.
     """
@@ -286,7 +286,7 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     own = "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in command.options.items())
     own += "".join(f"\n  {switch:26}  {said}" for switch, said in command.switches.items())
     if command.shared:
-        own += "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in cluster.OPTIONS.items())
+        own += "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in processes.OPTIONS.items())
     if not command.configured and not listed:
         rest = f"{command.details}\n\noptions:{own}" if own else f"folders:\n{parts()}"
         return f"{usage}\n\n{command.summary}.\n\n{rest}"

@@ -9,8 +9,8 @@ import gin
 
 from lcrag.composition.bindings import check_bindings
 from lcrag.composition.gin_files import Binding, Import, read_bindings, read_file
-from lcrag.composition.used_bindings import check_used, expect_use
 from lcrag.errors import UserError
+from lcrag.runs.configuration import check_used, expect_used
 
 GIN_TRAIL = "\n  In call to configurable"
 # The first is gin's message for a parameter marked as required, the second Python's for one without a default.
@@ -37,7 +37,7 @@ def configure(statements: Sequence[Binding | Import]) -> None:
     Raises:
       UserError: a binding names something unknown, has the wrong type or is rejected by gin.
     """
-    expect_use(())
+    expect_used(())
     for statement in statements:
         if isinstance(statement, Import):
             _import(statement)

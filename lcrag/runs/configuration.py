@@ -1,29 +1,67 @@
-"""Reads and compares the operative configurations that runs have written."""
+"""The configuration of a run: which bindings were used, and how recorded ones differ."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lcrag.composition.gin_files import Binding, Reference, followed, read_bindings
+import gin
+from gin import config_parser
+
+from lcrag.errors import UserError
+
+_EXPECTED: list[str] = []  # bindings of the command line, which must be used before results are written
+
+
+class Reference(str):
+    """A value `@scope/Name` or `@scope/Name()` of a recorded configuration, as it is written."""
+
+
+class Macro(str):
+    """A value `%NAME` of a recorded configuration, as the macro's name."""
+
+
+class _PlainValues(config_parser.ParserDelegate):
+    """Reads references and macros as plain data: what they name may no longer exist."""
+
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Reference:
+        return Reference(f"@{scoped_configurable_name}{'()' if evaluate else ''}")
+
+    def macro(self, macro_name: str) -> Macro:
+        return Macro(macro_name)
+
+
+def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
+    """Returns every statement of a configuration without includes: `scope/Name.parameter` or macro -> value.
+
+    Raises:
+      UserError: a statement cannot be read; `place` is for the message.
+    """
+    try:
+        parser = config_parser.ConfigParser(config, _PlainValues())
+        found = [each for each in parser if isinstance(each, config_parser.BindingStatement)]
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{place} cannot be read: {' '.join(str(error).split())}") from error
+    keys = ("/".join(filter(None, (each.scope, each.selector))) for each in found)
+    return {
+        f"{key}.{each.arg_name}" if each.arg_name else key: each.value for key, each in zip(keys, found, strict=True)
+    }
 
 
 def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = lambda value: value) -> dict[str, Any]:
     """`scope/Name.parameter` -> value of every binding, macros replaced by their values and lists by tuples."""
-    bindings = [each for each in read_bindings([config], place) if isinstance(each, Binding)]
-    macros = {binding.key: binding.value for binding in bindings if not binding.parameter}
+    statements = parse_statements(config, place)
 
-    def resolved(value: Any) -> Any:
-        match value := followed(value, macros):
-            case Reference():
-                return of_reference(value)
-            case dict():
-                return {resolved(key): resolved(item) for key, item in value.items()}
-            case list() | tuple():
-                return tuple(map(resolved, value))
-        return value
+    def resolve(value: Any) -> Any:
+        if isinstance(value, Macro):
+            return resolve(statements[value]) if value in statements else value
+        if isinstance(value, Reference):
+            return of_reference(value)
+        if isinstance(value, dict):
+            return {resolve(key): resolve(item) for key, item in value.items()}
+        return tuple(map(resolve, value)) if isinstance(value, list | tuple) else value
 
-    return {binding.key: resolved(binding.value) for binding in bindings if binding.parameter}
+    return {key: resolve(value) for key, value in statements.items() if "." in key}
 
 
 @functools.lru_cache(maxsize=256)
@@ -31,11 +69,8 @@ def read_values(config: str, place: str = "config.gin") -> Mapping[str, Any]:
     """Reads every binding of an operative configuration: `scope/Name.parameter` -> value.
 
     A reference to a configurable is returned as its name with spaces ("native collection").
-
-    Raises:
-      UserError: a statement cannot be read; `place` is for the message.
     """
-    return _values(config, place, lambda reference: reference.name.rpartition("/")[2].replace("_", " "))
+    return _values(config, place, lambda reference: reference.strip("@()").rpartition("/")[2].replace("_", " "))
 
 
 def read_configured(path: Path) -> Mapping[str, Any]:
@@ -45,12 +80,25 @@ def read_configured(path: Path) -> Mapping[str, Any]:
 
 def statements(config: str) -> dict[str, str]:
     """Returns every statement of an operative configuration: name -> value, both as gin writes them."""
-    bindings = [each for each in read_bindings([config], "config.gin") if isinstance(each, Binding)]
-    return {binding.key: repr(binding.value) for binding in bindings}
+    return {key: _written(value) for key, value in parse_statements(config).items()}
+
+
+def _written(value: Any) -> str:
+    """Returns a value as gin would write it."""
+    if isinstance(value, Macro):
+        return f"%{value}"
+    if isinstance(value, Reference):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_written(key)}: {_written(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        items = ", ".join(map(_written, value))
+        return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
+    return repr(value)
 
 
 def differences(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:
-    """Return a clause that names all bindings in which two configurations differ; None if there are none.
+    """Returns a clause that names all bindings in which two configurations differ; None if there are none.
 
     Args:
       there: Operative configuration of the run in the folder.
@@ -66,5 +114,42 @@ def differences(there: str, here: str, may_change: Collection[str] = (), only_sh
 
 
 def configures(command: str, config: str) -> bool:
-    """Return whether an operative configuration is one of a command: "train", "sft", ..."""
+    """Returns whether an operative configuration is one of a command: "train", "sft", ..."""
     return any(key.startswith(f"{command}.") for key in _values(config, "config.gin"))
+
+
+def expect_used(bindings: Sequence[str]) -> None:
+    """Records statements of the command line, `Name.parameter = value`, for `check_used`."""
+    _EXPECTED[:] = bindings
+
+
+def check_used() -> None:
+    """Checks that everything that the command has built so far has used every binding of the command line.
+
+    Raises:
+      UserError: a binding was not used; the text names used ones of the same parameter.
+    """
+    used = parse_statements(gin.operative_config_str())
+    for binding in _EXPECTED:
+        for key in parse_statements(binding):
+            name, _, parameter = key.rpartition(".") if "." in key else (key, "", "")
+            scope, _, selector = name.rpartition("/")
+            same = [other for other in used if parameter and other.rpartition(".")[2] == parameter]
+            names = [other.rpartition(".")[0].rpartition("/") for other in same]
+            fits = (
+                other.rpartition(".")[2] == selector.rpartition(".")[2]
+                and f"{within}/".startswith(f"{scope}/" * bool(scope))
+                for within, _, other in names
+            )
+            if key not in used and not any(fits):
+                hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
+                raise UserError(
+                    f"--gin.{key} has no effect: nothing that this command built uses it{hint}; leave it out, or keep"
+                    " it with --allow_unused"
+                )
+
+
+def operative_config() -> str:
+    """Returns the bindings that have been used so far as the text of a gin file; see `check_used`."""
+    check_used()
+    return gin.operative_config_str()
