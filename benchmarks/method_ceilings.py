@@ -100,7 +100,7 @@ def played(ceiling: Ceiling) -> list[EpisodeRecord]:
     collections: SearchableCollections = atlas_collections() if ceiling.searches else NoCollections()
     settings = dict(evaluation.program_settings)
     program = method.with_settings(settings).on(collections.languages)
-    budget = settings.get("budget") or gin.query_parameter("every_program.budget")
+    budget = settings.get("budget") or gin.query_parameter("BUDGET")
     return play(
         [(question, program(question)) for question in evaluation.questions],
         oracle_writer(ceiling.player(budget)),

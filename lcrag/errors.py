@@ -1,14 +1,16 @@
 """The exception for a user's mistake, which becomes one line without a traceback."""
 
 import difflib
+import inspect
 import re
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from beartype import BeartypeConf, beartype
 
 Option = TypeVar("Option")
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 # Parts of an address: user and password, or a key among its parameters.
 SECRET = re.compile(
     r"(\b[a-z][a-z0-9+.-]*://)[^/?#\s'\"]+(?=@)"
@@ -36,8 +38,16 @@ class AbsentError(UserError):
     """A file or folder that the user must provide is missing, or not configured."""
 
 
-# Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float.
-typed = beartype(conf=BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserError))
+_TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserError)
+
+
+def typed(decorated: Decorated) -> Decorated:
+    """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float."""
+    checked: Any = beartype(decorated, conf=_TYPES)
+    # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
+    called = checked.__init__ if inspect.isclass(checked) else checked
+    called.__signature__ = inspect.signature(inspect.unwrap(called))
+    return checked
 
 
 def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:

@@ -35,7 +35,7 @@ def used(*typed):
     [
         "Method.samples = 2",
         "hierarchical_search.budget = 1",
-        "every_program.passages = 2",
+        "PASSAGES = 2",
         "TRAINING_LANGUAGES = ('en',)",
         "held_out/atlas_questions.hops = (1,)",
         "atlas_questions.copyable = None",
@@ -48,7 +48,7 @@ def test_a_typed_binding_that_a_part_uses_is_accepted(typed):
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        ("rag.passages = 9", r"--gin\.rag\.passages has no effect: .*used are every_program\.passages"),
+        ("rag.passages = 9", r"--gin\.rag\.passages has no effect: .*used are hierarchical_search\.passages"),
         ("adamw.weight_decay = 0.1", "adamw.weight_decay has no effect"),
         ("train/atlas_questions.hops = (1,)", r"used are held_out/atlas_questions\.hops"),
         ("atlas_questions.split = 'train'", "atlas_questions.split has no effect"),  # held_out/ has its own

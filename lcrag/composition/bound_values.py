@@ -8,7 +8,6 @@ from typing import Any
 import gin
 
 from lcrag.composition.gin_files import Binding, Reference, followed, read_bindings
-from lcrag.composition.programs import SHARED
 from lcrag.errors import UserError
 
 
@@ -27,8 +26,7 @@ class BoundValues:
     def value(self, name: str) -> Any:
         """Returns the value of a parameter such as "r_search.passages" or "critic/adamw.learning_rate", or of a macro.
 
-        A binding of an outer scope also applies in inner scopes. An unbound setting of a program has the value of
-        `every_program`; any other unbound parameter has its default.
+        A binding of an outer scope also applies in inner scopes. An unbound parameter has its default.
 
         Raises:
           UserError: there is no such parameter, or it has no value.
@@ -40,7 +38,7 @@ class BoundValues:
         for scope in _inner_to_outer(scopes):
             if (scope, selector, parameter) in self._bound:
                 return self._resolved(self._bound[scope, selector, parameter])
-        return _default("/".join(scopes), selector, parameter)
+        return _default(selector, parameter)
 
     def settings(self, reference: Reference) -> dict[str, Any]:
         """Returns the value of every parameter of a referenced function or class; None for parameters without one."""
@@ -78,13 +76,10 @@ def _parameters(selector: str) -> dict[str, inspect.Parameter]:
     return known
 
 
-def _default(scope: str, selector: str, parameter: str) -> Any:
+def _default(selector: str, parameter: str) -> Any:
     known = _parameters(selector)
     if parameter not in known:
         raise UserError(f"{selector} has no parameter {parameter}")
     if known[parameter].default is not inspect.Parameter.empty:
         return known[parameter].default
-    if parameter not in SHARED:
-        raise UserError(f"{selector}.{parameter} has no value")
-    with gin.config_scope(scope or None):
-        return gin.get_configurable(selector)().keywords[parameter]  # bound by `every_program`
+    raise UserError(f"{selector}.{parameter} has no value")

@@ -12,6 +12,7 @@ import lcrag.composition.collections  # noqa: F401
 import lcrag.composition.datasets  # noqa: F401
 import lcrag.composition.frozen_models  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
+import lcrag.methods.translate_r1.pipeline.models  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing
 from lcrag.commands.benchmark import benchmarking
@@ -29,8 +30,6 @@ from lcrag.composition.stand_ins import Composition, Kind, StandIn, composed
 from lcrag.data.judgements import judged_questions
 from lcrag.errors import UserError
 from lcrag.files import is_remote
-from lcrag.methods.translate_r1.pipeline.checks import Thresholds
-from lcrag.methods.translate_r1.pipeline.models import CompleterModel, EndpointModel
 from lcrag.policy import DecoderConfig, RopeScaling
 from lcrag.retrieval import NoCollections
 from lcrag.retrieval.service import ServiceLimits
@@ -46,11 +45,9 @@ def _configurable(function: Callable[..., Any], name: str | None = None) -> Call
     return gin.external_configurable(function, name, module="lcrag.commands")
 
 
-for _part in (DecoderConfig, Evaluation, RopeScaling, ServiceLimits, Thresholds, ToolLimits):
+for _part in (DecoderConfig, Evaluation, RopeScaling, ServiceLimits, ToolLimits):
     gin.register(_part, module="lcrag.commands")
 for _made in (
-    CompleterModel,
-    EndpointModel,
     NoCollections,
     compiling.shape_of,
     indexing.trec_judgements,

@@ -12,8 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import gin
+
 from lcrag.data.questions import Question
-from lcrag.limits import Count
 
 Route: TypeAlias = Callable[[int, str, Sequence[str]], tuple[str, ...]]
 CollectionChoice: TypeAlias = Callable[[Question, Sequence[str]], Sequence[str]]
@@ -23,6 +24,7 @@ BY_SIZE = ("en", "de", "fr", "ru", "es", "it", "zh", "ja", "ar", "pt", "ko", "fi
 HIGH_RESOURCE = BY_SIZE[1:8]
 
 
+@gin.register
 def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """LcRL, section 3.1: the native collection, then all others, then English as the anchor.
 
@@ -34,47 +36,56 @@ def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[s
     return ("en",) if search > 2 and "en" in collections else (native,)
 
 
+@gin.register
 def available_first(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """`local_first`, but languages without a collection start in English, or in the first collection of the set."""
     home = native if native in collections else "en" if "en" in collections else next(iter(collections), native)
     return local_first(search, home, collections)
 
 
+@gin.register
 def native_only(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """The ablation without multi-language rollout: every search goes to the native collection (LcRL, table 2)."""
     return (native,)
 
 
+@gin.register
 def english_only(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """Search-R1: every search goes to the English collection."""
     return ("en",)
 
 
+@gin.register
 def all_at_once(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
     """Every search goes to every collection, the native one first: the "unitive" process that LcRL argues against."""
     return tuple(sorted(collections, key=lambda language: language != native))
 
 
+@gin.register
 def every_collection(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """All languages of the set."""
     return languages
 
 
+@gin.register
 def native_collection(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul: the language of the question."""
     return (question.language,)
 
 
+@gin.register
 def english_collection(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """En: English for every question. Programs that search the native collection also need the route `english_only`."""
     return ("en",)
 
 
+@gin.register
 def native_and_english(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul + En."""
     return _available((question.language, "en"), languages)
 
 
+@gin.register
 def native_english_and_high(question: Question, languages: Sequence[str]) -> Sequence[str]:
     """Ul + En + High: also one other high-resource language, drawn with the question as the seed."""
     others = [code for code in HIGH_RESOURCE if code in languages and code != question.language]
@@ -82,12 +93,14 @@ def native_english_and_high(question: Question, languages: Sequence[str]) -> Seq
     return _available((question.language, "en", drawn), languages)
 
 
-def largest_collections(question: Question, languages: Sequence[str], *, count: Count) -> Sequence[str]:
+@gin.configurable(denylist=["question", "languages"])
+def largest_collections(question: Question, languages: Sequence[str], *, count: int) -> Sequence[str]:
     """`count` languages: the question's, and the largest others."""
     order = sorted(languages, key=lambda code: BY_SIZE.index(code) if code in BY_SIZE else len(BY_SIZE))
     return _available((question.language, *(code for code in order if code != question.language)), languages)[:count]
 
 
+@gin.configurable(denylist=["question", "languages"])
 def chosen_collections(question: Question, languages: Sequence[str], *, chosen: Sequence[str]) -> Sequence[str]:
     """The question's language, then those of `chosen` in their order."""
     return _available((question.language, *chosen), languages)

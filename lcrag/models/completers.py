@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import gin
 import jax
 import numpy as np
 
@@ -55,6 +56,7 @@ def without_thought(text: str) -> str | None:
     return None if opening(THINK) in said else said.lstrip() if said != text else text
 
 
+@gin.register
 class CompletionJudge:
     """A model that judges: returns its text for each of many prompts, requested in one batch.
 

@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+import gin
+
 from lcrag.data.rows import BadRows, Row, Text, parsed_rows
 from lcrag.episodes import Translated, TranslationFailure, Translator
 from lcrag.errors import UserError
@@ -38,6 +40,7 @@ def _whole_bytes(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 
 
+@gin.register
 class TranslationCache:
     """A translator with a cache in a file.
 

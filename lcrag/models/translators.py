@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 import cachetools
+import gin
 
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_language, words_of
 from lcrag.data.languages import LANGUAGES
@@ -29,6 +30,7 @@ _STOP = ("</translation>",)
 LEAST_SHARE = 0.5
 
 
+@gin.register
 class ModelTranslator:
     """Asks a model to translate each text, and retries at a higher temperature if its answer has no translation.
 
@@ -113,6 +115,7 @@ class EndpointTranslator:
         return self._translator(texts, source, target)
 
 
+@gin.register
 class LookUpTranslator:
     """Translates between English and the constructed languages, exactly.
 
@@ -159,6 +162,7 @@ class LookUpTranslator:
         return english if target == ENGLISH else self._tables[target].constructed(english)
 
 
+@gin.register
 class TranslationMemory:
     """Translates questions by looking up their versions in other languages.
 
@@ -189,6 +193,7 @@ class TranslationMemory:
         return versions[target]
 
 
+@gin.register
 class RememberedTranslator:
     """Asks another translator once for each text, and caches translations in memory; failures are not cached.
 
@@ -222,6 +227,7 @@ class RememberedTranslator:
         return [answers[text] for text in texts]
 
 
+@gin.register
 class FirstTranslator:
     """Asks several translators in turn: each gets the texts on which the previous ones failed.
 

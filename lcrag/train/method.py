@@ -8,12 +8,12 @@ import gin
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.composition.programs import check_settings, with_settings
 from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
 from lcrag.episodes.agreement import same_everywhere
+from lcrag.episodes.programs import check_settings, with_settings
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.routing import CollectionChoice, every_collection
 from lcrag.errors import UserError, typed
@@ -49,7 +49,7 @@ class Method:
         then give advantages as large as any others.
 
     Raises:
-      UserError: an integer setting of a program is out of range, or `min_std` is negative or has no effect.
+      UserError: a setting of the program has a wrong type or is negative, or `min_std` is negative or has no effect.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Method:
         return lambda question: self.program(question, self.collections(question, languages))
 
     def with_settings(self, settings: Mapping[str, Any]) -> "Method":
-        """Returns a copy of the method with changed settings of its program; see `programs.with_settings`.
+        """Returns a copy of the method with changed settings of its program; see `episodes.programs`.
 
         Raises:
           UserError: no program has such a setting, or its value is out of range.

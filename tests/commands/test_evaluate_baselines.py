@@ -58,7 +58,7 @@ def test_a_file_binds_the_method_and_leaves_the_programs_settings_to_the_experim
     configure(read_configuration(("quickstart.gin", f"baselines/{method}.gin"), ()))
     built = gin.get_configurable("Method")()
     assert built.name == name
-    assert built.program.func.__name__ == program
+    assert built.program.__name__ == program
     assert type(next(built.program(QUESTION, ("en", "fi")))).__name__ == request
 
 
@@ -81,7 +81,7 @@ def test_the_trained_baselines(method, languages, tiny, tmp_path, monkeypatch, s
     scored, score = [], Method.scored
     monkeypatch.setattr(Method, "scored", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
     bindings = ("train.evaluation=None", "STEPS=1", "TRAINING_LANGUAGES=('fi', 'ja')", "train.questions_per_step=2")
-    bindings += ("Method.samples=4", "every_program.budget=1")
+    bindings += ("Method.samples=4", "BUDGET=1")
     assert run("train", tiny, *bindings, gin_files=(f"baselines/{method}.gin",), output=tmp_path / "run") == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert set(scored[0].rewards) == {"total", "exact_match"}

@@ -147,7 +147,7 @@ def test_a_configuration_that_cannot_be_read():
         open_search_tool("quickstart.gin", bindings=["policy.foldr = 'here'"])
 
 
-@pytest.mark.parametrize("searcher", ["@hierarchical_search()", "None"])
+@pytest.mark.parametrize("searcher", ["@hierarchical_search", "None"])
 def test_a_second_model_answers(tiny, tmp_path, searcher):
     bindings = (
         f"answer_from_evidence.searcher={searcher}",

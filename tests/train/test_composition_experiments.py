@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 
 from lcrag.commands.describe.named_parts import NamedCollections, NamedParts
-from lcrag.commands.describe.run_plan import program_name
 from lcrag.composition.collections import named_encoder
 from lcrag.composition.commands import compose
 from lcrag.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
+from lcrag.episodes.programs import program_name, program_settings
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
 from lcrag.methods.lcrl import language_coupled
@@ -136,7 +136,7 @@ def test_an_experiment_binds_no_platform(experiment):
 
 def test_search_r1_as_published():
     given = composed("train", "baselines/published/search_r1.gin")
-    settings = given["method"].program.keywords
+    settings = program_settings(given["method"].program)
     assert (settings["budget"], settings["passages"], settings["observation_tokens"]) == (4, 3, 500)
     assert (given["couplings"], given["method"].samples, given["updates_per_rollout"]) == (512, 5, 2)
     assert dataclasses.asdict(given["objective"])["kl_coefficient"] == 1e-3

@@ -10,10 +10,11 @@ import math
 import pytest
 
 from lcrag.commands.describe.named_parts import NamedCollections, NamedParts, Source
-from lcrag.commands.describe.run_plan import episodes, opening, opening_text, program_name
+from lcrag.commands.describe.run_plan import episodes, opening, opening_text
 from lcrag.composition.commands import compose
 from lcrag.composition.components import configured_sampler
 from lcrag.composition.stand_ins import bound_settings
+from lcrag.episodes.programs import program_name, program_settings
 
 PROGRAMS = {
     "lcrl": "hierarchical_search",
@@ -148,8 +149,8 @@ def where(collections):
 
 def budgets(program):
     """The settings that all programs of an experiment share, those that the program has."""
-    settings = getattr(program, "keywords", {})
-    inner = [each.keywords for each in settings.get("programs", {}).values() if hasattr(each, "keywords")]
+    settings = program_settings(program)
+    inner = [program_settings(each) for each in settings.get("programs", {}).values()]
     shared = "passages", "observation_tokens", "invalid_limit", "budget"
     return {name: own[name] for own in (settings, *inner) for name in shared if name in own}
 

@@ -69,7 +69,7 @@ def test_run_and_configuration_are_recorded(finished):
     assert about["command"][0] == "lcrag"
     assert about["hashes"].keys() >= {"tokenizer", "encoder", *(f"collection/{code}" for code in LCRL_LANGUAGES)}
     config = (finished / "config.gin").read_text()
-    for line in ("train.questions_per_step = 1", "every_program.budget = 2", "language_coupled.margin = 0.5"):
+    for line in ("train.questions_per_step = 1", "BUDGET = 2", "language_coupled.margin = 0.5"):
         assert line in config
     gin.parse_config(config)  # is a configuration itself
 

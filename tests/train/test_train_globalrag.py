@@ -117,7 +117,7 @@ def taught(tiny, tmp_path, *bindings):
         "train/several_questions.parts=(@train/one_fact/atlas_questions(), @train/chains/atlas_questions())",
         "train/chains/atlas_questions.hops=(2,)",
         "train/chains/atlas_questions.limit=8",
-        "every_program.observation_tokens=40",
+        "OBSERVATION_TOKENS=40",
         "train/oracle_demonstrations.count=12",
         "validation/oracle_demonstrations.questions=@train/several_questions()",
         "validation/oracle_demonstrations.count=4",

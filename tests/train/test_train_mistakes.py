@@ -111,10 +111,10 @@ def unbuilt(monkeypatch):
 
 def test_the_folder_of_another_run(refused, unbuilt, finished):
     before = contents(finished)
-    bindings = ("SEED=1", "Runner.temperature=0.5", "every_program.budget=1", "Method.coupling='pivot'", "STEPS=9")
+    bindings = ("SEED=1", "Runner.temperature=0.5", "BUDGET=1", "Method.coupling='pivot'", "STEPS=9")
     error = refused("train", "train.checkpoint_every=1", *bindings, output=finished)
     assert "holds another run: Method.coupling is 'parallel' there and 'pivot' here, " in error
-    for part in ("train.seed is 0 there and 1 here", "Runner.temperature is 1.0", "every_program.budget is 2"):
+    for part in ("train.seed is 0 there and 1 here", "Runner.temperature is 1.0", "BUDGET is 2"):
         assert part in error
     assert "STEPS" not in error
     assert "another command than sft" in refused("sft", gin_files=("baselines/sft.gin",), output=finished)

@@ -5,7 +5,7 @@ import functools
 import inspect
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lcrag.commands.describe.named_parts import NamedParts, PolicyShape, Source
@@ -14,6 +14,7 @@ from lcrag.composition.components import configured_chat
 from lcrag.composition.stand_ins import Composition
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Completion
+from lcrag.episodes.programs import is_program, program_name, program_settings
 from lcrag.episodes.requests import Complete, FittedText, Observe, Request, Retrieve
 from lcrag.train.checks import check_rewarded
 from lcrag.train.method import Method
@@ -23,29 +24,15 @@ NO_LIMIT = 2**40
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
 
 
-def program_name(program: Callable[..., Any]) -> str:
-    """Returns the name of a program's function."""
-    while isinstance(program, functools.partial):
-        program = program.func
-    return program.__name__
-
-
-def program_settings(program: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the settings of a configured program as plain values: functions by their names."""
-    keywords = getattr(program, "keywords", {})
-    return {name: plain(value) for name, value in keywords.items()}
-
-
 def plain(value: Any) -> Any:
     """Returns a value that JSON can hold: functions and objects by their names."""
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if isinstance(value, functools.partial):
-        return {program_name(value): program_settings(value)}
-    if inspect.isroutine(value):
-        return value.__name__
+    if inspect.isroutine(value) or isinstance(value, functools.partial):
+        settings = program_settings(value) if is_program(value) else {}
+        return {program_name(value): plain(settings)} if settings else program_name(value)
     return value if isinstance(value, str | int | float | bool | None) else getattr(value, "name", type(value).__name__)
 
 
@@ -176,7 +163,7 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
       context_tokens: Size of a slot.
       prompt: Tokens of the opening; None: unknown, and left out of the comparison with the context.
     """
-    settings = _longest(getattr(method.program, "keywords", {}))
+    settings = _longest(program_settings(method.program))
     searches, observed = _searches(settings), _observation(settings)
     calls = settings.get("calls", 0)
     longest = (
@@ -193,13 +180,13 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
         "tool_calls": calls or None,
         "longest_tokens": longest + (prompt or 0),
         "fits_context": longest + (prompt or 0) <= context_tokens,
-        "settings": program_settings(method.program),
+        "settings": plain(program_settings(method.program)),
     }
 
 
 def _longest(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the settings; of a program that chooses among several, those of the one that searches most."""
-    others = [each.keywords for each in settings.get("programs", {}).values() if isinstance(each, functools.partial)]
+    others = [program_settings(each) for each in settings.get("programs", {}).values()]
     return max(others, key=_searches) if others else settings
 
 

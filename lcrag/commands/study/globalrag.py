@@ -31,7 +31,7 @@ VARIANTS = {
     "search_r1": Variant(  # the same questions and collection, without plans
         name="Search-R1",
         bindings=(
-            "Method.program = @search_r1()",
+            "Method.program = @search_r1",
             "Method.reward = @answer_only()",
             "answer_only.answer = 'squad_exact_match'",
             "Evaluation.reading = 'Training begins with SFT on a player without plans that stops at random.'",

@@ -66,7 +66,7 @@ DATA = {f"data_{percent}": (f"train.question_share = {percent / 100}",) for perc
 COLLECTIONS = {
     f"collections_{count}": (
         *AT_ONCE,
-        "Method.collections = @largest_collections()",
+        "Method.collections = @largest_collections",
         f"largest_collections.count = {count}",
     )
     for count in (1, 2, 3, 5, 8, 13)

@@ -2,10 +2,13 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+import gin
+
 from lcrag.data.questions import Question
+from lcrag.episodes.programs import ConfiguredProgram
 from lcrag.episodes.requests import Complete, Program
 from lcrag.episodes.tags import Answer, SearchAction, parse_action
 from lcrag.errors import lookup
@@ -15,7 +18,7 @@ from lcrag.methods.baselines.rag import direct_inference, rag
 
 Complexity: TypeAlias = Literal["none", "single", "multiple"]
 _LABELS: dict[str, Complexity] = {"A": "none", "B": "single", "C": "multiple"}
-PROGRAMS: Mapping[Complexity, Callable[[Question, Sequence[str]], Program]] = {
+PROGRAMS: Mapping[str, ConfiguredProgram] = {
     "none": direct_inference,
     "single": rag,
     "multiple": ircot,
@@ -23,11 +26,12 @@ PROGRAMS: Mapping[Complexity, Callable[[Question, Sequence[str]], Program]] = {
 _LABEL = re.compile(r"\b[ABC]\b")
 
 
+@gin.configurable(denylist=["question", "collections"])
 def adaptive_rag(
     question: Question,
     collections: Sequence[str],
     *,
-    programs: Mapping[Complexity, Callable[[Question, Sequence[str]], Program]] = PROGRAMS,
+    programs: Mapping[str, ConfiguredProgram] = PROGRAMS,
     classifier: str | None = None,
     wording: str = "full",
 ) -> Program:

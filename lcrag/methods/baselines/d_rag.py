@@ -4,6 +4,8 @@ import collections
 import re
 from collections.abc import Iterable, Sequence
 
+import gin
+
 from lcrag.curation.text_writers import GoldenAnswers
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
@@ -12,20 +14,20 @@ from lcrag.episodes.observation import Framed, information, statements
 from lcrag.episodes.routing import Route, all_at_once
 from lcrag.episodes.tags import INFORMATION, closing, opening
 from lcrag.errors import UserError, lookup
-from lcrag.limits import Count, Passages
 from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, answer_from, titles_of
 from lcrag.rewards import VERDICTS
 from lcrag.rewards.matching import holds_answer
 
 
+@gin.configurable(denylist=["question", "collections"])
 def d_rag(
     question: Question,
     collections: Sequence[str],
     *,
-    passages: Passages = 3,
+    passages: int = 3,
     route: Route = all_at_once,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Dialectic argumentation over multilingual passages (Ranaldi et al., 2025b, section 3).
 
@@ -61,6 +63,7 @@ _TITLE = re.compile(r"^(?:Doc \d+\(Title: .*?\)|[^:\n]+:)\s+", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？।])|\n")
 
 
+@gin.register
 class GoldenArguments:
     """Writes the texts of `d_rag` from golden answers, for training rows without another model.
 
@@ -113,7 +116,7 @@ def sentences(passages: str) -> Iterable[str]:
 def _shown(prompt: str, request: Complete) -> str:
     """Returns the passages in the prompt of an argument."""
     if not isinstance(request.prompt, Framed):
-        raise UserError("GoldenArguments writes D-RAG's texts: set Method.program to @d_rag()")
+        raise UserError("GoldenArguments writes D-RAG's texts: set Method.program to @d_rag")
     frame = request.prompt
     block = prompt[len(frame.before) : len(prompt) - len(frame.after)]
     return block.strip().removeprefix(opening(INFORMATION)).removesuffix(closing(INFORMATION)).strip()

@@ -3,28 +3,30 @@
 import math
 from collections.abc import Sequence
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Completion, FittedText, Found, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import SearchAction, parse_action
 from lcrag.errors import lookup
-from lcrag.limits import Count, Passages, Share
 from lcrag.methods.baselines.ircot import next_query
 from lcrag.methods.baselines.prompts import FLARE_ANSWER, FLARE_SENTENCE, answer_from
 
 
+@gin.configurable(denylist=["question", "collections"])
 def flare(
     question: Question,
     collections: Sequence[str],
     *,
-    least_probability: Share = 0.8,
-    masked_below: Share = 0.4,
-    sentences: Count = 8,
-    passages: Passages = 2,
+    least_probability: float = 0.8,
+    masked_below: float = 0.4,
+    sentences: int = 8,
+    passages: int = 2,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Forward-looking active retrieval, the direct kind with masked queries (Jiang et al., 2023, section 3.2).
 

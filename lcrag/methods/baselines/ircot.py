@@ -3,26 +3,28 @@
 import re
 from collections.abc import Sequence
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Found, FoundPassage, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import ANSWER, SearchAction, opening, parse_action
 from lcrag.errors import lookup
-from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.baselines.prompts import IRCOT_THOUGHT, RAG, answer_from
 
 
+@gin.configurable(denylist=["question", "collections"])
 def ircot(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 8,
-    passages: Passages = 3,
-    most_passages: Count = 15,
+    budget: int = 8,
+    passages: int = 3,
+    most_passages: int = 15,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Interleaves retrieval with a chain of thought (Trivedi et al., 2023, section 3).
 

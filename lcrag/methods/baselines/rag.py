@@ -3,32 +3,35 @@
 import re
 from collections.abc import Sequence
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.requests import Complete, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import TAGS
 from lcrag.errors import lookup
-from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.baselines.prompts import DIRECT, RAG, answer_from
 
 _TAG = re.compile(rf"</?(?:{'|'.join(TAGS)})>")
 
 
+@gin.configurable(denylist=["question", "collections"])
 def direct_inference(question: Question, collections: Sequence[str], *, wording: str = "full") -> Program:
     """Answers from the policy's parameters alone (LcRL, appendix A.3); `collections` are not used."""
     step = lookup(DIRECT, wording, "wording")
     return (yield from answer_from(step, step.text(question)))
 
 
+@gin.configurable(denylist=["question", "collections"])
 def rag(
     question: Question,
     collections: Sequence[str],
     *,
-    passages: Passages = 3,
+    passages: int = 3,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Searches with the question, then answers (Lewis et al., 2020). With a fine-tuned policy this is SFT."""
     step = lookup(RAG, wording, "wording")
@@ -37,15 +40,16 @@ def rag(
     return (yield from answer_from(step, prompt))
 
 
+@gin.configurable(denylist=["question", "collections"])
 def iter_retgen(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 2,
-    passages: Passages = 5,
+    budget: int = 2,
+    passages: int = 5,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Alternates retrieval and generation (Shao et al., 2023, section 3).
 

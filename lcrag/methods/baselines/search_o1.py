@@ -2,29 +2,31 @@
 
 from collections.abc import Sequence
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.errors import lookup
-from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, titles_of
 
 REPEATED = "I have searched for this already. Let me use what was found."
 LATEST_STEPS = 4
 
 
+@gin.configurable(denylist=["question", "collections"])
 def search_o1(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 5,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    budget: int = 5,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Agentic search with Reason-in-Documents (Li et al., 2025, section 3).
 

@@ -3,24 +3,26 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import opening_prompt
 from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.limits import Amount, Count, Passages
 
 
+@gin.configurable(denylist=["question", "collections"])
 def search_r1(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 3,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    budget: int = 3,
+    passages: int = 3,
+    invalid_limit: int = 3,
     prompt: str = "search_r1",
     style: str = "search_r1",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Search-R1 (Jin et al., 2025, algorithm 1) as LcRL compares with it: every search goes to the English collection.
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import gin
 import numpy as np
 
 from lcrag.data.questions import Question
@@ -27,7 +28,6 @@ from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Progra
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.errors import UserError, lookup
-from lcrag.limits import Amount, Count, NonNegative, Passages
 from lcrag.methods.baselines.prompts import STEP_SEARCH
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
 from lcrag.rewards.matching import token_f1
@@ -39,16 +39,17 @@ _REFERENCE = re.compile(r"#(\d+)")
 _WORD = re.compile(r"\b\w\w+\b")
 
 
+@gin.configurable(denylist=["question", "collections"])
 def step_search(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 5,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    budget: int = 5,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 800,
+    observation_tokens: int = 800,
 ) -> Program:
     """Runs StepSearch's episode: the policy plans, searches and observes until it answers (section 3.2).
 
@@ -117,10 +118,11 @@ def tf_idf_cosines(text: str, others: Sequence[str]) -> np.ndarray:
     return np.array([p / (norms[0] * norm) if p else 0.0 for p, norm in zip(products, norms[1:], strict=True)])
 
 
+@gin.configurable
 def step_search_reward(
     answer: str = "token_f1",
-    key_weight: NonNegative = 0.618,
-    step_weight: NonNegative = 1.0,
+    key_weight: float = 0.618,
+    step_weight: float = 1.0,
     information_gain: bool = True,
     redundancy_penalty: bool = True,
 ) -> Reward:

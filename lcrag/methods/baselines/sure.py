@@ -5,13 +5,14 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, statements
 from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import ANSWER, answer_in
 from lcrag.errors import lookup
-from lcrag.limits import Count, Passages
 from lcrag.methods.baselines.prompts import (
     SURE_CANDIDATES,
     SURE_RANKING,
@@ -26,16 +27,17 @@ _MARK = re.compile(r"\(\s*[a-z]\s*\)")
 _NUMBER = re.compile(r"\b[12]\b")
 
 
+@gin.configurable(denylist=["question", "collections"])
 def sure(
     question: Question,
     collections: Sequence[str],
     *,
-    candidates: Count = 2,
-    drafts: Count = 1,
-    passages: Passages = 10,
+    candidates: int = 2,
+    drafts: int = 1,
+    passages: int = 10,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Summarised retrieval (Kim et al., 2024, section 3).
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
+import gin
+
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes import ContextFull, Generate, Observe, Outcome, Program, RetrievalFailure, Retrieve
@@ -28,7 +30,6 @@ from lcrag.episodes.tags import (
     parse_action,
 )
 from lcrag.errors import lookup
-from lcrag.limits import Count, Passages
 from lcrag.methods.globalrag.question_plan import (
     DISORDERED,
     BadPlan,
@@ -95,15 +96,16 @@ WORDINGS = {
 }
 
 
+@gin.configurable(denylist=["question", "collections"])
 def golden_trajectory(
     question: Question,
     collections: Sequence[str],
     *,
-    attempts: Count = 15,
-    passages: Passages = 3,
+    attempts: int = 15,
+    passages: int = 3,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 1800,
+    observation_tokens: int = 1800,
 ) -> Program:
     """Runs a teacher's golden trajectory (GlobalRAG, appendix D).
 

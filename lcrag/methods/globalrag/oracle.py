@@ -9,6 +9,8 @@ import json
 import re
 from collections.abc import Sequence
 
+import gin
+
 from lcrag.atlas.oracle import NeededFact, Oracle, SearchState
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.batches import in_share
@@ -21,6 +23,7 @@ from lcrag.methods.globalrag.question_plan import QuestionPlan, placeholder, pla
 _PLACEHOLDER = re.compile(r"#[0-9]+")
 
 
+@gin.register
 @dataclasses.dataclass(frozen=True)
 class PlanOracle:
     """Plays an episode of `globalrag` in its atlas wording, one text at a time.

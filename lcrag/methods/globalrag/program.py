@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import atlas, user_message
@@ -12,7 +14,6 @@ from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import INFORMATION, SEARCH, answer_in, boxes_in
 from lcrag.errors import lookup
-from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.globalrag.planned_text import PlannedText
 from lcrag.methods.globalrag.question_plan import QuestionPlan
 
@@ -38,16 +39,17 @@ class _Wording:
 _WORDINGS = {"full": _Wording(True, "rag_r1"), "atlas": _Wording(False, "atlas")}
 
 
+@gin.configurable(denylist=["question", "collections"])
 def globalrag(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 4,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    budget: int = 4,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 600,
+    observation_tokens: int = 600,
 ) -> Program:
     """Runs GlobalRAG's planning episode (section 3.2; the case studies of appendix M show the format).
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
+import gin
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
@@ -34,6 +35,7 @@ def annealed(weight: float, transition_steps: float | None, width_steps: float =
     return lambda step: weight * float(expit((turn - step) / width_steps))
 
 
+@gin.configurable
 @limited
 def globalrag_reward(
     encoder: Encode,

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+import gin
+
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes import prompts
@@ -12,7 +14,6 @@ from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retr
 from lcrag.episodes.routing import Route, local_first
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import neutralise
-from lcrag.limits import Amount, Count, Passages
 
 _LCRL = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
@@ -44,18 +45,19 @@ def lcrl_prompt(question: Question) -> str:
 PROMPTS = {"lcrl": lcrl_prompt, **prompts.PROMPTS}
 
 
+@gin.configurable(denylist=["question", "collections"])
 def hierarchical_search(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 3,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    budget: int = 3,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = local_first,
     prompt: str = "lcrl",
     style: str = "search_r1",
-    observation_tokens: Count = 600,
-    shown: Count | None = None,
+    observation_tokens: int = 600,
+    shown: int | None = None,
 ) -> Program:
     """Runs algorithm 1 of LcRL (section 3.1): native collection first, then others, until the policy answers.
 

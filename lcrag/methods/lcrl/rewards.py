@@ -1,5 +1,6 @@
 """LcRL's reward (section 3.3): wrong answers of a coupled group are penalised if they resemble each other."""
 
+import gin
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
@@ -95,6 +96,7 @@ def language_coupled_reward(
     return total if floor is None else np.maximum(floor, total)
 
 
+@gin.configurable
 @limited
 def language_coupled(
     answer: str = "c3_recall",

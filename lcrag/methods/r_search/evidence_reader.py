@@ -1,16 +1,18 @@
 """Other models that answer from evidence: the frozen reader of a reward, and of R-Search as a tool (section 5.1)."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+import gin
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completer
+from lcrag.episodes.programs import ConfiguredProgram
 from lcrag.episodes.requests import Complete, ContextFull, Outcome, Program
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
 from lcrag.errors import lookup
-from lcrag.limits import Count, NonNegative, Seed
 from lcrag.models.completers import complete_prompts
 from lcrag.sampling import SamplingParameters
 
@@ -75,6 +77,7 @@ READER_PROMPTS = {
 }
 
 
+@gin.register
 class EvidenceReader:
     """The frozen model of the evidence reward (section 3.2.2): answers many questions in one batch.
 
@@ -95,9 +98,9 @@ class EvidenceReader:
         self,
         model: Completer,
         wording: str = "full",
-        temperature: NonNegative = 0.1,
-        max_tokens: Count = 512,
-        seed: Seed = 0,
+        temperature: float = 0.1,
+        max_tokens: int = 512,
+        seed: int = 0,
     ):
         self._model, self._prompt = model, lookup(READER_PROMPTS, wording, "wording of a reader")
         self._parameters = SamplingParameters(
@@ -129,14 +132,15 @@ class EvidenceReader:
         ]
 
 
+@gin.configurable(denylist=["question", "collections"])
 def answer_from_evidence(
     question: Question,
     collections: Sequence[str],
     *,
-    searcher: Callable[[Question, Sequence[str]], Program] | None,
+    searcher: ConfiguredProgram | None,
     reader: str = "reader",
     wording: str = "full",
-    evidence_characters: Count = 8000,
+    evidence_characters: int = 8000,
 ) -> Program:
     """R-Search as a tool (section 5.1): one program searches, and another model answers from its evidence alone.
 

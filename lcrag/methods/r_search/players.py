@@ -4,6 +4,7 @@ import dataclasses
 import zlib
 from collections.abc import Sequence
 
+import gin
 import numpy as np
 
 from lcrag.atlas.oracle import Oracle, SearchState, searches_in
@@ -13,6 +14,7 @@ from lcrag.errors import UserError
 from lcrag.limits import Count
 
 
+@gin.register
 @dataclasses.dataclass(frozen=True)
 class RandomReasoner:
     """Plays `r_search`, or `search_r1`, in the atlas wording: it follows chains of facts, but stops at random.
@@ -62,6 +64,7 @@ class RandomReasoner:
         return "<original_evidence>\n" + "".join(f" {lines[place]}\n" for place in chosen) + "</original_evidence>"
 
 
+@gin.register
 class RuleReader:
     """Answers the atlas's questions from evidence by rules: a reader of another kind than the policies.
 

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import Framed, Style, information
 from lcrag.episodes.prompts import atlas, user_message
@@ -21,7 +23,6 @@ from lcrag.episodes.tags import (
     opening,
 )
 from lcrag.errors import lookup
-from lcrag.limits import Amount, Count, Passages
 
 _SEARCHING = (
     "You are a helpful assistant that solves the given question step by step. Begin each step by explaining your "
@@ -79,17 +80,18 @@ _WORDINGS = {
 }
 
 
+@gin.configurable(denylist=["question", "collections"])
 def r_search(
     question: Question,
     collections: Sequence[str],
     *,
-    budget: Amount = 4,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    budget: int = 4,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = native_only,
     wording: str = "full",
     evidence: bool = True,
-    observation_tokens: Count = 1800,
+    observation_tokens: int = 1800,
 ) -> Program:
     """The evidence program (R-Search, section 3.2.1): reason, search, give the evidence, answer.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import gin
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -56,6 +57,7 @@ def evidence_rewards(
     return rewards
 
 
+@gin.configurable
 @limited
 def r_search_reward(
     reader: Reader | None,

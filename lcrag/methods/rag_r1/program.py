@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import gin
+
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, known_style
@@ -13,7 +15,6 @@ from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup
-from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.rag_r1.parallel_queries import json_information, parallel_queries
 
 _RAG_R1 = (
@@ -73,17 +74,18 @@ _WORDINGS = {
 }
 
 
+@gin.configurable(denylist=["question", "collections"])
 def rag_r1(
     question: Question,
     collections: Sequence[str],
     *,
-    queries: Count = 3,
-    budget: Amount = 4,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    queries: int = 3,
+    budget: int = 4,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = native_only,
     wording: str = "full",
-    observation_tokens: Count = 1000,
+    observation_tokens: int = 1000,
 ) -> Program:
     """RAG-R1's episode (sections 3.1.1 and 4): one query at a time, or several in parallel.
 

@@ -14,6 +14,7 @@ The adjustments of the last two sum to zero within C.
 import dataclasses
 import functools
 
+import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -156,6 +157,7 @@ class CostOfCalls:
         return total + added, {"task": total, "cost": added, "cost_fired": fired[row].astype(float)}
 
 
+@gin.configurable
 @limited
 def cost(
     reward: TermSum,

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 
+import gin
 import numpy as np
 
 from lcrag.atlas.comprehension import (
@@ -112,6 +113,7 @@ def _guess(question: Question, shown: str, generator: np.random.Generator) -> st
     return _answer(_option(shown, letter), letter)
 
 
+@gin.register
 @dataclasses.dataclass(frozen=True)
 class TranslatingSearcher:
     """Writes the policy's texts in an episode of `translate_and_search` in its atlas wording.

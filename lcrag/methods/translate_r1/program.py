@@ -4,12 +4,13 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.prompts import atlas
 from lcrag.episodes.requests import TRANSLATION, ContextFull, Generate, Observe, Outcome, Program
 from lcrag.episodes.tags import ANSWER, THINK, TOOL_CALL, answer_in, closing, neutralise, opening
 from lcrag.errors import UserError
-from lcrag.limits import Amount, Count
 from lcrag.methods.translate_r1.prompts import domain_prompt, tool_prompt
 from lcrag.methods.translate_r1.translation_tool import ToolUse
 
@@ -17,15 +18,16 @@ WORDINGS = ("full", "atlas")
 _THOUGHT = re.compile(f"{opening(THINK)}|{closing(THINK)}")
 
 
+@gin.configurable(denylist=["question", "collections"])
 def translate_r1(
     question: Question,
     collections: Sequence[str] = (),
     *,
-    calls: Amount = 2,
+    calls: int = 2,
     wording: str = "full",
     targets: Collection[str] | None = None,
-    text_characters: Count = 8000,
-    response_tokens: Count = 2048,
+    text_characters: int = 8000,
+    response_tokens: int = 2048,
 ) -> Program:
     """Runs Translate-R1's episode (section 4.4): the policy may call the translator, and answers when it likes.
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import atlas
@@ -10,7 +12,6 @@ from lcrag.episodes.requests import TRANSLATION, ContextFull, Observe, Outcome, 
 from lcrag.episodes.routing import Route, available_first
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, SearchAction, closing, neutralise, parse_action
-from lcrag.limits import Amount, Count, Passages
 from lcrag.methods.translate_r1.program import check_tool
 from lcrag.methods.translate_r1.prompts import tool_prompt
 from lcrag.methods.translate_r1.translation_tool import ToolUse
@@ -25,21 +26,22 @@ _SEARCHING = (
 _STYLES = {"full": "search_r1", "atlas": "atlas"}
 
 
+@gin.configurable(denylist=["question", "collections"])
 def translate_and_search(
     question: Question,
     collections: Sequence[str],
     *,
-    calls: Amount = 2,
-    budget: Amount = 3,
-    passages: Passages = 3,
-    invalid_limit: Amount = 3,
+    calls: int = 2,
+    budget: int = 3,
+    passages: int = 3,
+    invalid_limit: int = 3,
     route: Route = available_first,
     wording: str = "full",
     targets: Collection[str] | None = None,
-    text_characters: Count = 8000,
-    response_tokens: Count = 2048,
-    observation_tokens: Count = 600,
-    shown: Count | None = None,
+    text_characters: int = 8000,
+    response_tokens: int = 2048,
+    observation_tokens: int = 600,
+    shown: int | None = None,
 ) -> Program:
     """Runs LcRL's episode with Translate-R1's tool: every turn is a call, a search or the answer.
 

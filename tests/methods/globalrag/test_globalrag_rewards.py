@@ -129,5 +129,5 @@ def test_a_question_without_a_golden_plan(known, said):
 
 def test_episodes_of_another_program():
     batch = dataclasses.replace(episodes(("sol", DONE)), extra=[{}])
-    with pytest.raises(UserError, match=r"which the program does not report: bind Method.program = @globalrag()"):
+    with pytest.raises(UserError, match=r"which the program does not report: bind Method.program = @globalrag"):
         globalrag_reward(Encoder())(batch)

@@ -81,5 +81,5 @@ def test_mistakes_are_one_sentence():
         r_search_reward(None, gamma_evidence=-1)
     with pytest.raises(UserError, match="no answer reward is called 'bleu'"):
         r_search_reward(None, answer="bleu")
-    with pytest.raises(UserError, match="bind Method.program = @r_search()"):
+    with pytest.raises(UserError, match="bind Method.program = @r_search"):
         r_search_reward(None)(episodes(("Lima", {})))

@@ -9,6 +9,8 @@ import re
 import unicodedata
 from typing import Literal, TypeAlias
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.limits import Count, NonNegative, Positive, Share, check_fields
@@ -23,6 +25,7 @@ REPEATS, TOO_SHORT, TOO_LONG, COPY = "repeats itself", "too short", "too long", 
 Verdict: TypeAlias = Literal["SAME", "DIFFERENT", "neither"]
 
 
+@gin.register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Thresholds:
     """Thresholds of the stages (Translate-R1, appendix L).

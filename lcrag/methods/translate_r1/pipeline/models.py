@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
+import gin
+
 from lcrag.episodes import Completer, Completion, GenerationFailure
 from lcrag.errors import UserError
 from lcrag.limits import Count, Positive, limited
@@ -130,6 +132,7 @@ class RequestCache:
                 await asyncio.to_thread(self._store, rows)
 
 
+@gin.register
 class EndpointModel:
     """A chat model served by an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
 
@@ -156,6 +159,7 @@ class EndpointModel:
         return (await asyncio.get_running_loop().run_in_executor(self._threads, say)).text
 
 
+@gin.register
 class CompleterModel:
     """A `Completer`, such as a local checkpoint; requests that arrive during a batch form the next one.
 

@@ -1,0 +1,78 @@
+"""Settings of programs: those that all programs share, a program's own, and those of evaluation."""
+
+import gin
+import pytest
+
+import lcrag.composition.commands  # noqa: F401  registers what configurations name
+from lcrag.composition.configuration import configure, read_configuration
+from lcrag.episodes.programs import SHARED, check_settings, program_settings, with_settings
+from lcrag.errors import UserError
+
+PROGRAMS = (
+    *("hierarchical_search", "r_search", "answer_from_evidence", "rag_r1", "globalrag", "golden_trajectory"),
+    *("translate_r1", "translate_and_search", "direct_inference", "rag", "iter_retgen", "ircot", "flare", "sure"),
+    *("adaptive_rag", "search_o1", "d_rag", "search_r1", "step_search"),
+)
+
+
+def configured(*gin_files, bindings=()):
+    gin.clear_config()
+    configure(read_configuration(gin_files, bindings))
+
+
+def settings(name):
+    return program_settings(gin.get_configurable(name))
+
+
+def test_a_macro_sets_every_program():
+    values = {"budget": 7, "passages": 8, "observation_tokens": 9, "invalid_limit": 6, "wording": "atlas"}
+    macros = (f"{name.upper()} = {value!r}" for name, value in values.items())
+    configured("lcrl/paper.gin", bindings=(*macros, "answer_from_evidence.searcher = None"))
+    assert values.keys() == set(SHARED)
+    for name in PROGRAMS:
+        own = settings(name)
+        assert {each: own[each] for each in SHARED if each in own}.items() <= values.items(), name
+
+
+def test_a_programs_own_binding_wins():
+    configured("lcrl/paper.gin", bindings=["rag.passages = 9"])
+    assert settings("rag")["passages"] == 9
+    assert settings("ircot")["passages"] == 3
+
+
+def test_a_recorded_configuration_gives_the_same_settings():
+    configured("quickstart.gin", "baselines/adaptive_rag.gin")
+    before = settings("ircot"), program_settings(settings("adaptive_rag")["programs"]["multiple"])
+    recorded = gin.operative_config_str()
+    gin.clear_config()
+    gin.parse_config(recorded)
+    assert (settings("ircot"), program_settings(settings("adaptive_rag")["programs"]["multiple"])) == before
+
+
+def test_settings_of_evaluation_reach_the_programs_that_a_program_runs():
+    configured("r_search/paper.gin", "baselines/adaptive_rag.gin")
+    evaluated = with_settings(gin.get_configurable("adaptive_rag"), {"passages": 5, "budget": 2})
+    single, multiple = (
+        program_settings(program_settings(evaluated)["programs"][name]) for name in ("single", "multiple")
+    )
+    assert (single["passages"], multiple["passages"], multiple["budget"]) == (5, 5, 2)
+    assert "budget" not in single
+    assert program_settings(settings("adaptive_rag")["programs"]["single"])["passages"] == 3
+
+
+def test_a_setting_that_no_program_has_is_refused():
+    configured("quickstart.gin")
+    with pytest.raises(UserError, match="pasages"):
+        with_settings(gin.get_configurable("rag"), {"pasages": 5})
+
+
+@pytest.mark.parametrize("wrong", [{"passages": "three"}, {"budget": -1}])
+def test_a_setting_of_a_wrong_type_or_below_zero_is_refused(wrong):
+    configured("quickstart.gin")
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        check_settings(with_settings(gin.get_configurable("adaptive_rag"), wrong))
+
+
+def test_a_function_that_is_no_generator_keeps_its_arguments():
+    written = with_settings(lambda question, collections: iter(()), {"passages": 5})
+    assert list(written("question", ())) == []
