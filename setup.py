@@ -48,8 +48,6 @@ REQUIREMENTS = [
 EXTRAS = {
     # libtpu, which compiles for TPUs that need not be there; its licence is that of Google Cloud.
     "tpu": ["jax[tpu]==0.10.2"],
-    # XLA for CUDA and its assembler, which compile for GPUs that need not be there; running needs jax[cuda12].
-    "cuda": ["jax-cuda12-plugin==0.10.2", "nvidia-cuda-nvcc-cu12"],
     # Runs in Google Cloud Storage: Orbax asks it whether a bucket has folders.
     "gcs": ["google-cloud-storage"],
     # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.

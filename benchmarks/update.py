@@ -31,7 +31,7 @@ import transformers
 from support import tiny_config
 from timing import report, timed
 
-from lcrag.commands.benchmark.machine import measured_machine
+from lcrag.commands.benchmark import measured_machine
 from lcrag.episodes import token_arrays
 from lcrag.learning import Batch, Layout, PolicyGradient, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.policy import (

@@ -1,19 +1,11 @@
 """A command's arguments are composed without running it, with stand-ins for what is large or absent."""
 
 import pytest
-from jax.sharding import AbstractMesh
-from support.tiny import tiny_config
 
-from lcrag.commands.compile.lowering import CompilePlan, residents
 from lcrag.composition.bound_values import BoundValues
 from lcrag.composition.commands import compose, configure, read_configuration
 from lcrag.composition.gin_files import Reference
 from lcrag.errors import UserError
-from lcrag.learning import Layout, PolicyGradient
-from lcrag.learning.optimizers import adamw
-from lcrag.policy import make_mesh
-from lcrag.policy.sharding import MESH_AXES
-from lcrag.sampling import SamplerConfig
 
 KINDS = ("policy", "mesh", "collections", "questions", "model", "encoder")
 CALLS = {kind: lambda call: call for kind in KINDS} | {"questions": lambda call: []}
@@ -99,18 +91,3 @@ def test_bound_values_are_found_by_name(bound, name, value):
 def test_a_name_without_a_value_is_refused(bound, name, sentence):
     with pytest.raises(UserError, match=sentence):
         bound.value(name)
-
-
-def test_an_abstract_mesh_has_the_bytes_of_its_devices():
-    def plan(mesh):
-        return CompilePlan(
-            config=tiny_config(),
-            mesh=mesh,
-            objective=PolicyGradient(kl_coefficient=1e-3),
-            optimizer=adamw(learning_rate=1e-3, steps=2),
-            layout=Layout(rows=8, row_lengths=(32,)),
-            sampler=SamplerConfig(slots=8, context=32, gather_parameters=True),
-        )
-
-    abstract = AbstractMesh((2, 2, 2), MESH_AXES)
-    assert residents(plan(abstract)) == residents(plan(make_mesh(2, 2, 2)))

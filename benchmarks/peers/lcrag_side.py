@@ -11,7 +11,7 @@ import numpy as np
 import work  # makes the folder of `timing` known; stays first
 from timing import repeated, report
 
-from lcrag.commands.benchmark.machine import measured_machine
+from lcrag.commands.benchmark import measured_machine
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
 from lcrag.learning import (

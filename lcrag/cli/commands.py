@@ -193,30 +193,28 @@ COMMANDS = {
     ),
     "compile": Command(
         function=f"{COMPOSED}:compile_programs",
-        summary="Whether training fits some devices, present or not: memory, collectives, work",
+        summary="Whether a training fits the memory of some devices, present or not",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
         marks=("compile.objective", "Method.program"),
         options={"--topology": "compile.topology"},
-        details="Compiles from a configuration, without weights, for --topology=FAMILY:SHAPE (v5e:4x4, v5p:2x2x4,\n"
-        "h100:8, ...) or, without one, for the devices present. TPUs need: pip install 'lcrag[tpu]'. GPUs are\n"
-        "estimated on virtual CPU devices. Writes compile.json into --output_dir if one is given.",
+        details="Compiles from a configuration, without weights, for a TPU slice that need not be there (v5e:4x4,\n"
+        "v5p:2x2x4, ...; pip install 'lcrag[tpu]') or, without a topology, for the devices present.\n"
+        "Writes compile.json into --output_dir if one is given.",
     ),
     "benchmark": Command(
         function=f"{COMPOSED}:benchmark",
         summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
-        words="[--check=FILE] [--growth]",
+        words="[--check=FILE]",
         gin_file="quickstart.gin",
         marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
-        switches={"--growth": "benchmark.growth = True"},
         details="Takes the configuration of a training, without weights: parameters are random. The floor of a time,\n"
         "its lower bound, is computed from operations and bytes by formula, and from the rates of copies and matrix\n"
         "products measured in the same run. Writes benchmark.json and benchmark.md into --output_dir. --check=FILE\n"
         "ends with status 2 if a phase reaches a share of its floor that is more than benchmark.tolerance (.1) lower\n"
-        "than in that benchmark.json. --growth measures how times grow with slots, context, turns, vocabulary and\n"
-        "collection, and writes growth-MACHINE.json and .png with fitted exponents; run it again to continue.",
+        "than in that benchmark.json.",
     ),
     "describe": Command(
         function=f"{COMPOSED}:describe",

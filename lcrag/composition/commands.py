@@ -15,9 +15,9 @@ import lcrag.composition.registry  # noqa: F401
 import lcrag.methods.translate_r1.pipeline.models  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing
-from lcrag.commands.benchmark import benchmarking
+from lcrag.commands.benchmark import benchmark as benchmark
 from lcrag.commands.build import build as build
-from lcrag.commands.compile import compiling
+from lcrag.commands.compile import compile_programs as compile_programs
 from lcrag.commands.curate import demonstrations, golden_plans, selection, translations
 from lcrag.commands.describe import describing
 from lcrag.commands.evaluate import evaluate as evaluate_command
@@ -49,15 +49,12 @@ for _part in (DecoderConfig, Evaluation, RopeScaling, ServiceLimits, ToolLimits)
     gin.register(_part, module="lcrag.commands")
 for _made in (
     NoCollections,
-    compiling.shape_of,
     indexing.trec_judgements,
     translations.tier_places,
 ):
     _configurable(_made)
 
 _configurable(judged_questions, "question_judgements")
-
-benchmark = _configurable(benchmarking.benchmark)
 
 
 def without_words(command: Callable[..., None]) -> Callable[..., None]:
@@ -92,7 +89,6 @@ def _with_folder(
     return checked
 
 
-compile_programs = _configurable(compiling.compile_programs, "compile")
 describe = _configurable(describing.describe)
 evaluate = _with_folder("evaluate", without_words(_configurable(evaluate_command)))
 index = _configurable(indexing.index)

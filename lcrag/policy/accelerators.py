@@ -11,37 +11,26 @@ NEVER_MIB = "1000000"  # no operand of a product is as large
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """Data-sheet figures of one device as JAX counts them: a chip, or one core of a chip that JAX lists as two devices.
+    """Data sheet of one device as JAX counts them: a chip, or one core of a chip that it lists as two devices."""
 
-    Attributes: name: Name used by `--topology`. kind: Prefix of JAX's `device_kind`. memory_bytes: Memory available to
-    programs. flops_per_second: Dense bfloat16 operations; a multiplication and an addition are two. bytes_per_second:
-    Memory bandwidth. cycles_per_second: Clock of a TPU's core, which turns the compiler's cycle estimates into seconds;
-    None if unknown. link_bytes_per_second: Rate at which it receives data from the other devices of its slice or host
-    over all of its links together; None if unknown.
-    """
-
-    name: str
-    kind: str
-    memory_bytes: float
-    flops_per_second: float
-    bytes_per_second: float
-    cycles_per_second: float | None = None
-    link_bytes_per_second: float | None = None
+    name: str  # as `--topology` writes it
+    kind: str  # prefix of JAX's `device_kind`
+    memory_bytes: float  # available to programs
+    flops_per_second: float  # dense bfloat16 operations; a multiplication and an addition are two
+    bytes_per_second: float  # memory bandwidth
 
 
-# TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are from Google's data sheets;
-# clocks follow from them: operations / (2 x the cells of the chip's matrix units).
-# Links: half of the "bidirectional" bandwidth of ICI or NVLink, of a core where a chip is two devices.
+# TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are from Google's data sheets.
 # GPU memory is 95 % of what the driver reports (XLA_PYTHON_CLIENT_MEM_FRACTION=0.95); rates are NVIDIA's, SXM, dense.
 ACCELERATORS = (
-    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9, 1.05e9, 150e9),
-    Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9, 1.5e9, 200e9),
-    Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9, 1.75e9, 600e9),
-    Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9, 1.75e9, 400e9),
-    Accelerator("tpu7x", "TPU7x", 94.75 * GIB, 1153e12, 3690e9, None, 300e9),
-    Accelerator("a100", "NVIDIA A100", 75 * GIB, 312e12, 2039e9, None, 300e9),
-    Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9, None, 450e9),
-    Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9, None, 450e9),
+    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9),
+    Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9),
+    Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9),
+    Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9),
+    Accelerator("tpu7x", "TPU7x", 94.75 * GIB, 1153e12, 3690e9),
+    Accelerator("a100", "NVIDIA A100", 75 * GIB, 312e12, 2039e9),
+    Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9),
+    Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9),
 )
 
 
@@ -50,11 +39,6 @@ def update_options(mesh: Mesh, windowed_einsum: bool) -> dict[str, str] | None:
     if windowed_einsum or mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
         return None
     return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": NEVER_MIB}
-
-
-def roofline_seconds(flops: float, moved_bytes: float, accelerator: Accelerator) -> float:
-    """Returns the roofline bound: the larger of compute and transfer time at the peak rates (Williams et al., 2009)."""
-    return max(flops / accelerator.flops_per_second, moved_bytes / accelerator.bytes_per_second)
 
 
 def accelerator_of(device: Any) -> Accelerator | None:

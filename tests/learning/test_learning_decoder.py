@@ -7,10 +7,9 @@ import safetensors.numpy
 import torch
 from learning_standin import trajectories
 from support import tiny_config
+from support.products import product_flops
 from support.random_decoders import DECODERS, saved_decoder
 
-from lcrag.commands.compile.hlo import Program
-from lcrag.commands.compile.work import work_of
 from lcrag.learning import Layout, PolicyGradient, Trajectory, adamw, initial_state, make_score, pack
 from lcrag.learning.learners import decoder_functions, policy_update
 from lcrag.learning.update import make_gradients
@@ -54,10 +53,10 @@ def test_a_micro_batch_executes_what_the_formula_counts():
     batch = pack(episodes, Layout(rows=2, row_lengths=(200,), policy_shares=(0.5, 0.75)))
     optimizer = adamw(learning_rate=1e-3, steps=1)
     state = jax.eval_shape(lambda: initial_state(initialise(CONFIG, jax.random.key(0)), optimizer))
-    compiled = policy_update(CONFIG, ALONE, PolicyGradient(), optimizer).lower(state, batch).compile()
+    traced = policy_update(CONFIG, ALONE, PolicyGradient(), optimizer).jitted.trace(state, batch, None)
     sizes = {"tokens": 2 * 200, "attended": attended_positions(200), "unembedded": batch.sources.shape[-1]}
     assert attended_positions(200) < 200
-    assert work_of(Program.of(compiled.as_text()))[0].flops == update_flops(CONFIG, **sizes)
+    assert product_flops(traced.jaxpr) == update_flops(CONFIG, **sizes)
 
 
 def log_probabilities_in_torch(model, tokens) -> torch.Tensor:

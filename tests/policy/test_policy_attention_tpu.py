@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import Mesh
 from support import tiny_config
 
-from lcrag.commands.compile.topologies import target_of
+from lcrag.commands.compile import tpu_devices
 from lcrag.policy import abstract_parameters, empty_cache, forward, hidden_states, logical_sharding, param_shardings
 from lcrag.policy.sharding import MESH_AXES
 
@@ -27,7 +27,7 @@ CONFIG = tiny_config(width=256, mlp_width=512, head_width=128, compute_dtype="bf
 
 @pytest.fixture(scope="module")
 def chips():
-    return np.asarray(target_of("v5e:2x2").devices)
+    return np.asarray(tpu_devices("v5e:2x2"))
 
 
 def abstract(mesh, shape, dtype, *axes):

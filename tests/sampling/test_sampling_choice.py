@@ -1,5 +1,8 @@
 """Inverse-CDF sampling against NumPy."""
 
+import math
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lcrag.commands.compile.compilation import collectives_of
-from lcrag.commands.compile.hlo import Program
 from lcrag.policy import make_mesh, replicated
 from lcrag.sampling import choice
 from lcrag.sampling.choice import streams, uniforms
@@ -96,9 +97,11 @@ def test_only_sums_of_a_sharded_vocabulary_cross_between_devices():
     logits = jax.random.normal(jax.random.key(4), (slots, vocabulary)) * 4
     arguments = logits, jnp.array([0.2, 0.7]), jnp.array([1.0, 0.9]), jnp.array([0.8, 1.0])
     sharded = jax.jit(sample_token, in_shardings=(spread, everywhere, everywhere, everywhere), out_shardings=everywhere)
-    moved = collectives_of(Program.of(sharded.lower(*arguments).compile().as_text()))
+    program = sharded.lower(*arguments).compile().as_text()
+    moved = re.findall(r" = (.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)(?:-start)?\(", program)
     assert moved
-    assert max(each.bytes / each.executions for each in moved) < 4 * slots * vocabulary / 16
+    shapes = [shape for types in moved for shape in re.findall(r"\[([\d,]*)\]", types)]
+    assert max(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes) < slots * vocabulary / 12
     for found, expected in zip(sharded(*arguments), sample_token(*arguments), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 

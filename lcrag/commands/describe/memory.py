@@ -5,10 +5,14 @@ from typing import Any
 
 import jax
 
-from lcrag.commands.compile.lowering import CompilePlan, configured_plan, device_bytes, residents
+from lcrag.commands.compile import AbstractRun, device_bytes
 from lcrag.commands.describe.named_parts import PolicyShape
-from lcrag.commands.lane_settings import LaneSettings, configured_lanes
+from lcrag.commands.lane_settings import configured_lanes
+from lcrag.composition.components import configured_sampler
+from lcrag.learning import Layout, PolicyGradient
+from lcrag.learning.optimizers import adamw
 from lcrag.policy import AnyMesh, DecoderConfig, join, parameter_count
+from lcrag.train.rollout import Lanes
 
 
 def mesh_of(policy: PolicyShape) -> dict[str, Any]:
@@ -19,7 +23,7 @@ def mesh_of(policy: PolicyShape) -> dict[str, Any]:
     return sizes | {"devices": None if policy.all_devices else policy.mesh.size}
 
 
-def abstract_plan(command: str, config: DecoderConfig, mesh: AnyMesh, arguments: Mapping[str, Any]) -> CompilePlan:
+def abstract_plan(command: str, config: DecoderConfig, mesh: AnyMesh, arguments: Mapping[str, Any]) -> AbstractRun:
     """Returns the plan of a command's run; allocates no arrays.
 
     Args:
@@ -29,8 +33,24 @@ def abstract_plan(command: str, config: DecoderConfig, mesh: AnyMesh, arguments:
       arguments: Its composed arguments.
     """
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
-    lanes = configured_lanes() if command in ("train", "evaluate") else LaneSettings()
-    return configured_plan(config, mesh, arguments, lanes)
+    settings = configured_lanes()
+    shared = command in ("train", "evaluate")
+    lanes = Lanes(
+        sampler=configured_sampler(),
+        runner=print,
+        count=settings.count if shared else 1,
+        tensor=settings.tensor if shared else 1,
+    )
+    objective = arguments.get("objective")
+    return AbstractRun(
+        config,
+        mesh,
+        lanes,
+        objective=objective if isinstance(objective, PolicyGradient) else PolicyGradient(),  # that of sft is another
+        optimizer=arguments.get("optimizer") or adamw(learning_rate=1.0, steps=1),
+        layout=arguments.get("layout") or Layout(rows=1, row_lengths=(2,)),
+        critic=arguments.get("critic"),
+    )
 
 
 def memory(command: str, policy: PolicyShape, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -41,7 +61,7 @@ def memory(command: str, policy: PolicyShape, arguments: Mapping[str, Any]) -> d
     if policy.config is None:
         return None
     plan = abstract_plan(command, policy.config, policy.mesh, arguments)
-    kept = residents(plan)
+    kept = plan.residents
     if command in ("evaluate", "sample"):
         kept = {"policy": device_bytes(join(*plan.parameters))} | {
             name: kept[name] for name in ("sampler's own parameters", "slots")

@@ -1,0 +1,310 @@
+"""`lcrag benchmark`: times the phases of a configuration's training step and compares them with the machine's floor.
+
+The policy has the configuration's shape and random parameters. A floor is a lower bound of a time: the operations and
+bytes that the work needs by formula, without padding, over the rates at which the same devices, in the same run, copy
+an array and multiply matrices.
+"""
+
+import dataclasses
+import datetime
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tokenizers
+from jax.sharding import Mesh
+from tokenizers import models
+
+from lcrag.composition.used_bindings import check_used, mark_used
+from lcrag.errors import UserError, typed
+from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
+from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory
+from lcrag.learning.learners import Learner, needs_reference
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, Policy, initialise, parameter_count
+from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
+from lcrag.runs import write_json, write_text
+from lcrag.runs.display import make_console
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.train.checks import check_shares
+
+RESULT = "benchmark.json"
+HEADER = ("work", "tokens", "seconds", "tokens/s", "floor", "share of the floor", "bound by")
+COPIED_BYTES = {"cpu": 1 << 27, "gpu": 1 << 31, "tpu": 1 << 30}
+MATRIX_WIDTH = {"cpu": 1024, "gpu": 8192, "tpu": 8192}
+POLICY_SHARE = 0.5  # share of policy tokens in a training episode
+PIECE = 16  # tokens of each turn in such an episode
+SHORTEST = 0.25  # length of the shortest episode, as a share of the longest training row
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Measured rates of all devices of a mesh together: of an array's copy, and of products in the compute dtype."""
+
+    name: str  # the devices, as in "1 x cpu"
+    bytes_per_second: float  # read and written
+    flops_per_second: float
+
+    def floor_seconds(self, flops: float, moved_bytes: float = 0.0) -> float:
+        """Returns the larger of the times to compute some work and to move its bytes."""
+        return max(flops / self.flops_per_second, moved_bytes / self.bytes_per_second)
+
+
+def measured_machine(mesh: Mesh, dtype: jnp.dtype, repeats: int) -> Machine:
+    """Measures the first device of a mesh by the median of `repeats` calls; the others are assumed to be equal."""
+    device = mesh.devices.flat[0]
+    with jax.default_device(device):
+        copied = jnp.zeros(COPIED_BYTES[device.platform] // 4)
+        width = MATRIX_WIDTH[device.platform]
+        square = jnp.ones((width, width), dtype)
+        copy, product = jax.jit(jnp.copy), jax.jit(jnp.matmul)
+        copying = statistics.median(timed(lambda: jax.block_until_ready(copy(copied)), repeats))
+        multiplying = statistics.median(timed(lambda: jax.block_until_ready(product(square, square)), repeats))
+    return Machine(
+        name=f"{mesh.size} x {device.device_kind}",
+        bytes_per_second=2 * copied.nbytes / copying * mesh.size,
+        flops_per_second=2 * width**3 / multiplying * mesh.size,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timing:
+    """The times of one phase."""
+
+    work: str  # the phase and its shape
+    tokens: float  # that it processes
+    seconds: Sequence[float]  # of each repeat
+    flops: float  # operations that it needs; padding and recomputation are not counted
+    moved_bytes: float = 0.0  # that it must at least read and write; 0 where operations dominate
+
+
+def timed(work: Callable[[], object], repeats: int, prepare: Callable[[], None] = lambda: None) -> list[float]:
+    """Returns the seconds of each repeat, after one call that compiles; `prepare` runs before each and is not timed."""
+    taken = []
+    for _ in range(repeats + 1):
+        prepare()
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return taken[1:]
+
+
+def sampling_timings(
+    config: DecoderConfig, params: Any, settings: SamplerConfig, mesh: Mesh, repeats: int
+) -> Iterator[Timing]:
+    """Yields the times to append the longest chunk, and to decode a block in every slot at every window."""
+    # No token ends a sequence, so all generations have full length.
+    words = models.WordLevel({str(number): number for number in range(config.vocabulary_size)}, unk_token="0")
+    tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(words), eos_ids=(config.vocabulary_size,), pad_id=0)
+    sampler = Sampler(config, params, tokenizer, settings, mesh)
+    block, context, slots = settings.block, settings.context, settings.slots
+    rows, chunk = settings.largest_append
+    chunk = min(chunk, context)
+    texts = {slot: np.full(chunk, slot % config.vocabulary_size, np.int32) for slot in range(rows)}
+
+    def append() -> None:
+        sampler.free(range(slots))
+        sampler.append(texts)
+        sampler.wait()
+
+    flops = forward_flops(config, rows * chunk, attended=causal_mean(chunk), unembedded=0)
+    seconds = timed(append, repeats)
+    yield Timing(work=f"append {rows} x {chunk}", tokens=rows * chunk, seconds=seconds, flops=flops)
+
+    def decode() -> None:
+        while sampler.running:
+            sampler.decode()
+
+    for window in sorted({*(each for each in settings.windows if block < each < context), context}):
+        new = min(block, window - 1)
+        request = SamplingParameters(max_tokens=new)
+
+        def fill(window: int = window, new: int = new, request: SamplingParameters = request) -> None:
+            sampler.free(range(slots))
+            sampler.append({0: np.zeros(window - new, np.int32)})
+            sampler.fork(0, range(1, slots))
+            sampler.begin({slot: dataclasses.replace(request, episode=slot) for slot in range(slots)})
+            sampler.wait()
+
+        read = window - new / 2  # positions, on average over the block
+        cached = cache_bytes(config, slots, read + 1)
+        copies = mesh.size / mesh.shape["tensor"]  # each share of the slots reads its own parameters
+        yield Timing(
+            work=f"decode {slots} slots at {window}",
+            tokens=slots * new,
+            seconds=timed(decode, repeats, fill),
+            flops=new * forward_flops(config, slots, attended=read),
+            moved_bytes=new * ((decode_bytes(config, slots, read) - cached) * copies + cached),
+        )
+
+
+def update_timing(
+    policy: Policy,
+    objective: PolicyGradient,
+    optimizer: Any,
+    layout: Layout,
+    critic: Critic | None,
+    *,
+    count: int,
+    repeats: int,
+) -> Timing:
+    """Returns the time of an update on `count` drawn episodes, with the scores that it needs."""
+    config = policy.config
+    learner = Learner(policy, objective, optimizer, layout, 1.0, critic)
+    episodes, flops = drawn_episodes(count, max(layout.row_lengths), config.vocabulary_size), 0.0
+    for each in episodes:
+        written = int(each.by_policy.sum())
+        sizes = {"tokens": len(each.tokens), "attended": causal_mean(len(each.tokens))}
+        flops += update_flops(config, **sizes, unembedded=written)
+        if needs_reference(objective, critic):
+            flops += forward_flops(config, **sizes, unembedded=written)
+        if critic is not None:  # its values and its update
+            flops += forward_flops(config, **sizes, unembedded=0) + update_flops(config, **sizes, unembedded=0)
+    return Timing(
+        work=f"update on {count} episodes",
+        tokens=sum(len(each.tokens) for each in episodes),
+        seconds=timed(lambda: learner.learn(episodes), repeats),
+        flops=flops,
+    )
+
+
+def drawn_episodes(count: int, longest: int, vocabulary_size: int) -> list[Trajectory]:
+    """Draws multi-turn episodes with lengths uniform from `SHORTEST` of the longest row to the whole row."""
+    random = np.random.default_rng(0)
+    episodes = []
+    for length in random.integers(max(2, int(SHORTEST * longest)), longest + 1, count):
+        by_policy = np.arange(length) // PIECE % round(1 / POLICY_SHARE) == 1
+        by_policy[-1] = True
+        written = np.where(by_policy, -np.log(vocabulary_size), 0).astype(np.float32)
+        tokens = random.integers(0, vocabulary_size, length).astype(np.int32)
+        episodes.append(Trajectory(tokens, by_policy, written, advantage=float(random.normal())))
+    return episodes
+
+
+@gin.configurable
+@typed
+def benchmark(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    repeats: int = 5,
+    check: str = "",
+    tolerance: float = 0.1,
+) -> None:
+    """Times appending, decoding at every window, and learning; takes the arguments of `compile`.
+
+    Args:
+      output_dir: Folder for `benchmark.json` and `benchmark.md`; None: nothing is written.
+      words: Not used.
+      repeats: Timed calls of each phase, of which the median is reported.
+      check: A `benchmark.json` to compare with; empty: none.
+      tolerance: Largest relative decrease of a share of the floor compared with `check`.
+
+    Raises:
+      UserError: The devices do not fit the mesh, `check` is another configuration's, or a phase has become slower.
+    """
+    if repeats < 1:
+        raise UserError(f"benchmark.repeats is {repeats}: it must be 1 or more")
+    before = read_result(check) if check else None
+    given = {"critic": None, "topology": "", **gin.get_bindings("compile")}
+    mark_used("compile")
+    if topology := given["topology"]:
+        raise UserError(f"lcrag benchmark runs on the devices present, not on {topology}: leave compile.topology out")
+    settings, mesh, layout = given["lanes"].sampler, given["mesh"](), given["layout"]
+    config = given["computation"].of(given["decoder"])
+    check_shares(layout, mesh)
+    check_used()
+    console = make_console()
+    with console.status("timing"):
+        machine = measured_machine(mesh, config.dtype, repeats)
+        params = initialise(config, jax.random.key(0), mesh)
+        found = list(sampling_timings(config, params, settings, mesh, repeats))
+        tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(models.WordLevel({"0": 0}, unk_token="0")), (), 0)
+        policy = Policy("random", config, params, tokenizer, mesh)
+        learning = given["objective"], given["optimizer"], layout, given["critic"]
+        found.append(update_timing(policy, *learning, count=settings.slots, repeats=repeats))
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": dataclasses.asdict(machine),
+        "model": f"{config.family} of {config.layers} layers, width {config.width}, {parameter_count(config):,}"
+        f" parameters, {config.compute_dtype}",
+        "mesh": dict(mesh.shape),
+        "rows": [row_of(each, machine) for each in found],
+    }
+    table = table_of(result)
+    console.print(to_rich(table))
+    if output_dir is not None:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        write_json(output_dir / RESULT, result)
+        write_text(output_dir / "benchmark.md", to_markdown(table))
+    if before is not None:
+        check_as_fast(result, before, tolerance, check)
+
+
+def row_of(timing: Timing, machine: Machine) -> dict[str, Any]:
+    """Returns a timing as a row of `benchmark.json`."""
+    median, floor = statistics.median(timing.seconds), machine.floor_seconds(timing.flops, timing.moved_bytes)
+    return {
+        "work": timing.work,
+        "tokens": timing.tokens,
+        "seconds": list(timing.seconds),
+        "median_seconds": median,
+        "tokens_per_second": timing.tokens / median,
+        "floor_seconds": floor,
+        "share_of_floor": floor / median,
+        "bound_by": "operations" if floor == machine.floor_seconds(timing.flops) else "memory",
+    }
+
+
+def table_of(result: Mapping[str, Any]) -> Table:
+    """Returns the table of a benchmark."""
+    machine, formats = result["machine"], ("", ",.0f", ".4g", ",.0f", ".4g", ".0%", "")
+    names = ("work", "tokens", "median_seconds", "tokens_per_second", "floor_seconds", "share_of_floor", "bound_by")
+    rates = f"{machine['bytes_per_second'] / 1e9:,.0f} GB/s copied, {machine['flops_per_second'] / 1e9:,.0f} GFLOP/s"
+    rows = [tuple(Cell(format(row[n], f)) for n, f in zip(names, formats, strict=True)) for row in result["rows"]]
+    return Table(
+        title=f"{result['model']}, on {machine['name']}, {result['date']}",
+        header=HEADER,
+        sections=(tuple(rows),),
+        note=f"Floor: operations and bytes by formula, without padding, over the measured rates ({rates}).",
+    )
+
+
+def read_result(path: str) -> dict[str, Any]:
+    """Reads a `benchmark.json`.
+
+    Raises:
+      UserError: It cannot be read.
+    """
+    try:
+        result = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        {row["work"]: float(row["share_of_floor"]) for row in result["rows"]}, result["model"], result["mesh"]
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; name a {RESULT} of an earlier run") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is not a {RESULT} ({error}): name one that lcrag benchmark wrote") from error
+    return result
+
+
+def check_as_fast(now: Mapping[str, Any], before: Mapping[str, Any], tolerance: float, path: str) -> None:
+    """Compares shares of the floor, which vary less between machines than times.
+
+    Raises:
+      UserError: The configurations differ, or a share is lower than before by more than the tolerance.
+    """
+    if (now["model"], now["mesh"]) != (before["model"], before["mesh"]):
+        raise UserError(f"{path} is of another configuration ({before['model']}), not of {now['model']}")
+    shares = {row["work"]: row["share_of_floor"] for row in before["rows"]}
+    slower = [
+        f"{row['work']} reaches {row['share_of_floor']:.0%} of its floor, {shares[row['work']]:.0%} before"
+        for row in now["rows"]
+        if row["work"] in shares and row["share_of_floor"] < (1 - tolerance) * shares[row["work"]]
+    ]
+    if slower:
+        raise UserError(f"slower than {path} by more than {tolerance:.0%}: {'; '.join(slower)}")

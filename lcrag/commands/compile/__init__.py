@@ -1,1 +1,0 @@
-"""`lcrag compile`: whether training fits some devices, by compiling it for them."""
