@@ -20,7 +20,7 @@ from lcrag.atlas.facts import countries, names_of
 from lcrag.atlas.wording import wording
 from lcrag.atlas.world import World, atlas_world
 from lcrag.data.batches import seeded_order
-from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_questions, vocabulary_of
+from lcrag.data.constructed import CONSTRUCTED, ENGLISH, into_constructed, vocabulary_of
 from lcrag.data.languages import known_languages
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
 from lcrag.data.tiers import with_tiers
@@ -215,7 +215,7 @@ class ComprehensionTasks:
             meanings += [by_id[id] for id in order[bounds[place] : bounds[place + 1]][:limit]]
         english = [self._question(meaning, ENGLISH) for meaning in meanings]
         versions = [
-            constructed_questions(english, (code,), self.vocabulary)
+            into_constructed(english, (code,), self.vocabulary)
             if code in CONSTRUCTED
             else [self._question(meaning, code) for meaning in meanings]
             for code in codes

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import gin
 import numpy as np
 
 from lcrag.data.questions import Question
-from lcrag.errors import UserError
+from lcrag.errors import UserError, lookup, typed
 
 Coupled = tuple[Question, ...]
 Key = TypeVar("Key")
@@ -29,9 +30,6 @@ def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings:
     Every epoch visits the table once in its own random order. No question occurs twice in a step, even at the boundary
     of two epochs.
 
-    Args:
-      couplings: Coupled questions per step.
-
     Raises:
       UserError: a step needs more questions than the table has.
     """
@@ -40,7 +38,7 @@ def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings:
 
 
 def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:
-    """Returns the rows of a step, int64[size] in [0, count).
+    """Returns the rows of a step, int64[size] in [0, count): a pure function, so a resumed run draws the same ones.
 
     They are consecutive elements of an endless sequence of permutations.
 
@@ -105,14 +103,13 @@ def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, see
     order = seeded_order(keys, seed)
     if split == "all":
         return order
-    if split not in sizes:
-        raise UserError(f"there is no split {split!r} of the {what}: use one of {', '.join([*sizes, 'all'])}")
-    if sum(sizes.values()) > len(order):
+    size = lookup({**sizes, "all": 0}, split, f"split of the {what}")
+    if sum(sizes.values()) > len(order) or min(sizes.values()) < 0:
         wanted = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise UserError(f"there are only {len(order)} usable {what} for the splits {wanted}: ask for smaller ones")
+        raise UserError(f"the {len(order)} usable {what} cannot be split into {wanted}: ask for smaller splits")
     names = list(sizes)
     start = sum(sizes[name] for name in names[: names.index(split)])
-    return order[start : start + sizes[split]]
+    return order[start : start + size]
 
 
 def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:
@@ -136,11 +133,23 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
 
     The choice depends only on seed and ids: if every language has all questions, all versions of a question are kept
     together, and a smaller limit keeps a subset of the questions of a larger one.
+
+    Raises:
+      UserError: the limit is below 1.
     """
     if limit is None:
         return list(questions)
+    if limit < 1:
+        raise UserError(f"the limit of the questions is {limit}: use at least 1, or None for all")
     ids: dict[str, list[str]] = defaultdict(list)
     for question in questions:
         ids[question.language].append(question.id)
-    kept = {(language, each) for language, own in ids.items() for each in seeded_order(own, seed)[:limit]}
+    kept = {(language, each) for language, names in ids.items() for each in seeded_order(names, seed)[:limit]}
     return [question for question in questions if (question.language, question.id) in kept]
+
+
+@gin.configurable
+@typed
+def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
+    """Returns the concatenated questions of several data sets."""
+    return [question for part in parts for question in part]

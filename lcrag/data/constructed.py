@@ -9,9 +9,12 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import gin
+
 from lcrag.data.questions import Question
 from lcrag.data.rows import read_text
-from lcrag.errors import UserError
+from lcrag.data.tiers import with_tiers
+from lcrag.errors import UserError, lookup, typed
 
 # In this order: display and inline mathematics (an opening dollar sign precedes a non-blank character, a closing one
 # follows a non-blank character and does not precede a digit, which excludes prices), environments, commands, and runs
@@ -46,26 +49,6 @@ def words_of(text: str) -> list[str]:
 def vocabulary_of(texts: Iterable[str]) -> list[str]:
     """Returns the distinct words of some texts, sorted and in lower case."""
     return sorted({word for text in texts for word in words_of(text)})
-
-
-def read_word_list(path: str | pathlib.Path) -> list[str]:
-    """Reads a vocabulary from a file with one word per line, plain or gzipped.
-
-    Raises:
-      UserError: the file cannot be read, has no word, or has a line that is not a word.
-    """
-    path = pathlib.Path(path)
-    words = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        word = line.strip().lower()
-        if word and not _WORD.fullmatch(word):
-            raise UserError(
-                f"{path}, line {number}: {line.strip()!r} is not a word of two or more letters a to z: correct it"
-            )
-        words += [word] if word else []
-    if not words:
-        raise UserError(f"{path} holds no word: expected one word per line")
-    return sorted(set(words))
 
 
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
@@ -147,12 +130,9 @@ ENGLISH = "en"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstructedLanguage:
-    """A language that is English with substituted words.
+    """A language that is English with words substituted by the `WordSubstitution` of a seed.
 
-    Attributes:
-      code: Code from ISO 639's range for private use.
-      name: Name of the language.
-      seed: Seed of its `WordSubstitution`.
+    `code` is from ISO 639's range for private use.
     """
 
     code: str
@@ -175,36 +155,63 @@ def constructed_language(code: str) -> ConstructedLanguage:
     Raises:
       UserError: no language has this code.
     """
-    if code not in CONSTRUCTED:
-        known = ", ".join(f"{each.code} ({each.name})" for each in CONSTRUCTED.values())
-        raise UserError(f"there is no constructed language {code!r}: use one of {known}")
-    return CONSTRUCTED[code]
+    return lookup(CONSTRUCTED, code, "constructed language")
 
 
-def constructed_questions(
-    questions: Sequence[Question], codes: Sequence[str], vocabulary: Iterable[str]
-) -> list[Question]:
-    """Translates English questions into constructed languages; all versions of a question are adjacent.
+@gin.configurable
+@typed
+def english_vocabulary(questions: Sequence[Question] = (), file: str | None = None) -> list[str]:
+    """Returns the English words that constructed languages can translate.
+
+    Questions in constructed languages and their translator must use the same vocabulary.
+
+    Args:
+      questions: Questions; the words of the English ones are used.
+      file: A file with one word per line, plain or gzipped, in addition to the words of the questions.
+
+    Raises:
+      UserError: there are no words, or the file has a line that is not a word.
+    """
+    words = vocabulary_of(each.text for each in questions if each.language == ENGLISH)
+    for number, line in enumerate(read_text(pathlib.Path(file)).split("\n") if file else (), start=1):
+        if (word := line.strip().lower()) and not _WORD.fullmatch(word):
+            raise UserError(f"{file}, line {number}: {word!r} is not a word of two or more letters a to z: correct it")
+        words += [word] if word else []
+    if not words:
+        raise UserError("english_vocabulary has no words: give it English questions, or a file with a word a line")
+    return sorted(set(words))
+
+
+def into_constructed(questions: Iterable[Question], codes: Sequence[str], vocabulary: Iterable[str]) -> list[Question]:
+    """Translates the English questions among some into constructed languages; versions of a question are adjacent.
 
     Only `text` is translated; answers and `extra` are kept.
 
-    Args:
-      questions: English questions.
-      codes: Codes of the constructed languages.
-      vocabulary: English words to substitute; other words stay English.
-
     Raises:
-      UserError: a question is not in English, or there is no such language.
+      UserError: there is no such language.
     """
-    if stranger := next((each for each in questions if each.language != ENGLISH), None):
-        raise UserError(
-            f"question {stranger.id} of {stranger.dataset} is in {stranger.language!r}: only English questions have"
-            " a version in a constructed language"
-        )
     words = list(vocabulary)
-    tables = {code: constructed_language(code).over(words) for code in codes}
+    substitutions = {code: constructed_language(code).over(words) for code in codes}
     return [
-        dataclasses.replace(question, language=code, text=table.constructed(question.text))
+        dataclasses.replace(question, language=code, text=substitution.constructed(question.text))
         for question in questions
-        for code, table in tables.items()
+        if question.language == ENGLISH
+        for code, substitution in substitutions.items()
     ]
+
+
+@gin.configurable
+@typed
+def constructed_questions(
+    questions: Sequence[Question],
+    vocabulary: Sequence[str],
+    languages: Sequence[str] = tuple(CONSTRUCTED),
+    tier: str = "synthetic",
+) -> list[Question]:
+    """Translates the English questions among some into constructed languages, and adds their tier.
+
+    Args:
+      vocabulary: English words to substitute; other words stay English.
+      languages: Codes of the constructed languages.
+    """
+    return with_tiers(into_constructed(questions, languages, vocabulary), {tier: languages})

@@ -17,7 +17,7 @@ assistant, and `"weight": 0` is `"learn": false`:
 import dataclasses
 import glob
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -33,13 +33,7 @@ PARTS = ("all", "train", "validation")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemonstratedTurn:
-    """A turn of a demonstration.
-
-    Attributes:
-      by: Author of the turn.
-      text: Text of the turn.
-      learn: Whether the turn is learned; always False for the environment's.
-    """
+    """A turn of a demonstration; `learn` is always False for the environment's."""
 
     by: By
     text: str
@@ -74,15 +68,15 @@ class _TurnRow(Row):
     text: str
     learn: bool | None = None
 
+    @property
+    def learned(self) -> bool:
+        return self.by == "policy" and self.learn is not False
+
 
 class _Message(Row):
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     weight: Literal[0, 1] = 1
-
-
-class _Dialogue(Row):
-    messages: list[_Message]
 
 
 class _DemonstrationRow(Row):
@@ -105,7 +99,7 @@ class _DemonstrationRow(Row):
         """Converts messages to an opening and turns."""
         if not isinstance(value, dict) or "messages" not in value or "turns" in value:
             return value
-        messages = _Dialogue.model_validate(value).messages
+        messages = pydantic.TypeAdapter(list[_Message]).validate_python(value["messages"])
         system = messages.pop(0).content if messages and messages[0].role == "system" else None
         if not messages or messages[0].role != "user" or any(each.role == "system" for each in messages):
             raise pydantic_core.PydanticCustomError("order", "messages are the system's, if any, the user's, the turns")
@@ -128,39 +122,24 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
     Raises:
       UserError: a file is missing, or a row is bad and bad rows are not skipped.
     """
-    return [row for path in _files(patterns) for row in _read_file(path, bad_rows)]
-
-
-def _files(patterns: Sequence[str | pathlib.Path]) -> Iterator[pathlib.Path]:
     if not patterns:
         raise UserError("no file of demonstrations is named: give at least one")
+    demonstrations = []
     for pattern in map(str, patterns):
-        found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
-        if not found:
-            raise UserError(f"no file is called {pattern}")
-        yield from map(pathlib.Path, found)
-
-
-def _read_file(path: pathlib.Path, bad_rows: BadRows) -> Iterator[Demonstration]:
-    for line, row in read_rows(path, _DemonstrationRow, bad_rows):
-        if problem := _problem(row):
-            bad_rows.add(path, line, *problem)
-        else:
-            yield _demonstration(row, path, line)
-
-
-def _problem(row: _DemonstrationRow) -> tuple[str, str] | None:
-    """Returns the field that makes a row unusable and the reason, or None."""
-    for number, turn in enumerate(row.turns):
-        if turn.learn and turn.by == "environment":
-            return f"turns.{number}.learn", "the environment's text is never learned"
-    if not any(_learned(turn) and turn.text for turn in row.turns):
-        return "turns", "the row has no policy text to learn"
-    return None
-
-
-def _learned(turn: _TurnRow) -> bool:
-    return turn.by == "policy" and turn.learn is not False
+        names = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+        if not names:
+            raise UserError(f"no file is called {pattern}: correct the name")
+        for path in map(pathlib.Path, names):
+            for line, row in read_rows(path, _DemonstrationRow, bad_rows):
+                taught = [turn for turn in row.turns if turn.learn and turn.by == "environment"]
+                if taught:
+                    field = f"turns.{row.turns.index(taught[0])}.learn"
+                    bad_rows.add(path, line, field, "the environment's text is never learned")
+                elif not any(turn.learned and turn.text for turn in row.turns):
+                    bad_rows.add(path, line, "turns", "the row has no policy text to learn")
+                else:
+                    demonstrations.append(_demonstration(row, path, line))
+    return demonstrations
 
 
 def _demonstration(row: _DemonstrationRow, path: pathlib.Path, line: int) -> Demonstration:
@@ -169,7 +148,7 @@ def _demonstration(row: _DemonstrationRow, path: pathlib.Path, line: int) -> Dem
         opening=opening,
         turns=(
             *(DemonstratedTurn(by="environment", text=text, learn=False) for text in shown),
-            *(DemonstratedTurn(by=turn.by, text=turn.text, learn=_learned(turn)) for turn in row.turns),
+            *(DemonstratedTurn(by=turn.by, text=turn.text, learn=turn.learned) for turn in row.turns),
         ),
         topic=row.prompt if row.question_id is None else f"{row.dataset}/{row.question_id}",
         path=path,

@@ -1,4 +1,4 @@
-"""Files of published data sets, which are downloaded by hand (docs/data.md), and hashes of their content."""
+"""Files of published data sets, which are downloaded by hand (docs/data.md), and a hash of records."""
 
 import dataclasses
 import hashlib
@@ -37,14 +37,10 @@ def dataset_folder(
 
 
 def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
-    """Returns the first existing file among some names, as published, gzipped or unpacked.
-
-    Args:
-      names: Possible names, the official one first.
-      source: Download address for the error message.
+    """Returns the first existing file among some names (the official one first), as published, gzipped or unpacked.
 
     Raises:
-      AbsentError: none exists.
+      AbsentError: none exists; the message names `source`, the download address.
     """
     for name in names:
         for path in (folder / name, folder / f"{name}.gz", folder / name.removesuffix(".gz")):

@@ -7,17 +7,17 @@ Rows with the same id are versions of one question and form a coupled group.
 """
 
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import gin
 import pydantic
 
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows, Row, Text, read_rows
-from lcrag.errors import UserError
-
-_KNOWN = " ".join(LANGUAGES)
+from lcrag.data.rows import Row, Text, counted_bad_rows, read_rows
+from lcrag.errors import UserError, typed
+from lcrag.files import local_files
 
 
 class JsonlRow(Row):
@@ -32,38 +32,36 @@ class JsonlRow(Row):
     extra: dict[str, Any] = {}
 
 
+@gin.configurable
+@typed
 def jsonl_questions(
-    files: Sequence[str | pathlib.Path],
-    *,
-    dataset: str,
-    languages: Sequence[str] | None = None,
-    bad_rows: BadRows,
-    check_extra: Callable[[Mapping[str, Any]], object] | None = None,
+    files: Sequence[str | pathlib.Path], dataset: str = "jsonl", languages: Sequence[str] | None = None
 ) -> list[Question]:
     """Returns the questions of some files unchanged: no question mark is appended, and no question is left out.
 
     Args:
-      files: Files of JSON lines, plain or gzipped.
+      files: Files of JSON lines, plain or gzipped, also in an object store.
       languages: Languages to keep; None: all.
-      check_extra: Raises a `ValueError` for an invalid `extra`, which makes its row a bad row.
 
     Raises:
       UserError: a file is missing, a row is bad and bad rows are not skipped, or no question is left.
     """
     questions: list[Question] = []
     places: dict[tuple[str, str], str] = {}
-    for path in map(pathlib.Path, files):
-        for line, row in read_rows(path, JsonlRow, bad_rows):
-            key = (str(row.id), row.language)
-            if row.language not in LANGUAGES:
-                bad_rows.add(path, line, "language", f"unknown language {row.language!r}, not one of {_KNOWN}")
-            elif key in places:
-                bad_rows.add(path, line, "id", f"{row.id} in {row.language} is also at {places[key]}")
-            elif problem := _problem(check_extra, row.extra):
-                bad_rows.add(path, line, "extra", problem)
-            else:
-                places[key] = f"{path}, line {line}"
-                questions.append(_question(row, dataset))
+    with counted_bad_rows() as bad_rows:
+        for path in map(local_files, files):
+            for line, row in read_rows(path, JsonlRow, bad_rows):
+                key = (str(row.id), row.language)
+                if row.language not in LANGUAGES:
+                    known = " ".join(LANGUAGES)
+                    bad_rows.add(path, line, "language", f"unknown language {row.language!r}, not one of {known}")
+                elif key in places:
+                    bad_rows.add(path, line, "id", f"{row.id} in {row.language} is also at {places[key]}")
+                else:
+                    places[key] = f"{path}, line {line}"
+                    answers = tuple(dict.fromkeys(row.answers))
+                    names = {"id": str(row.id), "dataset": dataset, "language": row.language}
+                    questions.append(Question(**names, text=row.question, answers=answers, extra=dict(row.extra)))
     kept = [question for question in questions if languages is None or question.language in languages]
     if not kept:
         found = " ".join(dict.fromkeys(question.language for question in questions)) or "none"
@@ -72,15 +70,6 @@ def jsonl_questions(
             f" are {'all' if languages is None else ' '.join(languages)}; name other files or languages"
         )
     return kept
-
-
-def _problem(check: Callable[[Mapping[str, Any]], object] | None, extra: Mapping[str, Any]) -> str:
-    try:
-        if check is not None:
-            check(extra)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def question_row(
@@ -99,14 +88,3 @@ def question_row(
         "answers": list(question.answers),
         "extra": question.extra | dict(extra or {}),
     }
-
-
-def _question(row: JsonlRow, dataset: str) -> Question:
-    return Question(
-        id=str(row.id),
-        dataset=dataset,
-        language=row.language,
-        text=row.question,
-        answers=tuple(dict.fromkeys(row.answers)),
-        extra=dict(row.extra),
-    )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, read_text
@@ -46,15 +46,19 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
       UserError: a file is missing, or a line is bad and bad rows are not skipped.
     """
     texts: dict[str, str] = {}
-    for number, line in _lines(topics):
+    for number, line in enumerate(read_text(topics).split("\n"), start=1):
         key, tab, text = line.partition("\t")
+        if not line.strip():
+            continue
         if not tab or not key.strip() or not text.strip():
             bad_rows.add(topics, number, "query", "expected a query's id, a tab and the query")
         else:
             texts[key.strip()] = text.strip()
     grades: dict[str, dict[str, int]] = {key: {} for key in texts}
-    for number, line in _lines(qrels):
+    for number, line in enumerate(read_text(qrels).split("\n"), start=1):
         match line.split():
+            case []:
+                continue
             case [key, _, _, _] if key not in texts:
                 bad_rows.add(qrels, number, "query id", f"{topics.name} has no query {key}")
             case [key, _, passage, grade] if grade.lstrip("-").isdecimal():
@@ -72,23 +76,15 @@ def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
     """
     if not questions:
         raise UserError("there are no questions to evaluate retrieval with: choose another split or other languages")
+    queries = []
     for question in questions:
-        if not _gold_passages(question):
+        single = question.extra.get("passage")
+        golds = [single] if single else question.extra.get("supports", [])
+        if not golds:
             raise UserError(
                 f"question {question.id} of {question.dataset} names no gold passage: evaluate retrieval with questions"
                 " that do, such as XQuAD's"
             )
-    queries = (
-        JudgedQuery(id=each.id, language=each.language, text=each.text, grades=dict.fromkeys(_gold_passages(each), 1))
-        for each in questions
-    )
+        grades = dict.fromkeys(golds, 1)
+        queries.append(JudgedQuery(id=question.id, language=question.language, text=question.text, grades=grades))
     return Judgements(dataset=questions[0].dataset, split=split, queries=tuple(queries))
-
-
-def _gold_passages(question: Question) -> Sequence[str]:
-    single = question.extra.get("passage")
-    return [single] if single else question.extra.get("supports", [])
-
-
-def _lines(path: pathlib.Path) -> Iterable[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(read_text(path).split("\n"), start=1) if line.strip())

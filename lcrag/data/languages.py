@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from lcrag.errors import UserError
+from lcrag.errors import lookup
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,9 +118,7 @@ def language_of(code: str) -> Language:
     Raises:
       UserError: the code is unknown.
     """
-    if code not in LANGUAGES:
-        raise UserError(f"unknown language {code!r}: use one of {' '.join(LANGUAGES)}")
-    return LANGUAGES[code]
+    return lookup(LANGUAGES, code, "language")
 
 
 def known_languages(
@@ -133,7 +131,5 @@ def known_languages(
     """
     chosen = among if codes is None else tuple(codes)
     for code in chosen:
-        if code not in among:
-            unknown = f"{dataset} has no questions in {code!r}" if dataset else f"unknown language {code!r}"
-            raise UserError(f"{unknown}: use one of {' '.join(among)}")
+        lookup(dict.fromkeys(among), code, f"{dataset} question in the language" if dataset else "language")
     return chosen

@@ -1,16 +1,26 @@
-"""Rows of data files, validated one by one; a message about a bad row names its file, line and field."""
+"""Reads rows of data files and validates them one by one: JSON lines, JSON lists, tables and Parquet.
 
+A message about a bad row names its file, its line (or its place in a JSON list) and the wrong field. With
+`BadRows.skip`, the flag `--skip_bad_rows`, such rows are skipped and counted.
+"""
+
+import bz2
 import codecs
 import collections
+import contextlib
+import csv
 import dataclasses
 import gzip
 import json
 import pathlib
-import re
+import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
+import gin
+import pyarrow
+import pyarrow.parquet
 import pydantic
 import pydantic_core
 
@@ -19,6 +29,11 @@ from lcrag.errors import AbsentError, UserError
 
 Schema = TypeVar("Schema", bound=pydantic.BaseModel)
 Item = TypeVar("Item")
+Place: TypeAlias = int | str  # of a row in its file: its line, from 1, or words
+
+_OPENERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_MAX_FIELD_CHARACTERS = 1 << 27  # of a table; the standard library stops at 131,072
+_ROWS_PER_READ = 256  # of Parquet files, whose row groups may hold a gigabyte
 
 
 def _usable(text: str) -> str:
@@ -38,17 +53,14 @@ class Row(pydantic.BaseModel):
 
 
 class UnusableQuestion(ValueError):
-    """Raised for a row that cannot be converted to a question.
-
-    Attributes:
-      cause: Short name of the reason, under which `BadRows` counts the row.
-    """
+    """Raised for a row that cannot be converted to a question; `BadRows` counts it under `cause`."""
 
     def __init__(self, cause: str, detail: str):
         super().__init__(f"{cause}: {detail}")
         self.cause = cause
 
 
+@gin.configurable
 @dataclasses.dataclass(kw_only=True)
 class BadRows:
     """Raises an error for the first bad row, or skips and counts bad rows.
@@ -63,21 +75,22 @@ class BadRows:
     problems: list[str] = dataclasses.field(default_factory=list, init=False)
     causes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, init=False)
 
-    def add(self, path: pathlib.Path, line: int | None, field: str, problem: str, *, cause: str = "") -> None:
+    def add(self, path: pathlib.Path, place: Place | None, field: str, problem: str, *, cause: str = "") -> None:
         """Records a bad row.
 
         Args:
-          line: Its line, from 1; None if line numbers mean nothing in the file.
+          place: Its line, from 1, or its place in words; None: the path says it.
           field: Path of the wrong field, joined by dots; empty: the row as a whole.
           cause: Name to count the row under; empty: none.
 
         Raises:
           UserError: bad rows are not skipped.
         """
-        place = f"{path}{f', line {line}' if line else ''}{f', field {field}' if field else ''}"
+        row = f"line {place}" if isinstance(place, int) else place
+        where = ", ".join(filter(None, (str(path), row, field and f"field {field}")))
         if not self.skip:
-            raise UserError(f"{place}: {problem}; correct the row, or skip bad rows with --skip_bad_rows")
-        self.problems.append(f"{place}: {problem}")
+            raise UserError(f"{where}: {problem}; correct the row, or skip bad rows with --skip_bad_rows")
+        self.problems.append(f"{where}: {problem}")
         if cause:
             self.causes[cause] += 1
 
@@ -90,78 +103,130 @@ class BadRows:
         return f"{rows} left out{causes and f' ({causes})'}; the first: {self.problems[0]}"
 
 
-def validated(
-    validate: Callable[[Any], Schema], value: Any, path: pathlib.Path, line: int, bad_rows: BadRows, prefix: str = ""
-) -> Schema | None:
-    """Returns a validated row, or None if it is bad; `prefix` is the path of the row in its file."""
-    try:
-        return validate(value)
-    except pydantic.ValidationError as error:
-        field, problem = first_problem(error)
-        bad_rows.add(path, line, ".".join(filter(None, (prefix, field))), problem)
-        return None
+@contextlib.contextmanager
+def counted_bad_rows() -> Iterator[BadRows]:
+    """Yields the `BadRows` that gin configures; at the end, reports the number of skipped rows on standard error."""
+    bad_rows = BadRows()
+    yield bad_rows
+    if summary := bad_rows.summary():
+        print(f"lcrag: {summary}", file=sys.stderr)
 
 
-def at_least_one(
-    path: pathlib.Path, rows: Iterable[Item], bad_rows: BadRows, empty: str = "the file is empty"
-) -> Iterator[Item]:
-    """Yields the rows of a file.
+@contextlib.contextmanager
+def opened(path: pathlib.Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Yields a file's content, decompressed if it ends in .gz or .bz2, and the file as stored, for its position.
 
     Raises:
-      UserError: there is no usable row; the message gives the first bad row, or `empty`.
+      UserError: the file cannot be read, or its content is damaged or not UTF-8, also within the block.
     """
-    found, before = False, len(bad_rows.problems)
-    for row in rows:
-        found = True
-        yield row
-    if not found:
-        problems = bad_rows.problems[before:]
-        raise UserError(f"no row of {path} can be used: {problems[0] if problems else empty}")
+    try:
+        with path.open("rb") as stored:
+            yield _OPENERS.get(path.suffix, lambda file: file)(stored), stored
+    except FileNotFoundError as error:
+        raise AbsentError(f"there is no file {path}") from error
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} cannot be read ({reason}): download it again, or save it as UTF-8") from error
 
 
-def first_of_each_id(
-    path: pathlib.Path, rows: Iterable[tuple[int, Item]], id_of: Callable[[Item], Any], field: str, bad_rows: BadRows
-) -> Iterator[tuple[int, Item]]:
-    """Yields the (line, row) pairs whose id occurs for the first time; the others are bad rows."""
-    lines: dict[Any, int] = {}
-    for line, row in rows:
-        identity = id_of(row)
-        if identity in lines:
-            bad_rows.add(path, line, field, f"{identity} is already used in line {lines[identity]}")
-            continue
-        lines[identity] = line
-        yield line, row
+def read_text(path: pathlib.Path) -> str:
+    """Returns the text of a file, without a byte order mark. Raises as `opened`."""
+    with opened(path) as (content, _):
+        return content.read().decode("utf-8-sig")
 
 
-def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[tuple[int, Schema]]:
-    """Yields (line, row) for a file of JSON lines, plain or gzipped.
+def read_json(path: pathlib.Path) -> Any:
+    """Returns the value in a JSON file. Raises as `opened`, and for a text that is not JSON."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}): download it again") from error
+
+
+def read_rows(
+    path: pathlib.Path,
+    schema: type[Schema],
+    bad_rows: BadRows,
+    *,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Iterator[tuple[int, Schema]]:
+    """Yields (line, row) for a file of JSON lines, a table with a delimiter, or Parquet, where rows count as lines.
+
+    The name's ending decides: .csv (comma), .tsv (tab), .parquet, else JSON lines.
+
+    Args:
+      schema: Schema of a row; the values of a table are strings.
+      delimiter: Separator of a table's fields; None: see above.
+      columns: Column names of a table; None: its first line.
 
     Raises:
       UserError: the file cannot be read, it has no valid row, or a row is bad and bad rows are not skipped.
     """
-    return parsed_rows(path, _lines(path), schema, bad_rows)
+    with opened(path) as (content, _):
+        rows = parsed_rows(path, content, schema, bad_rows, delimiter=delimiter, columns=columns)
+        yield from at_least_one(path, rows, bad_rows)
 
 
 def parsed_rows(
-    path: pathlib.Path, lines: Iterable[bytes], schema: type[Schema], bad_rows: BadRows
+    path: pathlib.Path,
+    content: Iterable[bytes],
+    schema: type[Schema],
+    bad_rows: BadRows,
+    *,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, Schema]]:
-    """Yields (line, row) for JSON lines; a byte order mark at the beginning is ignored. See `read_rows`."""
+    """Yields (line, row) for the lines of an open file, or an open Parquet file; see `read_rows`. It may be empty."""
+    suffix = path.name.removesuffix(".gz").removesuffix(".bz2").rpartition(".")[2]
+    delimiter = delimiter or {"csv": ",", "tsv": "\t"}.get(suffix)
+    numbered: Iterable[tuple[int, Any]]
+    validate: Callable[[Any], Schema] = schema.model_validate
+    if suffix == "parquet":
+        numbered = enumerate(parquet_values(content), start=1)
+    elif delimiter:
+        numbered = _table_values(path, _without_mark(content), bad_rows, delimiter, columns)
+    else:
+        numbered = ((number, line) for number, line in enumerate(_without_mark(content), start=1) if line.strip())
+        validate = schema.model_validate_json
+    for number, value in numbered:
+        if (row := validated(validate, value, path, number, bad_rows)) is not None:
+            yield number, row
 
-    def rows() -> Iterator[tuple[int, Schema]]:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            value = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip()
-            if (row := validated(schema.model_validate_json, value, path, number, bad_rows)) is not None:
-                yield number, row
 
-    return at_least_one(path, rows(), bad_rows)
+def parquet_values(content: Any) -> Iterator[dict[str, Any]]:
+    """Yields the rows of an open Parquet file, some hundreds of which are in memory at a time."""
+    for batch in pyarrow.parquet.ParquetFile(content, pre_buffer=False).iter_batches(_ROWS_PER_READ):
+        yield from batch.to_pylist()
+
+
+def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Removes the byte order mark, with which some editors begin a file."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix(codecs.BOM_UTF8)
+
+
+def _table_values(
+    path: pathlib.Path, lines: Iterable[bytes], bad_rows: BadRows, delimiter: str, columns: Sequence[str] | None
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields (last line of the row, column -> text); wrong quoting or a stray carriage return makes a bad row."""
+    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+    rows = csv.DictReader((line.decode() for line in lines), fieldnames=columns, delimiter=delimiter)
+    while True:
+        try:
+            values = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            bad_rows.add(path, rows.reader.line_num, "", str(error).partition(" - ")[0])
+        else:
+            yield rows.line_num, {name: value for name, value in values.items() if name}
 
 
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
-) -> Iterator[tuple[int, int, Schema]]:
-    """Yields (line, index from 0, row) for the elements of a JSON list, plain or gzipped.
+) -> Iterator[tuple[str, int, Schema]]:
+    """Yields (place in words, index from 0, row) for the elements of a JSON list, plain or gzipped.
 
     Args:
       key: Key of the list in the file's object; empty: the file is the list.
@@ -170,119 +235,60 @@ def list_rows(
       UserError: the file is not JSON or has no such list, it has no valid row, or a row is bad and bad rows are not
         skipped.
     """
+    content = read_json(path)
+    rows = content.get(key) if key and isinstance(content, dict) else content
+    if not isinstance(rows, list):
+        raise UserError(f"{path} holds no list{f' under {key}' if key else ''}: is it another file?")
 
-    def rows() -> Iterator[tuple[int, int, Schema]]:
-        for number, (line, text) in enumerate(_elements(path, read_text(path).removeprefix("\ufeff"), key)):
-            prefix = ".".join(filter(None, (key, str(number))))
-            if (row := validated(schema.model_validate_json, text, path, line, bad_rows, prefix)) is not None:
-                yield line, number, row
+    def valid() -> Iterator[tuple[str, int, Schema]]:
+        for number, value in enumerate(rows):
+            place = f"{key or 'element'} {number}"
+            if (row := validated(schema.model_validate, value, path, place, bad_rows)) is not None:
+                yield place, number, row
 
-    return at_least_one(path, rows(), bad_rows, "its list is empty")
+    return at_least_one(path, valid(), bad_rows)
 
 
-def _elements(path: pathlib.Path, text: str, key: str) -> Iterator[tuple[int, str]]:
-    """Yields (line, text) of each element."""
-    line, counted = 1, 0
+def validated(
+    validate: Callable[[Any], Schema], value: Any, path: pathlib.Path, place: Place | None, bad_rows: BadRows
+) -> Schema | None:
+    """Returns a validated row, or None if it is bad."""
     try:
-        for start, end in _elements_in_json(text, key):
-            line, counted = line + text.count("\n", counted, start), start
-            yield line, text[start:end]
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}): download it again") from error
-    except LookupError as error:
-        raise UserError(f"{path} holds no list{f' under {key}' if key else ''}: is it another file?") from error
+        return validate(value)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        problem = "input should be an object" if first["type"] == "model_type" else first["msg"]
+        bad_rows.add(path, place, ".".join(map(str, first["loc"])), problem[:1].lower() + problem[1:])
+        return None
 
 
-_IN_ROW = re.compile(r" at line 1 column (\d+)$")  # of a row of JSON lines, whose line is known
-
-
-def first_problem(error: pydantic.ValidationError) -> tuple[str, str]:
-    """Returns the first invalid field of a row and the problem with it."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    message = "input should be an object" if first["type"] == "model_type" else first["msg"]
-    message = _IN_ROW.sub(r" (character \1)", message)
-    return ".".join(map(str, first["loc"])), message[:1].lower() + message[1:]
-
-
-def read_text(path: pathlib.Path) -> str:
-    """Returns the text of a file, plain or gzipped.
+def at_least_one(path: pathlib.Path, rows: Iterable[Item], bad_rows: BadRows) -> Iterator[Item]:
+    """Yields the rows of a file. A file of another kind is refused even if bad rows are skipped.
 
     Raises:
-      UserError: it cannot be read or is not UTF-8.
+      UserError: there is no usable row; the message gives the first bad row.
     """
-    try:
-        return b"".join(_lines(path)).decode()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}): download it again, or save it as UTF-8") from error
+    empty, before = True, len(bad_rows.problems)
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        problem = (*bad_rows.problems[before:], "the file is empty")[0]
+        raise UserError(f"no row of {path} can be used: {problem}")
 
 
-def _lines(path: pathlib.Path) -> Iterator[bytes]:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            yield from file
-    except FileNotFoundError as error:
-        raise AbsentError(f"there is no file {path}") from error
-    except IsADirectoryError as error:
-        raise UserError(f"{path} is a folder: name a file in it") from error
-    except PermissionError as error:
-        raise UserError(f"{path} cannot be read: you have no permission to") from error
-    except (EOFError, zlib.error, OSError) as error:
-        raise UserError(f"{path} cannot be read ({error}): download it again") from error
-
-
-_BETWEEN = re.compile(r"[\s,:]*")
-_DECODER = json.JSONDecoder()
-
-
-def line_in_json(text: str, place: Sequence[str | int]) -> int:
-    """Returns the line, from 1, on which the value at a place of a JSON text begins.
-
-    Args:
-      place: Existing keys and indices from the root to the value.
-    """
-    offset = _skip(text, 0)
-    for part in place:
-        offset = _offset_of(text, offset, part)
-    return text.count("\n", 0, offset) + 1
-
-
-def _elements_in_json(text: str, key: str) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of each element of the list under `key`, or of the list that is the whole text.
-
-    Raises:
-      json.JSONDecodeError: an element is not JSON, or the list does not end.
-      LookupError: there is no such list.
-    """
-    offset = _skip(text, 0)
-    if key:
-        if text[offset : offset + 1] != "{":
-            raise LookupError(key)
-        offset = _offset_of(text, offset, key)
-    if text[offset : offset + 1] != "[":
-        raise LookupError(key)
-    offset = _skip(text, offset + 1)
-    while text[offset : offset + 1] != "]":
-        end = _DECODER.raw_decode(text, offset)[1]
-        yield offset, end
-        offset = _skip(text, end)
-
-
-def _offset_of(text: str, start: int, part: str | int) -> int:
-    """Returns where the value of a key or an index begins in the object or array that begins at `start`."""
-    offset, name = _skip(text, start + 1), 0
-    while True:
-        if text[offset : offset + 1] in ("}", "]"):
-            raise LookupError(part)
-        key: str | int = name
-        if isinstance(part, str):
-            key, end = _DECODER.raw_decode(text, offset)
-            offset = _skip(text, end)
-        if key == part:
-            return offset
-        offset = _skip(text, _DECODER.raw_decode(text, offset)[1])
-        name += 1
-
-
-def _skip(text: str, offset: int) -> int:
-    between = _BETWEEN.match(text, offset)
-    return between.end() if between else offset
+def first_of_each_id(
+    path: pathlib.Path,
+    rows: Iterable[tuple[Any, Item]],
+    id_of: Callable[[Item], Hashable],
+    field: str,
+    bad_rows: BadRows,
+) -> Iterator[tuple[Any, Item]]:
+    """Yields the (place, row) pairs whose id occurs for the first time; the others are bad rows."""
+    seen: set[Hashable] = set()
+    for place, row in rows:
+        if (identity := id_of(row)) in seen:
+            bad_rows.add(path, place, field, f"{identity} is already used by an earlier row")
+        else:
+            seen.add(identity)
+            yield place, row

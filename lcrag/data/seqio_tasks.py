@@ -9,20 +9,26 @@ import functools
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from lcrag.data import global_mmlu, mgsm, mkqa, xor_tydi, xquad
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
-from lcrag.data.english.formats import LANGUAGE
-from lcrag.data.english.sets import QUESTION_SETS, QuestionSet, questions_of
-from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.domain_sets import (
+    GLOBAL_MMLU_LANGUAGES,
+    GLOBAL_MMLU_SPLITS,
+    MGSM_LANGUAGES,
+    global_mmlu_questions,
+    mgsm_questions,
+)
+from lcrag.data.english import LANGUAGE, QUESTION_SETS, english_questions
+from lcrag.data.files import dataset_folder
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
+from lcrag.data.multilingual import XQUAD_LANGUAGES, mkqa_questions, xor_tydi_questions, xquad_questions
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
@@ -30,7 +36,8 @@ from lcrag.policy import Tokenizer, load_tokenizer
 
 # Our splits -> seqio's, and the text features of an example.
 SEQIO_SPLITS: Mapping[str, str] = {"train": "train", "validation": "validation", "held_out": "test", "unseen": "test"}
-_TEXT_FEATURES = ("id", "dataset", "language", "inputs", "targets", "extra")
+FEATURES = ("inputs", "targets")
+_TEXTS = ("id", "dataset", "language", *FEATURES, "extra")
 
 
 class TokenizerVocabulary(seqio.Vocabulary):
@@ -103,66 +110,28 @@ def register_questions(
       rates: Language -> its rate in the mixture; None: equal rates.
       **extra_arguments: Passed to `seqio.TaskRegistry.add`, such as metric functions.
     """
-    features = {name: seqio.Feature(vocabulary, add_eos=name == "targets") for name in ("inputs", "targets")}
+
+    def examples(split: str, shuffle_files: bool, seed: int | None = None, *, language: str) -> tf.data.Dataset:
+        asked = questions(language)
+        columns = {name: [getattr(question, name) for question in asked] for name in ("id", "dataset", "language")}
+        columns["inputs"] = [question.text for question in asked]
+        columns["targets"] = [f" {question.answers[0]}" for question in asked]
+        columns["extra"] = [json.dumps(question.extra, ensure_ascii=False) for question in asked]
+        answers = tf.ragged.constant([list(question.answers) for question in asked], dtype=tf.string)
+        return tf.data.Dataset.from_tensor_slices(columns | {"answers": answers})
+
+    features = {name: seqio.Feature(vocabulary, add_eos=name == "targets") for name in FEATURES}
     for language in languages:
+        read = functools.partial(examples, language=language)
         seqio.TaskRegistry.add(
             f"{dataset}_{split}_{language}",
-            source=_source(functools.partial(questions, language), SEQIO_SPLITS.get(split, split)),
+            source=seqio.FunctionDataSource(read, splits=(SEQIO_SPLITS.get(split, split),)),
             preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
             output_features=features,
             **extra_arguments,
         )
     tasks = [(f"{dataset}_{split}_{code}", 1.0 if rates is None else rates[code]) for code in languages]
     seqio.MixtureRegistry.add(f"{dataset}_{split}", tasks)
-
-
-def questions_of_task(name: str) -> list[Question]:
-    """Returns the questions of a registered task, or of all tasks of a mixture.
-
-    Raises:
-      UserError: there is no such task or mixture, or its examples are not questions.
-    """
-    return [
-        _question(row, task.name)
-        for task in _tasks(name)
-        for row in task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator()
-    ]
-
-
-def _source(questions: Callable[[], Sequence[Question]], split: str) -> seqio.DataSource:
-    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
-        rows = [_example(question) for question in questions()]
-        columns = {name: [row[name] for row in rows] for name in _TEXT_FEATURES}
-        answers = tf.ragged.constant([list(row["answers"]) for row in rows], dtype=tf.string)
-        return tf.data.Dataset.from_tensor_slices(columns | {"answers": answers})
-
-    return seqio.FunctionDataSource(dataset, splits=(split,))
-
-
-def _example(question: Question) -> dict[str, Any]:
-    return {
-        "id": question.id,
-        "dataset": question.dataset,
-        "language": question.language,
-        "inputs": question.text,
-        "targets": f" {question.answers[0]}",
-        "extra": json.dumps(question.extra, ensure_ascii=False),
-        "answers": question.answers,
-    }
-
-
-def _question(row: Mapping[str, Any], task: str) -> Question:
-    if missing := {*_TEXT_FEATURES, "answers"} - set(row):
-        raise UserError(f"seqio task {task!r} holds no questions: its examples lack {', '.join(sorted(missing))}")
-    text = {name: row[name].decode() for name in _TEXT_FEATURES}
-    return Question(
-        id=text["id"],
-        dataset=text["dataset"],
-        language=text["language"],
-        text=text["inputs"],
-        answers=tuple(answer.decode() for answer in row["answers"]),
-        extra=json.loads(text["extra"]),
-    )
 
 
 def register_file_data(vocabulary: seqio.Vocabulary) -> None:
@@ -172,13 +141,23 @@ def register_file_data(vocabulary: seqio.Vocabulary) -> None:
         for split, languages in splits.items():
             register_questions(dataset, split, languages, functools.partial(read, split), vocabulary)
 
-    add(mkqa.DATASET, {"train": LCRL_TRAINING, "validation": LCRL_TRAINING, "test": LCRL_LANGUAGES}, _mkqa)
-    add(xor_tydi.DATASET, {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}, _xor_tydi)
-    add(xquad.DATASET, dict.fromkeys(("train", "test"), xquad.LANGUAGES), _xquad)
-    add(mgsm.DATASET, {"test": mgsm.LANGUAGES}, _mgsm)
-    add(global_mmlu.DATASET, dict.fromkeys(global_mmlu.SPLITS, global_mmlu.LANGUAGES), _global_mmlu)
-    for chosen in QUESTION_SETS.values():
-        add(chosen.name, dict.fromkeys(chosen.files, (LANGUAGE,)), functools.partial(_english, chosen))
+    # One file of MKQA holds all languages, and takes seconds to read.
+    mkqa = functools.lru_cache(maxsize=3)(lambda folder, split: mkqa_questions(split, folder=str(folder)))
+
+    def read_mkqa(split: str, language: str) -> list[Question]:
+        return [each for each in mkqa(dataset_folder("mkqa"), split) if each.language == language]
+
+    add("mkqa", {"train": LCRL_TRAINING, "validation": LCRL_TRAINING, "test": LCRL_LANGUAGES}, read_mkqa)
+    xor_tydi = {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}
+    add("xor_tydi", xor_tydi, lambda split, language: xor_tydi_questions(split, (language,)))
+    xquad = dict.fromkeys(("train", "test"), XQUAD_LANGUAGES)
+    add("xquad", xquad, lambda split, language: xquad_questions(split, (language,)))
+    add("mgsm", {"test": MGSM_LANGUAGES}, lambda split, language: mgsm_questions((language,)))
+    global_mmlu = dict.fromkeys(GLOBAL_MMLU_SPLITS, GLOBAL_MMLU_LANGUAGES)
+    add("global_mmlu", global_mmlu, lambda split, language: global_mmlu_questions(split, (language,)))
+    for name, chosen in QUESTION_SETS.items():
+        read = functools.partial(english_questions, name)
+        add(name, dict.fromkeys(chosen.files, (LANGUAGE,)), lambda split, language, read=read: read(split))
 
 
 def register_jsonl(
@@ -195,47 +174,41 @@ def register_jsonl(
       rates: Language -> its rate in the mixture, for example `lcrag.data.tiers.inverse_resource_rates(languages)`;
         None: equal rates.
     """
-
-    def questions(language: str) -> list[Question]:
-        return jsonl_questions(files, dataset=dataset, languages=(language,), bad_rows=BadRows())
-
-    register_questions(dataset, split, languages, questions, vocabulary, rates)
+    register_questions(
+        dataset, split, languages, lambda language: jsonl_questions(files, dataset, (language,)), vocabulary, rates
+    )
 
 
-def _mkqa(split: str, language: str) -> list[Question]:
-    path = data_file(dataset_folder(mkqa.DATASET), (mkqa.FILE,), mkqa.SOURCE)
-    return [question for question in _all_of_mkqa(path, split) if question.language == language]
+def _tasks(name: str) -> list[seqio.Task]:
+    """Returns a registered task, or all tasks of a mixture."""
+    if name in seqio.MixtureRegistry.names():
+        return list(seqio.MixtureRegistry.get(name).tasks)
+    if name in seqio.TaskRegistry.names():
+        return [seqio.TaskRegistry.get(name)]
+    known = " ".join(sorted(seqio.MixtureRegistry.names()))
+    raise UserError(
+        f"there is no seqio task or mixture {name!r}: add `import MODULE` of the module that registers it to the gin"
+        f" file, or use one of {known}"
+    )
 
 
-@functools.lru_cache(maxsize=3)  # one file holds all languages, and takes seconds to read
-def _all_of_mkqa(path: pathlib.Path, split: str) -> list[Question]:
-    return mkqa.mkqa_questions(path, split, LCRL_LANGUAGES, bad_rows=BadRows())
+def questions_of_task(name: str) -> list[Question]:
+    """Returns the questions of a registered task, or of all tasks of a mixture.
 
-
-def _xor_tydi(split: str, language: str) -> list[Question]:
-    folder = dataset_folder(xor_tydi.DATASET)
-    return xor_tydi.xor_tydi_questions(folder, split, (language,), bad_rows=BadRows())
-
-
-def _xquad(split: str, language: str) -> list[Question]:
-    return xquad.xquad_questions(dataset_folder(xquad.DATASET), split, (language,), bad_rows=BadRows())
-
-
-def _mgsm(split: str, language: str) -> list[Question]:
-    return mgsm.mgsm_questions(dataset_folder(mgsm.DATASET), (language,), bad_rows=BadRows())
-
-
-def _global_mmlu(split: str, language: str) -> list[Question]:
-    folder = dataset_folder(global_mmlu.DATASET)
-    return global_mmlu.global_mmlu_questions(folder, split, (language,), bad_rows=BadRows())
-
-
-def _english(chosen: QuestionSet, split: str, language: str) -> list[Question]:
-    path = chosen.file(dataset_folder(chosen.name, binding="english_questions.folder"), split)
-    return questions_of(chosen.read(path, BadRows()))
-
-
-FEATURES = ("inputs", "targets")
+    Raises:
+      UserError: there is no such task or mixture, or its examples are not questions.
+    """
+    questions = []
+    for task in _tasks(name):
+        for row in task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator():
+            if missing := {*_TEXTS, "answers"} - set(row):
+                names = ", ".join(sorted(missing))
+                raise UserError(f"seqio task {task.name!r} holds no questions: its examples lack {names}")
+            text = {name: row[name].decode() for name in _TEXTS}
+            answers, extra = tuple(answer.decode() for answer in row["answers"]), json.loads(text["extra"])
+            names = {name: text[name] for name in ("id", "dataset", "language")}
+            questions.append(Question(**names, text=text["inputs"], answers=answers, extra=extra))
+    return questions
 
 
 def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int | None = None) -> list[Demonstration]:
@@ -251,46 +224,25 @@ def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int 
     Raises:
       UserError: there is no such task or split, or one of its examples lacks a text.
     """
-    return [
-        row
-        for task in _tasks(name)
-        for row in _demonstrations(task, split, bad_rows, itertools.count() if limit is None else range(limit))
-    ]
-
-
-def _tasks(name: str) -> list[seqio.Task]:
-    if name in seqio.MixtureRegistry.names():
-        return list(seqio.MixtureRegistry.get(name).tasks)
-    if name in seqio.TaskRegistry.names():
-        return [seqio.TaskRegistry.get(name)]
-    known = " ".join(sorted(seqio.MixtureRegistry.names()))
-    raise UserError(
-        f"there is no seqio task or mixture {name!r}: add `import MODULE` of the module that registers it to the gin"
-        f" file, or use one of {known}"
-    )
-
-
-def _demonstrations(task: seqio.Task, split: str, bad_rows: BadRows, numbers: Any) -> Iterator[Demonstration]:
-    if split not in task.splits:
-        raise UserError(f"the seqio task {task.name} has no split {split!r}: it has {', '.join(task.splits)}")
-    if missing := sorted(set(FEATURES) - set(task.output_features)):
-        raise UserError(
-            f"the seqio task {task.name} has no feature {missing[0]}: its examples cannot be demonstrations"
-        )
-    path = pathlib.Path(f"seqio task {task.name}")
-    examples = task.get_dataset(sequence_length=None, split=split, shuffle=False).as_numpy_iterator()
-    for number, example in zip(numbers, examples, strict=False):
-        texts = {feature: _text(example, feature, task) for feature in FEATURES}
-        if empty := [feature for feature, text in texts.items() if not text]:
-            bad_rows.add(path, number + 1, empty[0], "it has no text")
-            continue
-        yield Demonstration(
-            opening=texts["inputs"],
-            turns=(DemonstratedTurn(by="policy", text=texts["targets"], learn=True),),
-            topic=texts["inputs"],
-            path=path,
-            line=number + 1,
-        )
+    demonstrations = []
+    for task in _tasks(name):
+        if split not in task.splits:
+            raise UserError(f"the seqio task {task.name} has no split {split!r}: it has {', '.join(task.splits)}")
+        if missing := sorted(set(FEATURES) - set(task.output_features)):
+            raise UserError(
+                f"the seqio task {task.name} has no feature {missing[0]}: its examples cannot be demonstrations"
+            )
+        path = pathlib.Path(f"seqio task {task.name}")
+        examples = task.get_dataset(sequence_length=None, split=split, shuffle=False).as_numpy_iterator()
+        for number, example in enumerate(itertools.islice(examples, limit), start=1):
+            inputs, targets = (_text(example, feature, task) for feature in FEATURES)
+            if not inputs or not targets:
+                bad_rows.add(path, number, "targets" if inputs else "inputs", "it has no text")
+                continue
+            turn = DemonstratedTurn(by="policy", text=targets, learn=True)
+            demonstration = Demonstration(opening=inputs, turns=(turn,), topic=inputs, path=path, line=number)
+            demonstrations.append(demonstration)
+    return demonstrations
 
 
 def _text(example: Mapping[str, Any], feature: str, task: seqio.Task) -> str:

@@ -4,9 +4,11 @@ import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+import gin
+
 from lcrag.data.batches import seeded_order
 from lcrag.data.questions import Question
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 
 # Tier -> its languages (table 1; the constructed ones: section 3.4; the held-out ones: section 6.6).
 TIERS: Mapping[str, tuple[str, ...]] = {
@@ -46,7 +48,7 @@ def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]]
       UserError: a language has no tier.
     """
     return [
-        dataclasses.replace(question, extra={**question.extra, "tier": tier_of(question.language, tiers)})
+        dataclasses.replace(question, extra=question.extra | {"tier": tier_of(question.language, tiers)})
         for question in questions
     ]
 
@@ -97,3 +99,20 @@ def _weight(tier: str, weights: Mapping[str, float]) -> float:
         named = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
         raise UserError(f"the tier {tier!r} has no weight above 0 ({named}): give it one, or leave its languages out")
     return weights[tier]
+
+
+@gin.configurable
+@typed
+def tiered_questions(
+    questions: Sequence[Question],
+    languages_of_tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> list[Question]:
+    """Adds a tier to each question and, given weights, subsamples the questions by tier; see `weighted_by_tier`.
+
+    Args:
+      weights: Tier -> weight of each of its languages within each domain.
+    """
+    found = with_tiers(questions, languages_of_tiers)
+    return found if weights is None else weighted_by_tier(found, weights, seed=seed)

@@ -15,8 +15,8 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from lcrag.data.corpora.documents import Block
 from lcrag.data.corpora.local import CorpusPlan, cleaned, cut
+from lcrag.data.corpora.source import Block
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder

@@ -10,10 +10,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import numpy as np
 from babel.core import get_global
 
-from lcrag.data.corpora.documents import Article
+from lcrag.data.corpora.dump import Article
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
 
@@ -60,42 +59,28 @@ def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> li
     """
     if length < 1:
         raise UserError(f"passages cannot have {length} {unit}: use at least one")
-    normalised = [" ".join(text.split()) for text in texts]
-    if not normalised:
+    if not texts:
         return []
+    normalised = [" ".join(text.split()) for text in texts]
     tokenizer = _tensorflow_text().WhitespaceTokenizer if unit == "words" else _tensorflow_text().UnicodeCharTokenizer
     tokens, starts, ends = tokenizer().tokenize_with_offsets(normalised)
     characters = tokens.values.numpy() if unit == "characters" else None
-    cut = [_pieces_starts(row, length, characters) for row in _rows(starts.row_splits.numpy())]
-    first_bytes, last_bytes = starts.values.numpy(), ends.values.numpy()
-    return [_sliced(text.encode(), begin, first_bytes, last_bytes) for text, begin in zip(normalised, cut, strict=True)]
+    first_bytes, last_bytes, bounds = starts.values.numpy(), ends.values.numpy(), starts.row_splits.numpy().tolist()
+    cut = []
+    for text, first, end in zip(normalised, bounds[:-1], bounds[1:], strict=True):
+        content, pieces, start = text.encode(), [], first  # offsets count bytes
+        while start < end:
+            stop = min(start + length, end)
+            while characters is not None and stop < end and _is_mark(characters[stop]):
+                stop += 1
+            pieces.append(content[first_bytes[start] : last_bytes[stop - 1]].decode().strip())
+            start = stop
+        cut.append([piece for piece in pieces if piece])
+    return cut
 
 
-def _rows(splits: np.ndarray) -> Iterator[tuple[int, int]]:
-    yield from zip(splits[:-1].tolist(), splits[1:].tolist(), strict=True)
-
-
-def _pieces_starts(row: tuple[int, int], length: int, characters: np.ndarray | None) -> list[int]:
-    """Returns the indices of the tokens that begin the pieces of a text, followed by the end of the text."""
-    first, end = row
-    if characters is None:
-        return [*range(first, end, length), end]
-    starts = [first]
-    while (start := starts[-1] + length) < end:
-        while start < end and unicodedata.category(chr(characters[start])).startswith("M"):
-            start += 1
-        starts.append(start)
-    return starts if starts[-1] == end else [*starts, end]
-
-
-def _sliced(text: bytes, starts: list[int], first_bytes: np.ndarray, last_bytes: np.ndarray) -> list[str]:
-    """Returns the pieces of a text between neighbouring starts."""
-    pieces = [
-        text[first_bytes[start] : last_bytes[end - 1]].decode().strip()
-        for start, end in zip(starts[:-1], starts[1:], strict=True)
-        if start < end
-    ]
-    return [piece for piece in pieces if piece]
+def _is_mark(character: int) -> bool:
+    return unicodedata.category(chr(character)).startswith("M")
 
 
 @functools.cache

@@ -1,18 +1,45 @@
 """Reads the articles of a Wikipedia dump and removes wiki markup from their text."""
 
-import io
+import dataclasses
 import pathlib
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import mwparserfromhell
 from mwparserfromhell import nodes
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
-from lcrag.data.corpora.documents import Article, WikiPage
 from lcrag.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WikiPage:
+    """A page of a Wikimedia dump.
+
+    Attributes:
+      id: The page's number in its wiki.
+      title: Its title.
+      wikitext: The markup of its last revision.
+      hidden_namespaces: Lower-case names of the namespaces whose links show no text: files, categories.
+    """
+
+    id: str
+    title: str
+    wikitext: str
+    hidden_namespaces: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Article:
+    """An article in plain text, to be cut into passages."""
+
+    id: str
+    title: str
+    text: str
+
 
 # Elements whose content is not running text.
 _HIDDEN_TAGS = frozenset(
@@ -52,11 +79,7 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -
     text = _EMPTY_BRACKETS.sub("", _LEADING_SEPARATORS.sub(r"\1", text))
     text = _SPACE_BEFORE.sub(r"\1", _SPACES.sub(" ", text))
     lines = [line.strip(" \t") for line in text.split("\n") if any(map(str.isalnum, line))]
-    return "\n".join(_without_empty_sections(lines))
-
-
-def _without_empty_sections(lines: list[str]) -> list[str]:
-    """Removes headings, such as that of references, whose sections have become empty."""
+    # Headings, such as that of references, go if their sections have become empty.
     kept: list[str] = []
     level_below = 1  # level of the following line: a heading's, or 7 for running text; 1 at the end of the page
     for line in reversed(lines):
@@ -67,7 +90,7 @@ def _without_empty_sections(lines: list[str]) -> list[str]:
         elif level < level_below:
             kept.append(line.lstrip(_HEADING).strip())
             level_below = level
-    return kept[::-1]
+    return "\n".join(kept[::-1])
 
 
 def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
@@ -85,15 +108,11 @@ def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
             case nodes.Heading():
                 yield f"\n{_HEADING * node.level}{''.join(_shown(node.title, hidden))}\n"
             case nodes.Tag():
-                yield from _tag_text(node, hidden)
-
-
-def _tag_text(tag: nodes.Tag, hidden: frozenset[str]) -> Iterator[str]:
-    name = str(tag.tag).strip().lower()
-    if name in _BREAKING_TAGS:
-        yield "\n"
-    if name not in _HIDDEN_TAGS and tag.contents is not None:
-        yield from _shown(tag.contents, hidden)
+                name = str(node.tag).strip().lower()
+                if name in _BREAKING_TAGS:
+                    yield "\n"
+                if name not in _HIDDEN_TAGS and node.contents is not None:
+                    yield from _shown(node.contents, hidden)
 
 
 def _link_text(link: nodes.Wikilink, hidden: frozenset[str]) -> str:
@@ -133,7 +152,7 @@ _HIDDEN_KEYS = ("-2", "6", "14")
 _HIDDEN_EVERYWHERE = ("media", "file", "image", "category")
 
 
-def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage]:
+def read_pages(file: BinaryIO, path: pathlib.Path) -> Iterator[WikiPage]:
     """Yields the articles of a dump, in order: wikitext pages of the main namespace that are not redirects.
 
     Args:
@@ -144,32 +163,24 @@ def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage
       UserError: it is not a dump, or it is damaged.
     """
     hidden = frozenset(_HIDDEN_EVERYWHERE)
-    events = _events(file, path)
-    _, root = next(events)
-    prefix, _, name = root.tag.rpartition("mediawiki")
-    if name or root.tag != f"{prefix}mediawiki":
-        raise UserError(f"{path} is not a Wikimedia dump: its root is {root.tag}, not mediawiki")
-    for event, element in events:
-        if event == "end" and element.tag == f"{prefix}siteinfo":
-            hidden |= _hidden_namespaces(element, prefix)
-        elif event == "end" and element.tag == f"{prefix}page":
-            page = _article(element, prefix, hidden)
-            root.clear()
-            if page is not None:
-                yield page
-
-
-def _events(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[tuple[str, ElementTree.Element]]:
     try:
-        yield from ElementTree.iterparse(file, events=("start", "end"))
+        events = ElementTree.iterparse(file, events=("start", "end"))
+        _, root = next(events)
+        prefix, _, name = root.tag.rpartition("mediawiki")
+        if name or root.tag != f"{prefix}mediawiki":
+            raise UserError(f"{path} is not a Wikimedia dump: its root is {root.tag}, not mediawiki")
+        for event, element in events:
+            if event == "end" and element.tag == f"{prefix}siteinfo":
+                names = element.findall(f"{prefix}namespaces/{prefix}namespace")
+                hidden |= {each.text.lower() for each in names if each.get("key") in _HIDDEN_KEYS and each.text}
+            elif event == "end" and element.tag == f"{prefix}page":
+                page = _article(element, prefix, hidden)
+                root.clear()  # else the whole dump stays in memory
+                if page is not None:
+                    yield page
     except ElementTree.ParseError as error:
         line = error.position[0]
         raise UserError(f"{path}, line {line} of its XML, cannot be read ({error}): download it again") from error
-
-
-def _hidden_namespaces(siteinfo: ElementTree.Element, prefix: str) -> frozenset[str]:
-    names = siteinfo.findall(f"{prefix}namespaces/{prefix}namespace")
-    return frozenset(name.text.lower() for name in names if name.get("key") in _HIDDEN_KEYS and name.text)
 
 
 def _article(page: ElementTree.Element, prefix: str, hidden: frozenset[str]) -> WikiPage | None:

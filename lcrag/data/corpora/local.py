@@ -14,9 +14,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, passages_of, unit_of
-from lcrag.data.corpora.documents import Article, Block, WikiPage
-from lcrag.data.corpora.dump import clean
-from lcrag.data.corpora.source import Source
+from lcrag.data.corpora.dump import Article, WikiPage, clean
+from lcrag.data.corpora.source import Block, Source
 from lcrag.data.rows import BadRows
 from lcrag.retrieval.passages import Passage
 

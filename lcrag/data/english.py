@@ -1,0 +1,585 @@
+"""Published question sets in English, multi-hop and open-domain: their files, formats and splits.
+
+If the test answers are not public, "test" is the development set, as in the papers. Multi-hop: HotpotQA,
+2WikiMultiHopQA, MuSiQue and WikiHop. Open-domain, without paragraphs: Natural Questions (Kwiatkowski et al., 2019;
+NQ-open: Lee et al., 2019: https://arxiv.org/abs/1906.00300), TriviaQA (Joshi et al., 2017:
+https://arxiv.org/abs/1705.03551), PopQA (Mallen et al., 2023: https://arxiv.org/abs/2212.10511), Bamboogle (Press et
+al., 2023: https://arxiv.org/abs/2210.03350).
+
+Other publishers' formats are recognised by their content: DPR's tables of the first two; FlashRAG (Jin et al., 2024:
+https://arxiv.org/abs/2405.13576), JSON lines `{"id", "question", "golden_answers", "metadata"}`; KILT (Petroni et al.,
+2021: https://arxiv.org/abs/2009.02252), JSON lines `{"id", "input", "output"}`; SimpleDeepSearcher, a JSON list of
+`{"id", "Question", "answer", "source"}`; ReAct's list of HotpotQA's questions.
+"""
+
+import ast
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import gin
+import pydantic
+
+from lcrag.data.batches import seeded_order
+from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.rows import (
+    BadRows,
+    Place,
+    Row,
+    Text,
+    UnusableQuestion,
+    counted_bad_rows,
+    first_of_each_id,
+    list_rows,
+    opened,
+    read_rows,
+)
+from lcrag.errors import UserError, lookup, typed
+from lcrag.retrieval.passages import Passage
+
+LANGUAGE = "en"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question with the paragraphs that its set provides, if any.
+
+    `question.extra` holds the set's annotations: `type` (comparison, bridge, 2hop, ...), `supports` (ids of the
+    paragraphs that answer it), `supporting_facts` ([title, number of the sentence from 0], ...), `evidences` (triples),
+    `decomposition` ([{"question", "answer", "support"}, ...] with `#1` for the first answer), and so on.
+    """
+
+    question: Question
+    passages: tuple[Passage, ...] = ()
+
+
+class _SetRow(Row):
+    """A row of a published file. `asked` raises a ValueError for a row that cannot be used."""
+
+    def asked(self, number: int) -> Asked | None:
+        """Returns the question, None if the set leaves it out; `number` is the row's line, or its index in a list."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+    """A file format: JSON lines, unless it is a JSON list or a table.
+
+    Attributes:
+      row: Schema of a row.
+      list_under: Key of the file's JSON list; empty: the file is the list; None: the file is no list.
+      delimiter: Separator of a table's fields; None: the file is no table.
+      columns: Column names of a table; None: its first line.
+    """
+
+    row: type[_SetRow]
+    list_under: str | None = None
+    delimiter: str | None = None
+    columns: tuple[str, ...] | None = None
+
+    def read(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[Place, Asked]]:
+        """Yields (place, question) of each row that can be used."""
+        rows: Iterable[tuple[Place, int, _SetRow]]
+        if self.list_under is not None:
+            rows = list_rows(path, self.row, bad_rows, self.list_under)
+        else:
+            lines = read_rows(path, self.row, bad_rows, delimiter=self.delimiter, columns=self.columns)
+            rows = ((line, line, row) for line, row in lines)
+        for place, number, row in rows:
+            try:
+                asked = row.asked(number)
+            except ValueError as error:
+                bad_rows.add(path, place, "", str(error))
+            else:
+                if asked is not None:
+                    yield place, asked
+
+
+def _asked(identity: str, text: str, answers: Iterable[str], passages: Iterable[Passage] = (), **extra: Any) -> Asked:
+    """Returns a question without a data set name; empty values of `extra` are dropped."""
+    if not (golds := tuple(_distinct(answers))):
+        raise ValueError("every answer is blank")
+    annotations = {name: value for name, value in extra.items() if value not in (None, "", [])}
+    names = {"id": identity, "dataset": "", "language": LANGUAGE, "text": with_question_mark(text)}
+    return Asked(question=Question(**names, answers=golds, extra=annotations), passages=tuple(passages))
+
+
+def _paragraph(title: str, text: str) -> Passage:
+    """Returns a paragraph as a passage; its id is a hash of its content, so equal paragraphs have one id."""
+    title, text = title.strip(), text.strip()
+    content = hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:12]
+    return Passage(id=f"{title}/{content}", title=title, text=text)
+
+
+def _paragraphs(titles_and_sentences: Iterable[tuple[str, Iterable[str]]]) -> list[Passage]:
+    return [_paragraph(title, " ".join(map(str.strip, sentences))) for title, sentences in titles_and_sentences]
+
+
+def _with_titles(passages: Iterable[Passage], titles: Iterable[str]) -> list[str]:
+    """Returns the ids of the paragraphs with one of the titles."""
+    wanted = {title.strip() for title in titles}
+    return [passage.id for passage in passages if passage.title in wanted]
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    """Returns the distinct non-blank texts, stripped."""
+    return list(dict.fromkeys(filter(None, map(str.strip, texts))))
+
+
+def _parsed_list(value: Any) -> Any:
+    """Parses the list in a table's cell: PopQA writes JSON, DPR Python."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError) as error:
+        raise ValueError("expected a list of answers") from error
+
+
+def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
+    try:
+        return check(value)
+    except pydantic.ValidationError:
+        return None
+
+
+_IfValid = pydantic.WrapValidator(_if_valid)
+_List = pydantic.Strict(False)  # reads a JSON list as a tuple
+
+
+class MultiHopRow(_SetRow):
+    """An element of HotpotQA's list, or 2WikiMultiHopQA's, whose `evidences` are (subject, relation, object)."""
+
+    id: Annotated[Text, pydantic.Field(alias="_id")]
+    question: Text
+    answer: Text
+    type: Text
+    level: str | None = None
+    context: list[Annotated[tuple[Text, list[str]], _List]]
+    supporting_facts: list[Annotated[tuple[Text, int], _List]]
+    evidences: list[Annotated[tuple[str, str, str], _List]] = []
+
+    def asked(self, number: int) -> Asked:
+        passages = _paragraphs(self.context)
+        annotations = {
+            "type": self.type,
+            "level": self.level,
+            "supports": _with_titles(passages, (title for title, _ in self.supporting_facts)),
+            "supporting_facts": list(map(list, self.supporting_facts)),
+            "evidences": list(map(list, self.evidences)),
+        }
+        return _asked(self.id, self.question, [self.answer], passages, **annotations)
+
+
+class PlainRow(_SetRow):
+    """A question and its answers, in the columns of NQ-open, Bamboogle, PopQA, DPR and others.
+
+    Rows without an id have their line number, in a list their index, as their id. PopQA's `prop` is the relation, its
+    `s_pop` the monthly views of the subject's page.
+    """
+
+    id: Text | None = None
+    question: Annotated[Text, pydantic.Field(validation_alias=pydantic.AliasChoices("question", "Question"))]
+    answer: Annotated[str | list[str], pydantic.Field(validation_alias=pydantic.AliasChoices("answer", "Answer"))] = []
+    answers: Annotated[
+        list[str],
+        pydantic.Field(validation_alias=pydantic.AliasChoices("answers", "possible_answers")),
+        pydantic.BeforeValidator(_parsed_list),
+    ] = []
+    type: Annotated[str | None, pydantic.Field(validation_alias=pydantic.AliasChoices("type", "prop"))] = None
+    s_pop: Annotated[str | None, pydantic.StringConstraints(pattern=r"^[0-9]+$")] = None
+
+    def asked(self, number: int) -> Asked:
+        golds = [self.answer] if isinstance(self.answer, str) else self.answer
+        popularity = None if self.s_pop is None else int(self.s_pop)
+        identity = str(number) if self.id is None else self.id
+        return _asked(identity, self.question, [*golds, *self.answers], type=self.type, popularity=popularity)
+
+
+class MusiqueParagraph(Row):
+    idx: int
+    title: str
+    paragraph_text: Text
+
+
+class MusiqueStep(Row):
+    """A single-hop question; `#1` in it stands for the first one's answer."""
+
+    question: Text
+    answer: Text
+    paragraph_support_idx: int | None = None
+
+
+class MusiqueRow(_SetRow):
+    """One line of MuSiQue. Aliases are golden answers too, as in the official script.
+
+    An id begins with the kind of composition: `3hop1__...` is the first of two with three hops.
+    """
+
+    id: Text
+    question: Text
+    answer: Text
+    answer_aliases: list[str] = []
+    answerable: bool = True
+    paragraphs: list[MusiqueParagraph]
+    question_decomposition: list[MusiqueStep]
+
+    def asked(self, number: int) -> Asked | None:
+        if not self.answerable:
+            return None
+        passages = {each.idx: _paragraph(each.title, each.paragraph_text) for each in self.paragraphs}
+        decomposition: list[dict[str, Any]] = []
+        for step in self.question_decomposition:
+            index = step.paragraph_support_idx
+            if index is not None and index not in passages:
+                raise ValueError(f"question_decomposition: there is no paragraph {index}")
+            support = None if index is None else passages[index].id
+            decomposition.append({"question": step.question, "answer": step.answer, "support": support})
+        kind, mark, _ = self.id.partition("__")
+        annotations = {
+            "type": kind if mark else "",
+            "supports": [step["support"] for step in decomposition if step["support"]],
+            "decomposition": decomposition,
+        }
+        return _asked(self.id, self.question, [self.answer, *self.answer_aliases], passages.values(), **annotations)
+
+
+class WikiHopRow(_SetRow):
+    """A query such as "country_of_citizenship juan rossell". Its paragraphs have no titles or marks of support."""
+
+    id: Text
+    query: Text
+    answer: Text
+    candidates: list[str]
+    supports: list[Text]
+
+    def asked(self, number: int) -> Asked:
+        relation, space, subject = self.query.partition(" ")
+        if not space:
+            raise ValueError("query: expected a relation, a space and a subject")
+        name = relation.replace("_", " ")
+        annotations = {"relation": name, "subject": subject, "candidates": list(self.candidates)}
+        passages = [_paragraph("", text) for text in self.supports]
+        return _asked(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **annotations)
+
+
+class TriviaAnswer(Row):
+    value: Annotated[Text, pydantic.Field(alias="Value")]
+    aliases: Annotated[list[str], pydantic.Field(alias="Aliases")] = []
+
+
+class TriviaRow(_SetRow):
+    """An element of TriviaQA's `Data`, without the evidence documents, which are other files."""
+
+    id: Annotated[Text, pydantic.Field(alias="QuestionId")]
+    question: Annotated[Text, pydantic.Field(alias="Question")]
+    answer: Annotated[TriviaAnswer, pydantic.Field(alias="Answer")]
+
+    def asked(self, number: int) -> Asked:
+        return _asked(self.id, self.question, [self.answer.value, *self.answer.aliases])
+
+
+class Facts(Row):
+    """Supporting facts as columns."""
+
+    title: list[str]
+    sent_id: list[int] = []
+
+
+class Context(Row):
+    """Paragraphs as columns; sets name the sentences `sentences` or `content`."""
+
+    title: list[str]
+    sentences: list[list[str]] | None = None
+    content: list[list[str]] | None = None
+
+
+class SupportParagraph(Row):
+    title: str
+    paragraph_text: Text
+
+
+class Step(Row):
+    """A single-hop question of MuSiQue."""
+
+    question: Text
+    answer: Text
+    support_paragraph: SupportParagraph | None = None
+
+
+class Metadata(Row):
+    """FlashRAG's metadata, which differ between sets; values of other types are ignored."""
+
+    type: Annotated[str | None, _IfValid] = None
+    level: Annotated[str | None, _IfValid] = None
+    prop: Annotated[str | None, _IfValid] = None
+    supporting_facts: Annotated[Facts | None, _IfValid] = None
+    context: Annotated[Context | None, _IfValid] = None
+    question_decomposition: Annotated[list[Step] | None, _IfValid] = None
+
+
+class FlashRagRow(_SetRow):
+    """One line of FlashRAG; the metadata hold paragraphs and facts."""
+
+    id: Text
+    question: Text
+    golden_answers: list[str]
+    metadata: Metadata | None = None
+
+    def asked(self, number: int) -> Asked:
+        metadata = self.metadata or Metadata()
+        facts, steps = metadata.supporting_facts or Facts(title=[]), metadata.question_decomposition or []
+        given = [step.support_paragraph for step in steps]
+        of_steps = [_paragraph(each.title, each.paragraph_text) if each else None for each in given]
+        passages = [passage for passage in of_steps if passage]
+        if context := metadata.context:
+            sentences = context.sentences or context.content or []
+            passages = _paragraphs(zip(context.title, sentences, strict=False))
+        annotations = {
+            "type": metadata.type or metadata.prop,
+            "level": metadata.level,
+            "supports": _with_titles(passages, facts.title) or [passage.id for passage in of_steps if passage],
+            "supporting_facts": [list(fact) for fact in zip(facts.title, facts.sent_id, strict=False)],
+            "decomposition": [
+                {"question": step.question, "answer": step.answer, "support": passage.id if passage else None}
+                for step, passage in zip(steps, of_steps, strict=True)
+            ],
+        }
+        return _asked(self.id, self.question, self.golden_answers, passages, **annotations)
+
+
+class KiltRow(_SetRow):
+    """One line of KILT. TriviaQA's rows have no `input` until KILT's script adds it.
+
+    `extra["pages"]` holds the titles of the pages that answer the question.
+    """
+
+    id: Text
+    input: Text
+    output: list[dict[str, Any]]  # an output without an answer only names another page
+
+    def asked(self, number: int) -> Asked:
+        places = [place for output in self.output for place in output.get("provenance", ())]
+        golds = [output.get("answer") or "" for output in self.output]
+        return _asked(self.id, self.input, golds, pages=_distinct(place.get("title") or "" for place in places))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionSet:
+    """A published question set.
+
+    Attributes:
+      name: Its name and the name of its folder.
+      files: Split -> possible names of its file, the official one first.
+      source: Download address of the official files.
+      json: Its JSON format, if it has one.
+      table: The format of its tables, or DPR's, if there are any.
+      decomposed: Whether its rows contain the reasoning steps.
+    """
+
+    name: str
+    files: Mapping[str, tuple[str, ...]]
+    source: str
+    json: Format | None = None
+    table: Format | None = None
+    decomposed: bool = False
+
+    def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
+        """Returns the file of a split in a folder; `name` overrides the known file names.
+
+        Raises:
+          UserError: there is no such split or file.
+        """
+        names = lookup(self.files, split, f"split of {self.name}")
+        return data_file(folder, (name,) if name else names, self.source)
+
+    def read(
+        self, path: pathlib.Path, bad_rows: BadRows, *, add_plan: Callable[[Question], Question] | None = None
+    ) -> list[Asked]:
+        """Returns the questions of a file in any known format, in order.
+
+        Args:
+          add_plan: Adds a golden plan made from the question's decomposition; a row for which it raises
+            `UnusableQuestion` is a bad row, counted under the error's cause.
+
+        Raises:
+          UserError: the format is unknown, a row is bad and bad rows are not skipped, or golden plans are wanted and
+            the set has no decompositions.
+        """
+        if add_plan and not self.decomposed:
+            raise UserError(
+                f"the rows of {self.name} have no decompositions to make golden plans of: make plans with"
+                " `lcrag curate golden_plans`, and leave english_questions.golden_plans None"
+            )
+        found = []
+        rows = self._format(path).read(path, bad_rows)
+        for place, each in first_of_each_id(path, rows, lambda each: each.question.id, "id", bad_rows):
+            try:
+                question = add_plan(each.question) if add_plan else each.question
+            except UnusableQuestion as error:
+                bad_rows.add(path, place, "question_decomposition", str(error), cause=error.cause)
+                continue
+            found.append(dataclasses.replace(each, question=dataclasses.replace(question, dataset=self.name)))
+        return found
+
+    def _format(self, path: pathlib.Path) -> Format:
+        """Recognises the format by the beginning of a file."""
+        with opened(path) as (content, _):
+            beginning = content.read(1 << 17).decode(errors="replace").lstrip("\ufeff \t\r\n")
+        chosen = self.json if beginning.startswith(("{", "[")) else self.table
+        keys = {key for key in ("golden_answers", "output", "Question", "source", "_id") if f'"{key}"' in beginning}
+        if beginning.startswith("{") and keys & {"golden_answers", "output"}:
+            chosen = Format(row=FlashRagRow if "golden_answers" in keys else KiltRow)
+        elif beginning.startswith("[") and (
+            {"Question", "source"} <= keys or (chosen is MULTI_HOP and "_id" not in keys)
+        ):
+            chosen = Format(row=PlainRow, list_under="")  # SimpleDeepSearcher's list, or ReAct's
+        if chosen is None:
+            known = " or ".join(name for name, read in (("JSON", self.json), ("a table", self.table)) if read)
+            raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
+        return chosen
+
+
+def first_questions(found: list[Asked], limit: int | None, seed: int) -> list[Asked]:
+    """Returns at most `limit` questions in the file's order, chosen by a hash of seed and id."""
+    if limit is None or limit >= len(found):
+        return found
+    if limit < 1:
+        raise UserError(f"the limit of the questions is {limit}: use at least 1, or None for all")
+    kept = set(seeded_order((each.question.id for each in found), seed)[:limit])
+    return [each for each in found if each.question.id in kept]
+
+
+def passages_of(found: list[Asked]) -> list[Passage]:
+    """Returns the distinct paragraphs."""
+    return list({passage.id: passage for each in found for passage in each.passages}.values())
+
+
+def question_set(name: str) -> QuestionSet:
+    """Returns the question set with a name.
+
+    Raises:
+      UserError: no set has this name.
+    """
+    return lookup(QUESTION_SETS, name, "English question set")
+
+
+@gin.configurable
+@typed
+def english_questions(
+    dataset: str,
+    split: str,
+    folder: str | None = None,
+    file: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    golden_plans: Callable[[Question], Question] | None = None,
+    golden_passages: bool = False,
+) -> list[Question]:
+    """Returns the questions of a split of an English question-answering data set.
+
+    Args:
+      dataset: hotpotqa, 2wikimultihopqa, musique, bamboogle, wikihop, nq_open, triviaqa or popqa.
+      split: train, validation or test; not every set has all three.
+      folder: Folder of the set's files; None: `$LCRAG_DATA/<dataset>`.
+      file: Name of the split's file, if it differs from the known names.
+      limit: Maximum number of questions, selected by the seed.
+      seed: Seed of the selection.
+      golden_plans: Makes golden plans of the set's question decompositions (musique): `@decomposition_plans()`.
+      golden_passages: Whether to add the texts of the supporting paragraphs, of sets that have any, to each question.
+
+    Raises:
+      UserError: there is no such set, split or file, a row cannot be used, or `golden_plans` is set for a data set
+        without decompositions.
+    """
+    chosen = question_set(dataset)
+    path = chosen.file(dataset_folder(dataset, folder, binding="english_questions.folder"), split, file)
+    with counted_bad_rows() as bad_rows:
+        found = first_questions(chosen.read(path, bad_rows, add_plan=golden_plans), limit, seed)
+    questions = []
+    for each in found:
+        supports = each.question.extra.get("supports", ()) if golden_passages else ()
+        texts = [passage.text for passage in each.passages if passage.id in supports]
+        extra = each.question.extra | ({"golden_passages": texts} if texts else {})
+        questions.append(dataclasses.replace(each.question, extra=extra))
+    return questions
+
+
+MULTI_HOP = Format(row=MultiHopRow, list_under="")
+DPR = Format(row=PlainRow, delimiter="\t", columns=("question", "answers"))
+_ALL = (
+    QuestionSet(
+        name="hotpotqa",
+        files={
+            "train": ("hotpot_train_v1.1.json", "train.jsonl"),
+            "test": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json", "dev.jsonl"),
+        },
+        source="http://curtis.ml.cmu.edu/datasets/hotpot/",
+        json=MULTI_HOP,
+    ),
+    QuestionSet(
+        name="2wikimultihopqa",
+        files={"train": ("train.json", "train.jsonl"), "test": ("dev.json", "dev.jsonl")},
+        source="https://github.com/Alab-NII/2wikimultihop (data_ids_april7.zip)",
+        json=MULTI_HOP,
+    ),
+    QuestionSet(
+        name="musique",
+        files={
+            "train": ("musique_ans_v1.0_train.jsonl", "train.jsonl"),
+            "test": ("musique_ans_v1.0_dev.jsonl", "dev.jsonl"),
+        },
+        source="https://github.com/StonyBrookNLP/musique (musique_v1.0.zip)",
+        json=Format(row=MusiqueRow),
+        decomposed=True,
+    ),
+    QuestionSet(
+        name="bamboogle",
+        files={"test": ("Bamboogle Prerelease - Sheet1.csv", "test.jsonl", "bamboogle.json")},
+        source="https://github.com/ofirpress/self-ask (the spreadsheet as CSV)",
+        table=Format(row=PlainRow, delimiter=","),
+    ),
+    QuestionSet(
+        name="wikihop",
+        files={"train": ("train.json",), "test": ("dev.json",)},
+        source="http://qangaroo.cs.ucl.ac.uk/ (qangaroo_v1.1.zip)",
+        json=Format(row=WikiHopRow, list_under=""),
+    ),
+    QuestionSet(
+        name="nq_open",
+        files={
+            "train": ("NQ-open.train.jsonl", "train.jsonl", "nq-train.qa.csv"),
+            "validation": ("dev.jsonl", "nq-dev.qa.csv"),
+            "test": ("NQ-open.dev.jsonl", "test.jsonl", "nq-test.qa.csv"),
+        },
+        source="https://github.com/google-research-datasets/natural-questions/tree/master/nq_open",
+        json=Format(row=PlainRow),
+        table=DPR,
+    ),
+    QuestionSet(
+        name="triviaqa",
+        files={
+            "train": ("unfiltered-web-train.json", "train.jsonl", "trivia-train.qa.csv"),
+            "validation": ("dev.jsonl", "trivia-dev.qa.csv"),
+            "test": ("unfiltered-web-dev.json", "test.jsonl", "trivia-test.qa.csv"),
+        },
+        source="https://nlp.cs.washington.edu/triviaqa/ (triviaqa-unfiltered.tar.gz)",
+        json=Format(row=TriviaRow, list_under="Data"),
+        table=DPR,
+    ),
+    QuestionSet(
+        name="popqa",
+        files={"test": ("popQA.tsv", "test.tsv", "test.jsonl")},
+        source="https://github.com/AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
+        table=Format(row=PlainRow, delimiter="\t"),
+    ),
+)
+QUESTION_SETS: Mapping[str, QuestionSet] = {each.name: each for each in _ALL}

@@ -1,0 +1,281 @@
+"""Published questions in many languages: MKQA, XOR-TyDi QA and XQuAD.
+
+MKQA (Longpre et al., 2021: https://arxiv.org/abs/2007.15207): 10,000 English questions, translated with their answers
+into 25 languages. XOR-TyDi QA (Asai et al., 2021: https://arxiv.org/abs/2010.11856): questions that native speakers
+asked in seven languages, each in its original language only; `lcrag.models` translates them into others. XQuAD (Artetxe
+et al., 2020: https://arxiv.org/abs/1910.11856): 1,190 questions with their 240 paragraphs, translated by people into
+eleven languages. It is fully parallel, so it provides questions for coupled groups and a small corpus with known gold
+passages.
+"""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import gin
+import pydantic
+
+from lcrag.data.batches import in_all, limited, take_split
+from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST, known_languages
+from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.rows import BadRows, Row, Text, counted_bad_rows, first_of_each_id, read_rows
+from lcrag.data.squad_format import read_squad
+from lcrag.errors import lookup, typed
+from lcrag.retrieval.passages import Passage
+
+MKQA_FILE = "mkqa.jsonl.gz"
+MKQA_SOURCE = "https://github.com/apple/ml-mkqa/raw/main/dataset/mkqa.jsonl.gz"
+# All its languages except the two in traditional Chinese.
+MKQA_LANGUAGES = (*LCRL_LANGUAGES, *"da he hu km ms nl no pl sv tr vi".split())
+_MKQA_CODES = {"zh": "zh_cn"}  # our code -> MKQA's, where they differ: simplified Chinese of the mainland
+_UNANSWERED = ("unanswerable", "long_answer")
+
+
+class MkqaAnswer(Row):
+    """A golden answer; `text` is null for questions without a short answer."""
+
+    type: Literal[
+        "binary", "date", "entity", "long_answer", "number", "number_with_unit", "short_phrase", "unanswerable"
+    ]
+    text: str | None
+    aliases: list[str | None] | None = None
+
+
+class MkqaRow(Row):
+    """One line of the file. Ids are signed 64-bit integers, half of them negative."""
+
+    example_id: Annotated[int, pydantic.Field(ge=-(2**63), lt=2**63)]
+    queries: dict[str, Text]
+    answers: dict[str, list[MkqaAnswer]]
+
+    def texts(self, language: str) -> tuple[str, ...]:
+        """The golden answers in a language, each followed by its aliases; empty if one has no short text."""
+        answers = self.answers[_MKQA_CODES.get(language, language)]
+        if any(answer.type in _UNANSWERED or not (answer.text or "").strip() for answer in answers):
+            return ()
+        texts = [text.strip() for answer in answers for text in (answer.text, *(answer.aliases or ())) if text]
+        return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
+    """Returns the rows by id, in the file's order; each has all `languages`, with or without answers.
+
+    Raises:
+      UserError: a row is bad and bad rows are not skipped.
+    """
+    codes = [_MKQA_CODES.get(language, language) for language in languages]
+
+    def complete() -> Iterator[tuple[int, MkqaRow]]:
+        for line, row in read_rows(path, MkqaRow, bad_rows):
+            fields = (f"{name}.{code}" for code in codes for name in ("queries", "answers"))
+            missing = [name for name in fields if name.partition(".")[2] not in getattr(row, name.partition(".")[0])]
+            if missing:
+                bad_rows.add(path, line, missing[0], "field required")
+            else:
+                yield line, row
+
+    rows = first_of_each_id(path, complete(), lambda row: row.example_id, "example_id", bad_rows)
+    return {str(row.example_id): row for _, row in rows}
+
+
+@gin.configurable
+@typed
+def mkqa_questions(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    folder: str | None = None,
+    file: str = MKQA_FILE,
+    test: int = 2000,
+    validation: int = 500,
+    train: int = 1000,
+    seed: int = 0,
+    answered_in: Sequence[str] = LCRL_LANGUAGES,
+) -> list[Question]:
+    """Returns the questions of a split of MKQA with all language versions adjacent.
+
+    MKQA has no official splits. LcRL (Section 4.1) uses 1,000 questions for training and 2,000 for testing without
+    listing them; here the seed chooses them. The seeded order holds the test split first and the training split last:
+    fewer training questions are a subset of more, and the test split does not depend on the other sizes. A question is
+    in the same split in every language. A question without a short answer in some language (unanswerable, or answered
+    by a long passage) is dropped in all.
+
+    Args:
+      split: train, validation, test, or all.
+      folder: Folder of the file; None: `$LCRAG_DATA/mkqa`.
+      test: Questions of the test split.
+      validation: Questions of the validation split.
+      train: Questions of the training split.
+      answered_in: Languages in which a question must have a short answer, whether or not it is asked in them.
+
+    Raises:
+      UserError: an unknown language or split, a bad row, or too few questions.
+    """
+    path = data_file(dataset_folder("mkqa", folder), (file,), MKQA_SOURCE)
+    wanted = tuple(dict.fromkeys(known_languages((*answered_in, *languages), MKQA_LANGUAGES)))
+    with counted_bad_rows() as bad_rows:
+        rows = read_mkqa(path, wanted, bad_rows)
+    texts = {key: {language: row.texts(language) for language in wanted} for key, row in rows.items()}
+    usable = [key for key, of_row in texts.items() if all(of_row[language] for language in answered_in)]
+    sizes = {"test": test, "validation": validation, "train": train}
+    questions = []
+    for key in take_split(usable, split, sizes, seed=seed, what="questions of mkqa"):
+        if not all(texts[key][language] for language in languages):
+            continue
+        for language in languages:
+            code = _MKQA_CODES.get(language, language)
+            question = Question(
+                id=key,
+                dataset="mkqa",
+                language=language,
+                text=with_question_mark(rows[key].queries[code]),
+                answers=texts[key][language],
+                extra={"answer_type": rows[key].answers[code][0].type},
+            )
+            questions.append(question)
+    return questions
+
+
+XOR_TYDI_LANGUAGES = ("en", *XOR_TYDI_TEST)
+# XOR-Full's files, whose answers are in the question's language.
+_XOR_FILES = {"train": "xor_train_full.jsonl", "test": "xor_dev_full_v1_1.jsonl"}
+_XOR_SOURCE = "https://nlp.cs.washington.edu/xorqa/XORQA_site/data/"
+# TyDi QA's gold passage task, on which XOR-TyDi QA is based and which has the English questions.
+_TYDI_FILES = {"train": "tydiqa-goldp-v1.1-train.json", "test": "tydiqa-goldp-v1.1-dev.json"}
+_TYDI_SOURCE = "https://storage.googleapis.com/tydiqa/v1.1/"
+_TYDI_ENGLISH = "english-"  # prefix of the ids of English questions
+
+
+class XorRow(Row):
+    id: Text
+    question: Text
+    answers: Annotated[list[str], pydantic.BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+    lang: Text
+
+
+@gin.configurable
+@typed
+def xor_tydi_questions(
+    split: str,
+    languages: Sequence[str] = XOR_TYDI_TEST,
+    folder: str | None = None,
+    train: int | None = 1000,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Question]:
+    """Returns the questions of a split of XOR-TyDi QA, language after language, each in its original language only.
+
+    As in LcRL (Table 4), the training split has `train` questions of each language and the test split is the whole
+    validation set.
+
+    Args:
+      split: train or test.
+      folder: Folder of the files; None: `$LCRAG_DATA/xor_tydi`.
+      train: Training questions per language; None: all.
+      limit: Maximum number of questions per language in each split; the seed selects them.
+
+    Raises:
+      UserError: an unknown split or language, a missing file, a bad row, or too few questions.
+    """
+    name, tydi_name = lookup(_XOR_FILES, split, "split of xor_tydi"), _TYDI_FILES[split]
+    languages = known_languages(languages, XOR_TYDI_LANGUAGES, "xor_tydi")
+    root = dataset_folder("xor_tydi", folder)
+    found: list[tuple[str, str, str, tuple[str, ...]]] = []  # id, language, text, answers
+    with counted_bad_rows() as bad_rows:
+        if set(languages) - {"en"}:
+            path = data_file(root, (name,), _XOR_SOURCE + name)
+            rows = read_rows(path, XorRow, bad_rows)
+            for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
+                if answers := tuple(dict.fromkeys(text.strip() for text in row.answers if text.strip())):
+                    found.append((row.id, row.lang, row.question, answers))
+        if "en" in languages:
+            for paragraph in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name), bad_rows):
+                english = (each for each in paragraph.questions if each.id.startswith(_TYDI_ENGLISH))
+                found += [(each.id, "en", each.text, each.answers) for each in english]
+    questions = []
+    for code in languages:
+        texts = {key: (text, answers) for key, language, text, answers in found if language == code}
+        chosen: Sequence[str] = list(texts)
+        if split == "train" and train is not None:
+            what = f"training questions of xor_tydi in {code}"
+            chosen = take_split(texts, "train", {"train": train}, seed=seed, what=what)
+        for key in chosen:
+            text, answers = texts[key]
+            names = {"id": key, "dataset": "xor_tydi", "language": code}
+            questions.append(Question(**names, text=with_question_mark(text), answers=answers))
+    return limited(questions, limit, seed=seed)
+
+
+XQUAD_LANGUAGES = ("en", "ar", "de", "el", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
+_XQUAD_SOURCE = "https://github.com/google-deepmind/xquad/raw/master/"
+
+
+def xquad_file(folder: pathlib.Path, language: str) -> pathlib.Path:
+    """Returns the file of a language: `xquad.<language>.json` or XQuAD-R's `<language>.json`, plain or gzipped.
+
+    Raises:
+      UserError: XQuAD does not have the language, or the file is missing.
+    """
+    known_languages([language], XQUAD_LANGUAGES, "xquad")
+    name = f"xquad.{language}.json"
+    return data_file(folder, (name, f"{language}.json"), _XQUAD_SOURCE + name)
+
+
+@gin.configurable
+@typed
+def xquad_questions(
+    split: str,
+    languages: Sequence[str] = XQUAD_LANGUAGES,
+    folder: str | None = None,
+    test_articles: int = 12,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Question]:
+    """Returns the questions of a split of XQuAD with all language versions adjacent.
+
+    `extra["passage"]` is the id of the paragraph. XQuAD is a test set without splits; here a quarter of the 48 articles
+    is the test split, so no paragraph of a test question answers a training question. A question that is missing in one
+    language is dropped in all.
+
+    Args:
+      split: train, test, or all.
+      folder: Folder of the files; None: `$LCRAG_DATA/xquad`.
+      test_articles: Articles of the test split.
+      limit: Maximum number of questions, each in all languages; the seed selects them.
+
+    Raises:
+      UserError: an unknown language or split, a missing file, or a bad row.
+    """
+    root = dataset_folder("xquad", folder)
+    versions = []  # of each language: id -> paragraph and question
+    with counted_bad_rows() as bad_rows:
+        for language in languages:
+            paragraphs = read_squad(xquad_file(root, language), bad_rows)
+            versions.append({each.id: (own, each) for own in paragraphs for each in own.questions})
+    shared = in_all(versions)
+    articles = dict.fromkeys(versions[0][key][0].title for key in shared)
+    sizes = {"test": test_articles, "train": max(0, len(articles) - test_articles)}
+    chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
+    questions = [
+        Question(
+            id=question.id,
+            dataset="xquad",
+            language=language,
+            text=with_question_mark(question.text),
+            answers=question.answers,
+            extra={"passage": paragraph.passage.id},
+        )
+        for key in shared
+        if versions[0][key][0].title in chosen
+        for language, (paragraph, question) in zip(languages, (version[key] for version in versions), strict=True)
+    ]
+    return limited(questions, limit, seed=seed)
+
+
+def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
+    """Returns the paragraphs of a language with their English titles; translations of a paragraph have the same id.
+
+    Raises:
+      UserError: an unknown language, a missing file, or a bad row.
+    """
+    return [paragraph.passage for paragraph in read_squad(xquad_file(folder, language), bad_rows)]
