@@ -8,14 +8,12 @@ import gin
 from lcrag.atlas import World
 from lcrag.atlas.world import atlas_world
 from lcrag.composition.components import configured_encoder, resolved_folder
-from lcrag.composition.datasets import counted_bad_rows
 from lcrag.composition.stand_ins import replaceable
-from lcrag.data import xquad
-from lcrag.data.english.formats import LANGUAGE
-from lcrag.data.english.sets import first_questions, passages_of, question_set
+from lcrag.data.english import LANGUAGE, first_questions, passages_of, question_set
 from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.data.rows import BadRows
+from lcrag.data.multilingual import XQUAD_LANGUAGES, xquad_passages
+from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.errors import UserError
 from lcrag.limits import Count, Seed
 from lcrag.retrieval import Collections, Encoder, IndexSettings, Passage
@@ -77,7 +75,7 @@ def atlas_collections(
 @gin.configurable
 @replaceable("collections")
 def xquad_collections(
-    languages: Sequence[str] = xquad.LANGUAGES,
+    languages: Sequence[str] = XQUAD_LANGUAGES,
     folder: str | None = None,
     encoder: str | None = None,
     kept: str | None = None,
@@ -91,9 +89,9 @@ def xquad_collections(
       kept: Folder of the built collections; None: a folder of the cache, named by the fingerprints of the passages
         and the encoder.
     """
-    opened, found = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder(xquad.DATASET, folder)
+    opened, found = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
     with counted_bad_rows() as bad_rows:
-        passages = {language: xquad.xquad_passages(found, language, bad_rows) for language in languages}
+        passages = {language: xquad_passages(found, language, bad_rows) for language in languages}
     content = records_fingerprint(passage for language in languages for passage in passages[language])
     root = pathlib.Path(kept) if kept else cache_folder() / f"xquad-{content}-{opened.fingerprint()}"
     return kept_collections(root, opened, languages, passages.__getitem__)

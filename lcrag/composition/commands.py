@@ -9,9 +9,14 @@ import gin
 import lcrag.atlas.comprehension  # noqa: F401  gin finds what is registered by its name
 import lcrag.atlas.independent_facts  # noqa: F401
 import lcrag.composition.collections  # noqa: F401
-import lcrag.composition.datasets  # noqa: F401
 import lcrag.composition.frozen_models  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
+import lcrag.data.constructed  # noqa: F401
+import lcrag.data.domain_sets  # noqa: F401
+import lcrag.data.english  # noqa: F401
+import lcrag.data.jsonl_questions  # noqa: F401
+import lcrag.data.multilingual  # noqa: F401
+import lcrag.methods.globalrag.golden_plans  # noqa: F401
 import lcrag.methods.translate_r1.pipeline.models  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing

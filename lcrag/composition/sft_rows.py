@@ -18,7 +18,6 @@ from lcrag.atlas import World
 from lcrag.atlas import comprehension as atlas
 from lcrag.atlas.oracle import Oracle
 from lcrag.atlas.world import DATASET, atlas_world
-from lcrag.composition.datasets import counted_bad_rows
 from lcrag.curation.encoding import EncodedRow, RowEncoder, UnusableRow
 from lcrag.curation.oracle_demonstrations import Demonstrator
 from lcrag.curation.playing import TextWriter, play
@@ -26,7 +25,7 @@ from lcrag.curation.text_writers import AtlasOracle, GoldenAnswers, misread, ora
 from lcrag.data.batches import share_of
 from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
 from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows
+from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.episodes import Chat, EpisodeRecord, Translator
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError

@@ -10,7 +10,7 @@ import gin
 import numpy as np
 
 from lcrag.data.questions import Question
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import UserError, typed
 
 Coupled = tuple[Question, ...]
 Key = TypeVar("Key")
@@ -103,13 +103,14 @@ def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, see
     order = seeded_order(keys, seed)
     if split == "all":
         return order
-    size = lookup({**sizes, "all": 0}, split, f"split of the {what}")
+    if split not in sizes:
+        raise UserError(f"there is no split {split!r} of the {what}: use one of {', '.join([*sizes, 'all'])}")
     if sum(sizes.values()) > len(order) or min(sizes.values()) < 0:
         wanted = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise UserError(f"the {len(order)} usable {what} cannot be split into {wanted}: ask for smaller splits")
     names = list(sizes)
     start = sum(sizes[name] for name in names[: names.index(split)])
-    return order[start : start + size]
+    return order[start : start + sizes[split]]
 
 
 def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:

@@ -79,6 +79,10 @@ class _Message(Row):
     weight: Literal[0, 1] = 1
 
 
+class _Dialogue(Row):
+    messages: list[_Message]
+
+
 class _DemonstrationRow(Row):
     """One line, with the turns or with `messages` in their place; other fields of an episode's line are ignored.
 
@@ -99,7 +103,7 @@ class _DemonstrationRow(Row):
         """Converts messages to an opening and turns."""
         if not isinstance(value, dict) or "messages" not in value or "turns" in value:
             return value
-        messages = pydantic.TypeAdapter(list[_Message]).validate_python(value["messages"])
+        messages = _Dialogue.model_validate(value).messages
         system = messages.pop(0).content if messages and messages[0].role == "system" else None
         if not messages or messages[0].role != "user" or any(each.role == "system" for each in messages):
             raise pydantic_core.PydanticCustomError("order", "messages are the system's, if any, the user's, the turns")

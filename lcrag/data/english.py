@@ -398,7 +398,7 @@ class QuestionSet:
         Raises:
           UserError: there is no such split or file.
         """
-        names = lookup(self.files, split, f"split of {self.name}")
+        names = lookup(self.files, split, f"{self.name} split")
         return data_file(folder, (name,) if name else names, self.source)
 
     def read(

@@ -177,7 +177,7 @@ def xor_tydi_questions(
     Raises:
       UserError: an unknown split or language, a missing file, a bad row, or too few questions.
     """
-    name, tydi_name = lookup(_XOR_FILES, split, "split of xor_tydi"), _TYDI_FILES[split]
+    name, tydi_name = lookup(_XOR_FILES, split, "xor_tydi split"), _TYDI_FILES[split]
     languages = known_languages(languages, XOR_TYDI_LANGUAGES, "xor_tydi")
     root = dataset_folder("xor_tydi", folder)
     found: list[tuple[str, str, str, tuple[str, ...]]] = []  # id, language, text, answers

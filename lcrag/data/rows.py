@@ -11,12 +11,13 @@ import contextlib
 import csv
 import dataclasses
 import gzip
+import io
 import json
 import pathlib
 import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, BinaryIO, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import gin
 import pyarrow
@@ -31,7 +32,7 @@ Schema = TypeVar("Schema", bound=pydantic.BaseModel)
 Item = TypeVar("Item")
 Place: TypeAlias = int | str  # of a row in its file: its line, from 1, or words
 
-_OPENERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _MAX_FIELD_CHARACTERS = 1 << 27  # of a table; the standard library stops at 131,072
 _ROWS_PER_READ = 256  # of Parquet files, whose row groups may hold a gigabyte
 
@@ -113,7 +114,7 @@ def counted_bad_rows() -> Iterator[BadRows]:
 
 
 @contextlib.contextmanager
-def opened(path: pathlib.Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
     """Yields a file's content, decompressed if it ends in .gz or .bz2, and the file as stored, for its position.
 
     Raises:

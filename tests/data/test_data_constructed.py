@@ -1,5 +1,6 @@
 """Constructed languages: substitutions are injective, keep lengths and invert exactly."""
 
+import dataclasses
 import itertools
 import re
 
@@ -13,7 +14,8 @@ from lcrag.data.constructed import (
     TOQAL,
     WordSubstitution,
     constructed_questions,
-    read_word_list,
+    english_vocabulary,
+    into_constructed,
     vocabulary_of,
 )
 from lcrag.data.questions import Question
@@ -113,7 +115,7 @@ def test_the_look_up_translates_in_every_direction():
     assert translate([kivari], "qki", "qto") == [toqal] == translate([kivari], None, "qto")
     assert translate.languages == ("en", "qki", "qto")
     assert [translate.language_of(text) for text in (TEXT, kivari, toqal)] == ["en", "qki", "qto"]
-    with pytest.raises(UserError, match=r"no constructed language 'fi': use one of qki \(Kivari\), qto \(Toqal\)"):
+    with pytest.raises(UserError, match="'fi'"):
         LookUpTranslator(WORDS, ("fi",))
 
 
@@ -131,24 +133,23 @@ def test_other_languages_are_left_to_the_next_translator(text, source, target):
 
 def test_questions_in_constructed_languages():
     asked = Question(id="1", dataset="d", language="en", text=TEXT, answers=("18",), extra={"domain": "mathematics"})
-    versions = constructed_questions([asked], ("qki", "qto"), vocabulary_of([TEXT]))
+    finnish = dataclasses.replace(asked, language="fi")
+    versions = constructed_questions([asked, finnish], vocabulary_of([TEXT]), ("qki", "qto"), tier="own")
     assert [(each.language, each.answers, each.extra, each.id) for each in versions] == [
-        (code, ("18",), asked.extra, "1") for code in ("qki", "qto")
+        (code, ("18",), asked.extra | {"tier": "own"}, "1") for code in ("qki", "qto")
     ]
     assert LookUpTranslator(vocabulary_of([TEXT]))([versions[1].text], None, "en") == [TEXT]
-    with pytest.raises(UserError, match="question 1 of d is in 'qki': only English questions have a version"):
-        constructed_questions(versions, ("qki",), WORDS)
+    assert into_constructed(versions, ("qki",), WORDS) == []  # they are no longer English
 
 
-def test_a_vocabulary_in_a_file(tmp_path):
+def test_a_vocabulary_of_questions_and_of_a_file(tmp_path):
     path = tmp_path / "words.txt"
-    path.write_text("".join(f"{word}\n" for word in vocabulary_of([TEXT])))
-    assert read_word_list(path) == vocabulary_of([TEXT])
+    path.write_text("geese\n\nDucks\n")
+    english = Question(id="1", dataset="d", language="en", text="How many ducks?", answers=("3",))
+    finnish = dataclasses.replace(english, language="fi", text="Montako ankkaa?")
+    assert english_vocabulary([english, finnish], str(path)) == ["ducks", "geese", "how", "many"]
     path.write_text("ducks\nit's\n")
-    with pytest.raises(
-        UserError, match='words.txt, line 2: "it\'s" is not a word of two or more letters a to z: correct it'
-    ):
-        read_word_list(path)
-    path.write_text("\n")
-    with pytest.raises(UserError, match="words.txt holds no word"):
-        read_word_list(path)
+    with pytest.raises(UserError, match="words.txt, line 2"):
+        english_vocabulary(file=str(path))
+    with pytest.raises(UserError, match="no words"):
+        english_vocabulary([finnish])

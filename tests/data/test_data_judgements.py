@@ -4,9 +4,9 @@ import pytest
 from prepared_data import prepared
 
 from lcrag.data.judgements import JudgedQuery, judged_questions, read_trec
+from lcrag.data.multilingual import xquad_passages, xquad_questions
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
-from lcrag.data.xquad import xquad_passages, xquad_questions
 from lcrag.errors import UserError
 
 
@@ -32,7 +32,7 @@ def test_real_judgements_of_mr_tydi():
 
 def test_questions_of_xquad_name_their_paragraph():
     folder = prepared("xquad")
-    questions = xquad_questions(folder, "all", ("en", "zh"), bad_rows=BadRows())
+    questions = xquad_questions("all", ("en", "zh"), str(folder))
     judged = judged_questions(questions, "all")
     assert (judged.dataset, judged.split, len(judged.queries)) == ("xquad", "all", 2 * 1190)
     passages = {passage.id for passage in xquad_passages(folder, "zh", BadRows())}

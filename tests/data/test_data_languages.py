@@ -13,6 +13,7 @@ from lcrag.data.tiers import (
     TIERS,
     inverse_resource_rates,
     tier_of,
+    tiered_questions,
     weighted_by_tier,
     with_tiers,
 )
@@ -32,7 +33,7 @@ def test_every_language_names_another_as_its_relative():
 def test_an_unknown_code_is_named_with_the_known_ones():
     assert (language_of("fi").name, known_languages(None)) == ("Finnish", LCRL_LANGUAGES)
     for call in (lambda: language_of("xx"), lambda: known_languages(["en", "xx"])):
-        with pytest.raises(UserError, match="unknown language 'xx': use one of en "):
+        with pytest.raises(UserError, match="'xx'"):
             call()
 
 
@@ -49,7 +50,7 @@ def test_the_paper_s_tiers():
     assert set(codes) <= set(LANGUAGES)
     assert set(QUOTAS) == set(TIERS)
     assert [tier_of(code) for code in ("en", "ha", "tw", "qki", "ko", "mi")] == list(ALL_TIERS)
-    with pytest.raises(UserError, match="the language 'fi' is in no tier of high, low, xlow, synthetic, held_out_high"):
+    with pytest.raises(UserError, match="no tier"):
         tier_of("fi")
 
 
@@ -64,13 +65,14 @@ def test_questions_know_their_domain_and_tier():
 def test_rates_are_the_weights_of_the_tiers():
     assert inverse_resource_rates(("en", "ha", "bm")) == {"en": 610, "ha": 4880, "bm": 3660}
     assert inverse_resource_rates(("fi", "en"), {"a": 1, "b": 2}, {"a": ("fi",), "b": ("en",)}) == {"fi": 1, "en": 2}
-    with pytest.raises(UserError, match=r"the tier 'held_out_high' has no weight above 0 \(high 610, low 4880"):
+    with pytest.raises(UserError, match="no weight"):
         inverse_resource_rates(("ko",))
 
 
 def test_a_table_in_inverse_proportion():
     table = with_tiers([asked(n, code) for n in range(400) for code in ("en", "fr", "ha", "bm")])
-    kept = weighted_by_tier(table, seed=3)
+    kept = tiered_questions(table, weights=QUOTAS, seed=3)
+    assert tiered_questions(table) == table
     counts = collections.Counter(question.language for question in kept)
     assert counts == {"en": 50, "fr": 50, "ha": 400, "bm": 300}
     assert kept == [question for question in table if question in kept] == weighted_by_tier(table, seed=3)
@@ -85,5 +87,5 @@ def test_a_language_with_few_questions_makes_the_others_fewer_in_its_domain_alon
     counts = collections.Counter((question.domain, question.language) for question in weighted_by_tier(table))
     assert counts == {("mathematics", "en"): 10, ("mathematics", "ha"): 80, ("multiple_choice", "en"): 30}
     assert weighted_by_tier([]) == []
-    with pytest.raises(UserError, match="the tier '' has no weight above 0"):
+    with pytest.raises(UserError, match="no weight"):
         weighted_by_tier([asked(1, "en")])

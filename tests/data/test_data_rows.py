@@ -4,11 +4,9 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lcrag.data.files import data_file, dataset_folder
-from lcrag.data.rows import BadRows, Row, Text, line_in_json, read_rows, read_text
+from lcrag.data.rows import BadRows, Row, Text, read_rows, read_text
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
 
@@ -27,11 +25,9 @@ GOOD = '{"name": " a ", "sizes": [1], "more": null}'
 
 
 def test_rows_come_with_their_line_numbers(tmp_path):
-    path = written(tmp_path / "rows.jsonl", GOOD, "", GOOD)
-    assert [(line, row.name, row.sizes) for line, row in read_rows(path, Pair, BadRows())] == [
-        (1, "a", [1]),
-        (3, "a", [1]),
-    ]
+    path = written(tmp_path / "rows.jsonl", f"\ufeff{GOOD}", "", GOOD)
+    rows = [(line, row.name, row.sizes) for line, row in read_rows(path, Pair, BadRows())]
+    assert rows == [(1, "a", [1]), (3, "a", [1])]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +37,7 @@ def test_rows_come_with_their_line_numbers(tmp_path):
         ('{"name": "a", "sizes": [1.0]}', ("field sizes.0", "valid integer")),
         ('{"name": "a"}', ("line 2", "field sizes", "required")),
         ('{"name": "  ", "sizes": []}', ("field name", "at least 1 character")),
+        ('{"name": "a\\u0000", "sizes": []}', ("field name", "U+0000")),
         ('{"name": "a", "sizes": [1]', ("line 2: invalid JSON",)),
         ('["a"]', ("line 2", "object")),
         ('{"name": "\\ud800", "sizes": []}', ("line 2", "escape")),
@@ -61,8 +58,8 @@ def test_skipped_rows_are_counted_over_files(tmp_path):
 
 
 def test_a_file_of_another_kind_is_refused_even_when_skipping(tmp_path):
-    for lines, sentence in (((), "the file is empty"), (("{}", "[]"), "line 1, field name")):
-        with pytest.raises(UserError, match=sentence):
+    for lines, part in (((), "empty"), (("{}", "[]"), "line 1, field name")):
+        with pytest.raises(UserError, match=part):
             list(read_rows(written(tmp_path / "rows.jsonl", *lines), Pair, BadRows(skip=True)))
 
 
@@ -70,105 +67,68 @@ def test_files_that_cannot_be_read(tmp_path):
     whole = gzip.compress(f"{GOOD}\n".encode() * 2000)
     (tmp_path / "cut.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "plain.jsonl.gz").write_text(GOOD)
-    for name in ("cut.jsonl.gz", "plain.jsonl.gz"):
-        with pytest.raises(UserError, match=f"{name} cannot be read .*: download it again"):
+    (tmp_path / "folder.jsonl").mkdir()
+    for name in ("cut.jsonl.gz", "plain.jsonl.gz", "gone.jsonl", "folder.jsonl"):
+        with pytest.raises(UserError, match=name):
             list(read_rows(tmp_path / name, Pair, BadRows()))
-    with pytest.raises(UserError, match="there is no file .*gone.jsonl"):
-        list(read_rows(tmp_path / "gone.jsonl", Pair, BadRows()))
     (tmp_path / "latin.json").write_bytes("é".encode("latin-1"))
-    with pytest.raises(UserError, match=r"latin.json is not UTF-8 \(byte 0\)"):
+    with pytest.raises(UserError, match="latin.json cannot be read .*UTF-8"):
         read_text(tmp_path / "latin.json")
 
 
 def test_folders_and_files_are_named_with_their_source(tmp_path, monkeypatch):
     monkeypatch.delenv("LCRAG_DATA", raising=False)
-    with pytest.raises(
-        UserError, match="set LCRAG_DATA to the folder that holds the folder mkqa, or bind mkqa_questions.fo"
-    ):
+    with pytest.raises(UserError, match="LCRAG_DATA .*, or bind mkqa_questions.folder"):
         dataset_folder("mkqa")
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    with pytest.raises(UserError, match="there is no folder .*mkqa"):
+    with pytest.raises(UserError, match="no folder .*mkqa"):
         dataset_folder("mkqa")
     assert dataset_folder("mkqa", tmp_path) == tmp_path
-    with pytest.raises(UserError, match="there is no a.json in .*: download https://example.org/a.json"):
+    with pytest.raises(UserError, match="no a.json in .*: download https://example.org/a.json"):
         data_file(tmp_path, ("a.json", "b.json"), "https://example.org/a.json")
     for name in ("b.json.gz", "b.json", "a.json.gz"):  # the official name first, plain before gzipped
         (tmp_path / name).touch()
         assert data_file(tmp_path, ("a.json", "b.json"), "").name == name
 
 
-json_values = st.recursive(
-    st.none() | st.integers() | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, min_size=1, max_size=3) | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3)
-    ),
-    max_leaves=12,
-)
+QUESTIONS = [
+    {"id": "1", "question": "What?", "answers": [{"text": "text"}, {"text": "text"}]},
+    {"id": "2", "question": "How much?", "answers": [{"text": "some"}]},
+]
+SQUAD = {"data": [{"title": "A_title", "paragraphs": [{"context": "\ufeff Some text. ", "qas": QUESTIONS}]}]}
 
 
-@given(json_values, st.sampled_from([None, 2]), st.data())
-def test_a_value_s_line_is_found(value, indent, data):
-    """The oracle marks the value and looks for the mark."""
-    place, marked = [], {"root": value}
-    holder, key = marked, "root"
-    while isinstance(holder[key], list | dict) and data.draw(st.booleans()):
-        holder = holder[key]
-        key = data.draw(st.sampled_from(list(holder) if isinstance(holder, dict) else list(range(len(holder)))))
-        place.append(key)
-    text = json.dumps(value, indent=indent)
-    holder[key] = "\0mark\0"
-    expected = json.dumps(marked["root"], indent=indent).split(json.dumps("\0mark\0"))[0].count("\n") + 1
-    assert line_in_json(text, place) == expected
-
-
-SQUAD = {
-    "data": [
-        {
-            "title": "A_title",
-            "paragraphs": [
-                {
-                    "context": "\ufeff Some text. ",
-                    "qas": [
-                        {"id": "1", "question": "What?", "answers": [{"text": "text"}, {"text": "text"}]},
-                        {"id": "2", "question": "How much?", "answers": [{"text": "some"}]},
-                    ],
-                }
-            ],
-        }
-    ]
-}
-
-
-def test_squad_files_and_their_bad_rows(tmp_path):
+def test_squad_files_are_paragraphs_with_questions(tmp_path):
     path = tmp_path / "squad.json"
-    path.write_text(json.dumps(SQUAD, indent=1))
+    path.write_text(json.dumps(SQUAD))
     [paragraph] = read_squad(path, BadRows())
     assert (paragraph.title, paragraph.number, paragraph.text) == ("A title", 0, "Some text.")
     assert [(question.id, question.answers) for question in paragraph.questions] == [("1", ("text",)), ("2", ("some",))]
-    for old, new, field, problem in (
-        ('"some"', "3", "qas.1.answers.0.text", "valid string"),
-        ('"id": "2"', '"id": "1"', "qas.1.id", "1 is already used by an earlier question"),
-        ('"How much?"', '" "', "qas.1.question", "at least 1 character"),
-        ('"id": "2"', '"ID": "2"', "qas.1.id", "required"),
-    ):
-        text = json.dumps(SQUAD, indent=1).replace(old, new)
-        path.write_text(text)
-        line = next(n for n, content in enumerate(text.splitlines(), 1) if content.strip() == "{" and n > 17)
-        with pytest.raises(UserError, match=f"squad.json, line {line}, field data.0.paragraphs.0.{field}: .*{problem}"):
-            read_squad(path, BadRows())
-        bad_rows = BadRows(skip=True)
-        [paragraph] = read_squad(path, bad_rows)
-        assert (len(paragraph.questions), len(bad_rows.problems)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('"some"', "3", "answers.0.text: input should be a valid string"),
+        ('"id": "2"', '"id": "1"', "id: 1 is already used"),
+        ('"How much?"', '" "', "question: string should have at least 1 character"),
+        ('"id": "2"', '"ID": "2"', "id: field required"),
+    ],
+)
+def test_a_bad_question_in_squad_s_format(tmp_path, one_bad_row, old, new, field):
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(SQUAD).replace(old, new))
+    place = f"squad.json, data.0.paragraphs.0.qas.1, field {field}"
+    [paragraph] = one_bad_row(lambda bad_rows: read_squad(path, bad_rows), place)
+    assert len(paragraph.questions) == 1
 
 
 def test_squad_files_that_are_something_else(tmp_path):
     path = tmp_path / "squad.json"
-    path.write_text('{"data": [\n}')
-    with pytest.raises(UserError, match="squad.json, line 2: not JSON"):
-        read_squad(path, BadRows())
-    path.write_text('{"rows": []}')
-    with pytest.raises(UserError, match="line 1, field data: field required"):
-        read_squad(path, BadRows())
+    for text, part in (('{"data": [\n}', "line 2: not JSON"), ('{"rows": []}', "field data: field required")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=part):
+            read_squad(path, BadRows())
     path.write_text('{"data": [{"title": "x"}, {"title": "y", "paragraphs": [[]]}]}')
     bad_rows = BadRows(skip=True)
     assert (read_squad(path, bad_rows), len(bad_rows.problems)) == ([], 2)

@@ -13,13 +13,13 @@ from prepared_data import prepared
 import lcrag.atlas.tasks
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.encoding import RowEncoder
-from lcrag.data import global_mmlu, mgsm
-from lcrag.data.english.sets import QUESTION_SETS, questions_of
+from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES, mgsm_questions
+from lcrag.data.english import english_questions
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
+from lcrag.data.multilingual import XQUAD_LANGUAGES, xquad_questions
 from lcrag.data.rows import BadRows
 from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task, register_jsonl
 from lcrag.data.tiers import inverse_resource_rates
-from lcrag.data.xquad import LANGUAGES, xquad_questions
 from lcrag.episodes import Chat
 from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer
@@ -45,10 +45,10 @@ def folder(tmp_path, monkeypatch):
         ("mkqa_test", LCRL_LANGUAGES),
         ("xor_tydi_train", XOR_TYDI_TRAINING),
         ("xor_tydi_test", XOR_TYDI_TEST),
-        ("xquad_train", LANGUAGES),
-        ("xquad_test", LANGUAGES),
-        ("mgsm_test", mgsm.LANGUAGES),
-        ("global_mmlu_test", global_mmlu.LANGUAGES),
+        ("xquad_train", XQUAD_LANGUAGES),
+        ("xquad_test", XQUAD_LANGUAGES),
+        ("mgsm_test", MGSM_LANGUAGES),
+        ("global_mmlu_test", GLOBAL_MMLU_LANGUAGES),
     ],
 )
 def test_mixtures_have_the_paper_s_languages(mixture, languages):
@@ -57,19 +57,18 @@ def test_mixtures_have_the_paper_s_languages(mixture, languages):
 
 
 def test_tasks_return_the_questions(folder):
-    questions = xquad_questions(folder / "xquad", "test", ("th",), bad_rows=BadRows())
+    questions = xquad_questions("test", ("th",))
     assert lcrag.atlas.tasks.questions_of_task("xquad_test_th") == questions
     found = [lcrag.atlas.tasks.questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
     assert [len(each) for each in found] == [43] * 7
 
 
 def test_missing_files(folder, monkeypatch):
-    with pytest.raises(UserError, match="only 500 usable questions of mkqa for the splits"):
-        lcrag.atlas.tasks.questions_of_task("mkqa_train_fi")
-    with pytest.raises(UserError, match="no xquad.ro.json"):
-        lcrag.atlas.tasks.questions_of_task("xquad_test_ro")
+    for task, part in (("mkqa_train_fi", "500 usable questions"), ("xquad_test_ro", "no xquad.ro.json")):
+        with pytest.raises(UserError, match=part):
+            lcrag.atlas.tasks.questions_of_task(task)
     monkeypatch.delenv("LCRAG_DATA")
-    with pytest.raises(UserError, match="the folder of mkqa is not configured"):
+    with pytest.raises(UserError, match="not configured"):
         lcrag.atlas.tasks.questions_of_task("mkqa_test_fi")
 
 
@@ -81,7 +80,7 @@ def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):
     (tmp_path / "global_mmlu" / "ha" / "dev.jsonl").write_text(row)
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
     problems = lcrag.atlas.tasks.questions_of_task("mgsm_test_th")
-    assert (problems, len(problems)) == (mgsm.mgsm_questions(tmp_path / "mgsm", ("th",), bad_rows=BadRows()), 200)
+    assert (problems, len(problems)) == (mgsm_questions(("th",)), 200)
     (question,) = lcrag.atlas.tasks.questions_of_task("global_mmlu_dev_ha")
     assert (question.answers, question.domain, question.tier) == (("D",), "multiple_choice", "low")
 
@@ -113,8 +112,7 @@ def test_the_english_sets_are_tasks_too(tmp_path, monkeypatch):
     source = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
     shutil.copy(source, tmp_path / "musique" / "musique_ans_v1.0_dev.jsonl.gz")
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    expected = questions_of(QUESTION_SETS["musique"].read(source, BadRows()))
-    assert lcrag.atlas.tasks.questions_of_task("musique_test") == expected
+    assert lcrag.atlas.tasks.questions_of_task("musique_test") == english_questions("musique", "test")
 
 
 def add_task(name, rows, *preprocessors, features=("inputs", "targets")):

@@ -15,12 +15,11 @@ import numpy as np
 from lcrag.commands.index.judging import add_rows, judge, table_of, trec_judgements
 from lcrag.composition.components import configured_encoder, resolved_folder
 from lcrag.composition.configuration import operative_config
-from lcrag.composition.datasets import counted_bad_rows
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.local import CorpusPlan, make_plan, read_passages
 from lcrag.data.corpora.source import Kind, find_source
 from lcrag.data.judgements import Judgements
-from lcrag.data.rows import BadRows
+from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, IndexSettings, Passage, build_collection, load_collections, load_encoder
 from lcrag.retrieval.collection import ENCODER, META, is_language_code, keep_encoder, read_meta

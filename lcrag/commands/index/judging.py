@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from lcrag.composition.datasets import counted_bad_rows
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.judgements import Judgements, read_trec
+from lcrag.data.rows import counted_bad_rows
 from lcrag.errors import UserError
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.retrieval import SearchableCollections

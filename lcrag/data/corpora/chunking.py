@@ -71,16 +71,12 @@ def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> li
         content, pieces, start = text.encode(), [], first  # offsets count bytes
         while start < end:
             stop = min(start + length, end)
-            while characters is not None and stop < end and _is_mark(characters[stop]):
+            while characters is not None and stop < end and unicodedata.category(chr(characters[stop])).startswith("M"):
                 stop += 1
             pieces.append(content[first_bytes[start] : last_bytes[stop - 1]].decode().strip())
             start = stop
         cut.append([piece for piece in pieces if piece])
     return cut
-
-
-def _is_mark(character: int) -> bool:
-    return unicodedata.category(chr(character)).startswith("M")
 
 
 @functools.cache

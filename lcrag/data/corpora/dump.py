@@ -1,11 +1,11 @@
 """Reads the articles of a Wikipedia dump and removes wiki markup from their text."""
 
 import dataclasses
+import io
 import pathlib
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from typing import BinaryIO
 
 import mwparserfromhell
 from mwparserfromhell import nodes
@@ -152,7 +152,7 @@ _HIDDEN_KEYS = ("-2", "6", "14")
 _HIDDEN_EVERYWHERE = ("media", "file", "image", "category")
 
 
-def read_pages(file: BinaryIO, path: pathlib.Path) -> Iterator[WikiPage]:
+def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage]:
     """Yields the articles of a dump, in order: wikitext pages of the main namespace that are not redirects.
 
     Args:

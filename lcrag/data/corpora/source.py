@@ -9,11 +9,12 @@ first line), Mr. TyDi and Pyserini (the same, unquoted), in Parquet or JSON line
 
 import dataclasses
 import functools
+import io
 import itertools
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, BinaryIO, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
@@ -232,7 +233,7 @@ def _kind_by_rows(path: pathlib.Path) -> Kind:
     )
 
 
-def _fields(content: BinaryIO, path: pathlib.Path) -> set[str]:
+def _fields(content: io.BufferedIOBase, path: pathlib.Path) -> set[str]:
     """Returns the fields of a Parquet file's first row, or of the first object of JSON lines."""
     if _format(path) == ".parquet":
         return set(next(parquet_values(content), {}))

@@ -13,11 +13,14 @@ a policy writes it. `with_own_plan` and `with_decomposition` make golden plans w
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
+
+import gin
 
 from lcrag.data.questions import Question
 from lcrag.data.rows import UnusableQuestion
+from lcrag.errors import UserError, typed
 from lcrag.methods.globalrag.question_plan import DISORDERED, BadPlan, QuestionPlan, placeholder, plan_of
 
 NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "another answer"
@@ -98,6 +101,26 @@ def with_own_plan(question: Question) -> Question:
     own = {"Q1": [_LIKE_A_PLACEHOLDER.sub("# ", question.text), "#1"]}
     extra = question.extra | {"plan": own, "sub_answers": {"#1": list(question.answers)}}
     return dataclasses.replace(question, extra=extra)
+
+
+@gin.configurable
+@typed
+def with_own_plans(questions: Sequence[Question]) -> list[Question]:
+    """Gives each question without a golden plan itself as its only sub-question; see `with_own_plan`.
+
+    Raises:
+      UserError: an existing golden plan is invalid.
+    """
+    try:
+        return [with_own_plan(question) for question in questions]
+    except ValueError as error:
+        raise UserError(f"a golden plan of the questions cannot be used: {error}; correct it in their file") from error
+
+
+@gin.configurable
+def decomposition_plans() -> Callable[[Question], Question]:
+    """Returns `with_decomposition`, for `english_questions.golden_plans` (MuSiQue)."""
+    return with_decomposition
 
 
 def with_decomposition(question: Question) -> Question:
