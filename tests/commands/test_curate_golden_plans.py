@@ -16,7 +16,6 @@ from lcrag.composition.teachers import WritingTeacher, endpoint_teacher, plan_te
 from lcrag.curation.playing import play
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_plans import golden_plans as plans_in
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
@@ -87,7 +86,7 @@ def test_what_golden_plans_are(curated):
 
 
 def test_the_questions_are_read_as_they_are(curated):
-    questions = jsonl_questions([curated / "questions.jsonl"], dataset="golden_plans", bad_rows=BadRows())
+    questions = jsonl_questions([curated / "questions.jsonl"], dataset="golden_plans")
     by_id = {each.coupling: each for each in QUESTIONS}
     for question in questions:
         asked = by_id[question.id]

@@ -23,7 +23,6 @@ from support.local_server import served, stand_in_chat
 from lcrag import main
 from lcrag.commands.curate.translations import Counted, tier_places
 from lcrag.data.jsonl_questions import jsonl_questions
-from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline.models import ModelRequest
 from lcrag.methods.translate_r1.pipeline.stages import STAGES
@@ -160,7 +159,7 @@ def test_every_stage_removes_and_every_place_is_filled(finished):
 
 
 def test_what_is_written_is_read_as_coupled_questions(finished):
-    questions = jsonl_questions([finished / "questions.jsonl"], dataset="made", bad_rows=BadRows())
+    questions = jsonl_questions([finished / "questions.jsonl"], dataset="made")
     assert collections.Counter(question.language for question in questions) == {"en": 5, "fi": 5, "am": 5}
     by_id = collections.defaultdict(dict)
     for question in questions:

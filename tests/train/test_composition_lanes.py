@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from joined_processes import free_port
 from lane_parts import GROUPS, STEALING, digest, make_lanes, question, rows, searching
+from lcrag.train.lane_episodes import all_lanes, in_order, packed_lanes
+from lcrag.train.lane_plan import GroupQueue, assigned_lanes, lane_sampler
 from support import tiny_config
 
 from lcrag.episodes import episode_json
 from lcrag.errors import UserError
 from lcrag.policy import initialise, make_mesh
 from lcrag.sampling import SamplerConfig
-from lcrag.train.lane_episodes import all_lanes, in_order, packed_lanes
-from lcrag.train.lane_plan import GroupQueue, assigned_lanes, lane_sampler
 
 PROCESS = """
 import sys

@@ -1,24 +1,46 @@
-"""The data sets in files through gin and the command line: their packaged configurations run."""
+"""Questions of data sets through gin and the command line: packaged configurations run, and ask what they say."""
 
+import collections
+import functools
 import gzip
 import json
 import shutil
 
 import gin
 import pytest
-from experiment_parts import json_lines, run
+from experiment_parts import SIZES, json_lines, run
 from prepared_data import prepared
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
+from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
+from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate.translations import translations
-from lcrag.composition.collections import xquad_collections
+from lcrag.composition.collections import english_collections, xquad_collections
+from lcrag.composition.commands import open_search_tool
 from lcrag.composition.configuration import configure, read_configuration
-from lcrag.composition.datasets import mkqa_questions, xor_tydi_questions, xquad_questions
-from lcrag.data.questions import Question
+from lcrag.composition.gin_files import read_file
+from lcrag.data.batches import several_questions
+from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES
+from lcrag.data.english import QUESTION_SETS, english_questions
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.multilingual import mkqa_questions, xor_tydi_questions
 from lcrag.errors import UserError
+from lcrag.evaluation import read_rows
+from lcrag.models.completers import CompletionJudge
+from lcrag.rewards import domain_reward
 
 ONE_STEP = ("STEPS=1", "train.evaluation=None")
 BROKEN = '{"id": "9", "language": "fi", "question": "Missä?"}'
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder as LCRAG_DATA names it, with a folder for each data set."""
+    for name in ("mkqa", "xor_tydi", "xquad", *QUESTION_SETS):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    monkeypatch.setenv("LCRAG_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "data"
 
 
 def own_questions(path, *languages, count=3):
@@ -66,22 +88,8 @@ def test_bad_rows_stop_the_command_unless_they_are_skipped(tiny, tmp_path, capsy
     assert "BadRows.skip = True" in (tmp_path / "run" / "config.gin").read_text()
 
 
-def test_only_commands_that_read_data_skip_rows(tiny, capsys):
-    assert run("report", tiny, words=("--skip_bad_rows",)) == 2
-    assert "lcrag report has no option --skip_bad_rows" in capsys.readouterr().err
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    """A folder as LCRAG_DATA names it, without the files."""
-    for name in ("mkqa", "xor_tydi", "xquad"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-    monkeypatch.setenv("LCRAG_DATA", str(tmp_path / "data"))
-    return tmp_path / "data"
-
-
 def test_mkqa_has_coupled_groups_of_the_training_languages(files):
-    with pytest.raises(UserError, match="there is no mkqa.jsonl.gz in"):
+    with pytest.raises(UserError, match="no mkqa.jsonl.gz"):
         mkqa_questions("test")
     shutil.copy(prepared("mkqa_standin/standin_bmlama53_13lang.jsonl.gz"), files / "mkqa" / "mkqa.jsonl.gz")
     assert len(mkqa_questions("test", test=20, train=15, validation=5)) == 20 * 13
@@ -96,28 +104,15 @@ def test_mkqa_has_coupled_groups_of_the_training_languages(files):
     assert len({each.id for each in questions}) == 15
 
 
-def test_too_small_a_file_of_mkqa_is_refused(tiny, tmp_path, files, capsys):
-    shutil.copy(prepared("mkqa/test_mkqa.jsonl.gz"), files / "mkqa" / "mkqa.jsonl.gz")
-    assert run("train", tiny, *ONE_STEP, gin_files=("data/mkqa.gin",), output=tmp_path / "run") == 2
-    assert "there are only 3 usable questions of mkqa for the splits test 2000" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-def xor_files(folder):
-    """Training rows in the official form, made of the real development rows, and TyDi QA's English one."""
-    source = prepared("xor_tydi/xor_dev_full_v1_1.subset.jsonl")
-    for name in ("xor_train_full.jsonl", "xor_dev_full_v1_1.jsonl"):
-        shutil.copy(source, folder / "xor_tydi" / name)
-    shutil.copy(prepared("tydiqa/goldp.en.json"), folder / "xor_tydi" / "tydiqa-goldp-v1.1-train.json")
-
-
 def mirrored(texts, source, target):
     """A translator without mistakes."""
     return [text[::-1] for text in texts]
 
 
 def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_path, files, capsys):
-    xor_files(files)
+    source = prepared("xor_tydi/xor_dev_full_v1_1.subset.jsonl")
+    for name in ("xor_train_full.jsonl", "xor_dev_full_v1_1.jsonl"):
+        shutil.copy(source, files / "xor_tydi" / name)
     sizes = ("TRAINING_LANGUAGES=('fi', 'ja')", "train/xor_tydi_questions.train=4", *ONE_STEP)
     options = {"output": tmp_path / "run"}
     assert run("train", tiny, *sizes, gin_files=("data/xor_tydi.gin",), **options) == 2
@@ -136,27 +131,7 @@ def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_pa
     assert len({e["question_id"] for e in episodes}) == 1
 
 
-def test_english_is_one_of_xor_tydi_s_training_languages(files):
-    xor_files(files)
-    found = xor_tydi_questions("train", ("en",), train=1)
-    assert [type(each) for each in found] == [Question]
-    assert found[0].language == "en"
-
-
-def test_a_number_of_questions_of_each_language(files):
-    xor_files(files)
-    for split in ("train", "test"):
-        found = xor_tydi_questions(split, ("fi", "ja"), train=6, limit=3)
-        assert [each.language for each in found] == ["fi"] * 3 + ["ja"] * 3
-    for language in ("en", "th"):
-        shutil.copy(prepared(f"xquad/xquad.{language}.json.gz"), files / "xquad" / f"xquad.{language}.json.gz")
-    found = xquad_questions("test", ("en", "th"), limit=4)
-    assert [each.language for each in found] == ["en", "th"] * 4
-    assert len({each.id for each in found}) == 4
-
-
-def test_xquad_brings_its_own_collections(tiny, tmp_path, files, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_xquad_brings_its_own_collections(tiny, tmp_path, files):
     for language in ("en", "th"):  # the first three articles are enough
         with gzip.open(prepared(f"xquad/xquad.{language}.json.gz"), "rt") as file:
             content = json.load(file)
@@ -175,3 +150,121 @@ def test_xquad_brings_its_own_collections(tiny, tmp_path, files, monkeypatch):
     [[hit]] = opened.search(["Panthers"], ["th"], k=1)
     assert hit.language == "th"
     assert hit.id.split("/")[0] in ("Super Bowl 50", "Warsaw", "Normans")
+
+
+def hotpotqa(tiny, files):
+    """Bindings for HotpotQA, whose development rows stand for its training rows too."""
+    with gzip.open(prepared("hotpotqa/hotpot_dev_distractor_v1.subset.json.gz"), "rt", encoding="utf-8") as file:
+        rows = json.load(file)
+    for name, part in (("hotpot_train_v1.1.json", rows[:20]), ("hotpot_dev_distractor_v1.json", rows[20:26])):
+        (files / "hotpotqa" / name).write_text(json.dumps(part))
+    encoder = f"english_collections.encoder='{tiny / 'collections' / 'encoder'}'"
+    collections_of = (f"{name}.collections=@english_collections()" for name in ("train", "evaluate", "sample"))
+    return ("TRAINED_ON='hotpotqa'", "TESTED_ON='hotpotqa'", encoder, *collections_of)
+
+
+def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files, capsys):
+    bindings = (
+        *hotpotqa(tiny, files),
+        "Evaluation.temperatures={'greedy': 0.0}",
+        "hierarchical_search.route=@english_only",
+    )
+    options = {"gin_files": ("data/english.gin",), "output": tmp_path / "run"}
+    assert run("evaluate", tiny, *bindings, **options) == 0
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in ("hotpotqa, test", "all languages", "bridge", "seconds a question")), shown
+    assert "trained on" not in shown, "one language, and the metrics of an English set"
+    assert "recall" not in shown, "one language, and the metrics of an English set"
+    rows = read_rows(tmp_path / "run" / "evaluation.json")
+    assert {row.dataset for row in rows} == {"hotpotqa"}
+    assert {row.split for row in rows} > {"test", "test/bridge"}
+    assert {"squad_exact_match", "squad_f1", "squad_accuracy"} <= {row.metric for row in rows}
+    hashes = json.loads((tmp_path / "run" / "answers" / "LcRL_run.json").read_text())["hashes"]
+    assert "collection/en" in hashes
+    gin.clear_config()
+    opened = english_collections(("hotpotqa",), ("train", "test"), encoder=str(tiny / "collections" / "encoder"))
+    assert opened.content_hashes().items() <= hashes.items()  # found where they were kept
+    question = english_questions("hotpotqa", "test")[0]
+    (hits,) = opened.search([question.text], ["en"], k=260)
+    assert set(question.extra["supports"]) <= {hit.id for hit in hits}
+
+
+def test_a_tool_searches_the_paragraphs(tiny, files):
+    bindings = [*SIZES, f"policy.folder='{tiny / 'policy'}'", *hotpotqa(tiny, files), "search_tool.warm_up=False"]
+    tool = open_search_tool("quickstart.gin", "data/english.gin", bindings=bindings)
+    assert tool.languages == ["en"]
+    assert len(tool(["Which magazine was first?"])) == 1
+
+
+def test_several_sets_are_joined_and_limited(tiny, files):
+    hotpotqa(tiny, files)
+    shutil.copy(prepared("nq_open/NQ-open.dev.subset.jsonl"), files / "nq_open" / "NQ-open.dev.jsonl")
+    one, two = english_questions("hotpotqa", "train", limit=5), english_questions("nq_open", "test", limit=7)
+    assert [question.dataset for question in several_questions([one, two])] == ["hotpotqa"] * 5 + ["nq_open"] * 7
+    assert set(one[0].extra) >= {"type", "supports"}
+    assert english_questions("nq_open", "test", limit=7, seed=1) != two
+    with pytest.raises(UserError, match="nq_open comes without paragraphs"):
+        english_collections(("nq_open",), encoder="atlas/encoder")
+    with pytest.raises(UserError, match="no popQA.tsv in .*popqa: download"):
+        english_questions("popqa", "test")
+
+
+@pytest.mark.parametrize(("name", "count"), [("multi_hop", 5), ("seven_sets", 7)])
+def test_files_of_several_sets_name_known_ones(name, count):
+    bound = [each for each in read_file(f"data/{name}.gin") if getattr(each, "parameter", "") in ("dataset", "split")]
+    named = {each.scope: {} for each in bound if each.selector == "english_questions"}
+    for each in bound:
+        if each.scope in named:
+            named[each.scope][each.parameter] = each.value
+    assert all(each["split"] in QUESTION_SETS[each["dataset"]].files for each in named.values())
+    tested = {each["dataset"] for scope, each in named.items() if scope.startswith("held_out")}
+    assert len(tested) == count
+
+
+def bound(file):
+    return {binding.key: binding.value for binding in read_file(file)}
+
+
+def test_the_files_name_all_languages():
+    assert set(bound("data/mgsm.gin")["held_out/mgsm_questions.languages"]) == set(MGSM_LANGUAGES)
+    assert set(bound("data/global_mmlu.gin")["LANGUAGES"]) == set(GLOBAL_MMLU_LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("file", "model"), [("judge/endpoint.gin", "judge/EndpointCompleter"), ("judge/local.gin", "judge/local_model")]
+)
+def test_judges(file, model):
+    bindings = bound(file)
+    assert bindings["domain_reward.judge"].name == "CompletionJudge"
+    assert bindings["CompletionJudge.model"].name == model
+    judge = CompletionJudge(lambda requests: [])
+    assert domain_reward(judge=judge).models == {"judge": judge}
+
+
+def test_limits_keep_every_language_of_a_question_together():
+    questions = atlas_questions("held_out", limit=12)
+    versions = collections.Counter(question.id for question in questions)
+    assert len(versions) == 12
+    assert set(versions.values()) == {len(LCRL_LANGUAGES)}
+    assert [question.language for question in questions[:13]] == list(LCRL_LANGUAGES)
+    assert len({question.extra["kind"] for question in questions}) > 4  # spread over the split, not its beginning
+
+
+def test_copyable_answers_and_translated_ones_are_all_there_is():
+    everything, copyable, translated = (
+        {question.id for question in atlas_questions("held_out", ("en",), copyable=kept)}
+        for kept in (None, True, False)
+    )
+    assert copyable | translated == everything
+    assert not copyable & translated
+    assert len(copyable) < len(translated)
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [functools.partial(atlas_questions, hops=(2, 3), copyable=False), atlas_comparisons, atlas_conjunctions],
+)
+def test_limits_beyond_what_there_is_repeat_nothing(questions):
+    everything = questions("validation", ("en",))
+    assert questions("validation", ("en",), limit=len(everything) + 9) == everything
+    assert len({each.id for each in questions("validation", ("en",), limit=20)}) == 20

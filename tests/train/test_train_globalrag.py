@@ -10,10 +10,11 @@ from lcrag.train.checking import check_rewarded
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.composition.configuration import configure, read_configuration
-from lcrag.composition.datasets import english_questions, with_own_plans
 from lcrag.composition.frozen_models import QuestionEncoder
+from lcrag.data.english import english_questions
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.golden_plans import with_own_plans
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.retrieval import load_encoder
 
@@ -97,11 +98,11 @@ def test_musique_s_own_plans_need_no_teacher(tmp_path):
     file = tmp_path / "musique_ans_v1.0_train.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     configured(GIN, "data/musique_golden_plans.gin")
-    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.composition.datasets.english_questions"
+    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.data.english.english_questions"
     with gin.config_scope("train"):
         questions, plain = (
             english_questions(folder=str(tmp_path)),
-            english_questions(folder=str(tmp_path), golden_plans=False),
+            english_questions(folder=str(tmp_path), golden_plans=None),
         )
     reward = globalrag_reward(encoder=np.eye)
     check_rewarded(reward, questions)

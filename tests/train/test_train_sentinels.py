@@ -6,10 +6,10 @@ import pytest
 from experiment_parts import assert_mistake, json_lines, run
 from hypothesis import given
 from hypothesis import strategies as st
+from lcrag.train.sentinels import NO_LIMITS, WATCHED, Sentinels, broken_limit
 
 from lcrag.composition.gin_files import read_file
 from lcrag.errors import UserError
-from lcrag.train.sentinels import NO_LIMITS, WATCHED, Sentinels, broken_limit
 
 BINDINGS = ("train.evaluation=None", "train.episodes_every=100", "train.checkpoint_every=1", "STEPS=4")
 STRICT = ("Sentinels.least={'entropy': 99.0}", "Sentinels.most={}", "Sentinels.patience=3", "Sentinels.shown=2")

@@ -6,6 +6,14 @@ import jax
 import numpy as np
 import pytest
 from experiment_parts import json_lines
+from lcrag.train.utilisation import (
+    Utilisation,
+    learning_flops,
+    memory_metrics,
+    rollout_flops,
+    utilisation_of,
+    wall_time,
+)
 from support import tiny_config, tiny_tokenizer
 
 from lcrag.data.questions import Question
@@ -16,14 +24,6 @@ from lcrag.policy import Policy, make_mesh
 from lcrag.policy.accelerators import accelerator_named
 from lcrag.policy.flops import causal_mean, forward_flops, update_flops
 from lcrag.train import utilisation
-from lcrag.train.utilisation import (
-    Utilisation,
-    learning_flops,
-    memory_metrics,
-    rollout_flops,
-    utilisation_of,
-    wall_time,
-)
 
 CONFIG = tiny_config()
 

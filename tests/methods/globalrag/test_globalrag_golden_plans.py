@@ -8,7 +8,7 @@ import pytest
 from prepared_data import prepared
 
 from lcrag.atlas import build_world
-from lcrag.data.english.sets import question_set
+from lcrag.data.english import question_set
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, UnusableQuestion
 from lcrag.errors import UserError
@@ -190,5 +190,5 @@ def test_a_step_without_an_answer():
 
 
 def test_sets_without_decompositions_are_refused(tmp_path):
-    with pytest.raises(UserError, match="the rows of hotpotqa have no decompositions"):
+    with pytest.raises(UserError, match="hotpotqa"):
         read(written(tmp_path, ROW), name="hotpotqa")

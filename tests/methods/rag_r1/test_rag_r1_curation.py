@@ -141,7 +141,7 @@ def test_the_split_keeps_versions_of_a_question_together(tmp_path):
     assert not {each.question.id for each in train} & {each.question.id for each in validation}
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(each.row()) + "\n" for each in train))
-    read = jsonl_questions([path], dataset="d", bad_rows=BadRows())
+    read = jsonl_questions([path], "d")
     assert [(each.id, each.language, each.answers) for each in read] == [
         (each.question.id, each.question.language, each.question.answers) for each in train
     ]
