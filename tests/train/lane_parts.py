@@ -6,13 +6,13 @@ import json
 import gin
 import jax
 import numpy as np
+from lcrag.train.lanes import Lanes
 from support import tiny_config, tiny_tokenizer
 from support.pretended_collections import PretendedCollections
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Retrieve
 from lcrag.policy import Policy, initialise, make_mesh
-from lcrag.train.lanes import Lanes
 from lcrag.train.method import Method
 
 BINDINGS = ("Sampler.context = 64", "Sampler.block = 4", "Sampler.append_tokens = (16,)")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, drive, found
 from finished_episodes import finished
+from lcrag.train.scoring import at_last_tokens
 from support import tiny_tokenizer
 
 from lcrag.curation.playing import play
@@ -22,7 +23,6 @@ from lcrag.methods.baselines.step_search import (
 )
 from lcrag.retrieval import Hit
 from lcrag.train.method import Method
-from lcrag.train.scoring import at_last_tokens
 
 LIMA, RIMAC = "Lima is the capital of Peru.", "The Rimac flows through Lima."
 DECOMPOSITION = [
