@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lcrag.commands.report.records import evaluated
+from lcrag.commands.report.sources import read_sources
 from lcrag.evaluation.scoreboard import Scoreboard, scoreboards
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,8 +187,8 @@ TABLES = (
 def board_of(
     records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = (), split: str = "held_out"
 ) -> Scoreboard:
-    found = [each for each in evaluated([str(RECORDS / records)], also) if each[1:] == (decoding, split)]
-    trials = [trial for source, *place in found for trial in source.trials(*place)]
+    found = [trial for source in read_sources([str(RECORDS / records)], also) for trial in source.trials]
+    trials = [trial for trial in found if (trial.decoding, trial.split) == (decoding, split)]
     (board,) = scoreboards(trials, paired_seeds).values()
     return board
 
@@ -284,8 +284,8 @@ WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1"}
 def runs_of(name: str) -> Scoreboard:
     """Returns the scoreboard of the runs `FOLDER/NAME`, one for each seed."""
     folder, stem = name.split("/")
-    found = [each for each in evaluated([str(RECORDS / folder)]) if each[0].place.stem.rpartition("-")[0] == stem]
-    return Scoreboard([trial for source, decoding, split in found for trial in source.trials(decoding, split)])
+    found = [each for each in read_sources([str(RECORDS / folder)]) if each.place.stem.rpartition("-")[0] == stem]
+    return Scoreboard([trial for source in found for trial in source.trials])
 
 
 @pytest.mark.parametrize("shown", POINTS, ids=[each.header for each in POINTS])
@@ -301,8 +301,8 @@ def test_points_have_the_scores_of_their_records(shown):
 
 
 def test_penalties_have_the_differences_of_their_records():
-    found = evaluated([str(RECORDS / "lcrl_tables"), str(RECORDS / "lcrl_penalties")])
-    trials = [trial for source, decoding, split in found for trial in source.trials(decoding, split)]
+    found = read_sources([str(RECORDS / "lcrl_tables"), str(RECORDS / "lcrl_penalties")])
+    trials = [trial for source in found for trial in source.trials]
     board = Scoreboard([trial for trial in trials if trial.method.startswith("LcRL")])
     systems = {system[1]: system for system in board.systems}
     for row, ending in zip(table_of("docs/results.md", "| | .02 | .2 | .5 |"), ("", " without floor"), strict=True):

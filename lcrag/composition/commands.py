@@ -27,7 +27,7 @@ from lcrag.commands.curate import demonstrations, golden_plans, selection, trans
 from lcrag.commands.describe import describing
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export  # noqa: F401
-from lcrag.commands.report import comparing, reporting
+from lcrag.commands.report import report  # noqa: F401
 from lcrag.commands.sample import sample as sample_command
 from lcrag.commands.serve import SearchTool, ToolLimits, serving
 from lcrag.composition.configuration import configure, missing_as_sentence, read_configuration
@@ -102,7 +102,6 @@ serve = _configurable(serving.serve)
 sft = _with_folder("sft", without_words(fine_tuning.sft), fine_tuning.MAY_CHANGE)
 train = _with_folder("train", without_words(rl.train), rl.MAY_CHANGE)
 search_tool = _configurable(serving.search_tool)
-compare_runs = _configurable(comparing.compare_runs)
 CURATIONS = {
     name: _with_folder(name, _configurable(function), may_change)
     for name, function, may_change in (
@@ -118,17 +117,6 @@ CURATIONS = {
 def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
     """Makes one kind of training data; see `lcrag.commands.curate`."""
     curating.curate(output_dir, words, kinds=CURATIONS, kind=kind)
-
-
-@gin.configurable(module="lcrag.commands")
-def report(
-    output_dir: pathlib.Path | None,
-    words: Sequence[str] = (),
-    *,
-    evaluation: Evaluation | None = None,
-) -> None:
-    """Reports one run or compares several; see `lcrag.commands.report`."""
-    reporting.report(output_dir, words, compare=compare_runs, evaluation=evaluation)
 
 
 def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:

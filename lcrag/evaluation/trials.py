@@ -78,6 +78,10 @@ class Trial:
         scores = question_metrics(ordered, languages)
         return cls(questions=Questions.of(answered), scores=scores, answered=tuple(ordered), **labels)
 
+    def at(self, point: float | str | None) -> "Trial":
+        """Returns the trial with its position on the axis of a study."""
+        return dataclasses.replace(self, point=point)
+
     @property
     def system(self) -> System:
         """The key of trials that are averaged, which differ only in random numbers."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lcrag.cli.arguments import Arguments, closest, whole_number
-from lcrag.commands.report.records import record_files, recorded_command, recorded_methods
+from lcrag.commands.report.sources import read_record, record_files
 from lcrag.commands.study import globalrag, lcrl, r_search, rag_r1, running, translate_r1
 from lcrag.commands.study.points import Point, Settings, Study, left
 from lcrag.errors import UserError, without_secrets
@@ -75,7 +75,7 @@ def _check_folder(records: Path, settings: Settings) -> None:
     """
     experiment = f"{settings.experiment}.gin"
     for record in record_files(records):
-        command, _ = recorded_command(record)
+        command = read_record(record)["command"]
         if "sft" not in command[1:2] and f"--gin_file={experiment}" not in command:
             raise UserError(
                 f"{record} is a record of another experiment than {experiment}: give another folder as --records"
@@ -84,8 +84,9 @@ def _check_folder(records: Path, settings: Settings) -> None:
 
 def _check_record(point: Point, record: Path, output: Path) -> None:
     """Raises a UserError if the recorded command differs from the point's in more than the study's output folder."""
-    command, folder = recorded_command(record)
-    earlier = str(Path(folder)).removesuffix(str(point.folder.relative_to(output)))
+    recorded = read_record(record)
+    command = recorded["command"]
+    earlier = str(Path(recorded["folder"])).removesuffix(str(point.folder.relative_to(output)))
     old = [word.replace(earlier, "") if earlier else word for word in command[1:]]
     new = [word.replace(f"{output}/", "") for word in map(without_secrets, point.words())]
     if old != new:
@@ -100,7 +101,7 @@ def _check_record(point: Point, record: Path, output: Path) -> None:
 def _comparable(report: Sequence[str], records: Path) -> list[str]:
     """Returns the arguments of a report, without the comparison with a method that has no record yet."""
     against = "--against="
-    known = recorded_methods(records)
+    known = {read_record(path)["method"] for path in record_files(records)}
     return [word for word in report if not word.startswith(against) or word.removeprefix(against) in known]
 
 

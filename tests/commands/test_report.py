@@ -1,0 +1,435 @@
+"""`lcrag report`: what is averaged, compared, recorded and refused; tables and figures from runs and from records."""
+
+import dataclasses
+import json
+import shutil
+
+import gin
+import numpy as np
+import pytest
+from experiment_parts import assert_mistake, contents, json_lines, run
+from run_standins import evaluation, training_run
+
+from lcrag import main
+from lcrag.commands.report.sources import (
+    MAX_POINTS,
+    QUESTIONS,
+    RENAMED,
+    base_model,
+    fingerprint,
+    read_record,
+    read_sources,
+    thinned,
+    write_records,
+)
+from lcrag.commands.study import STUDIES
+from lcrag.data.questions import Question
+from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.evaluation import Answered, Row, read_rows, write_rows
+from lcrag.evaluation.trials import Trial
+from lcrag.methods.translate_r1.tool_use import tool_rates
+from lcrag.rewards import domain_reward
+from lcrag.runs.answers import answers_path, read_answers
+from lcrag.runs.files import write_json_lines
+from lcrag.train.evaluation import Evaluation, _answered
+from lcrag.train.run_report import tables
+
+PNG = b"\x89PNG"
+OPTIONS = ("--against=mSearch-R1", "--gin.compare_runs.also=('before',)", "--axis=Method.collections")
+TIERS = {"en": "high", "fi": "low", "de": "low"}
+
+
+def report(*folders, options=(), **places):
+    gin.clear_config()
+    where = [f"--{name}={place}" for name, place in places.items()]
+    return main.run(["report", *map(str, folders), *options, *where])
+
+
+def reported(*folders, output, options=()):
+    """The text of a report."""
+    assert report(*folders, options=options, output_dir=output) == 0
+    return (output / "report.md").read_text()
+
+
+def assert_refused(capsys, part, *folders, options=(), **places):
+    assert report(*folders, options=options, **places) == 2
+    assert_mistake(capsys, part)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "runs"
+    for method, right in (("LcRL", 0.9), ("mSearch-R1", 0.4)):
+        for seed in (0, 1):
+            training_run(folder / f"{method}-{seed}", method, right, seed=seed, inferences=2, labels={"before": 0.1})
+    evaluation(folder / "prompted", "RAG", 0.5)
+    rows = read_rows(folder / "prompted" / "evaluation.json")
+    evaluation(folder / "prompted", "IRCoT", 0.6)
+    write_rows(folder / "prompted" / "evaluation.json", [*rows, *read_rows(folder / "prompted" / "evaluation.json")])
+    return folder
+
+
+@pytest.fixture
+def runs(made, tmp_path):
+    """Two seeds of two trained methods, and two prompted ones in one folder."""
+    return shutil.copytree(made, tmp_path / "runs")
+
+
+@pytest.fixture
+def records(runs, tmp_path):
+    assert report(runs, options=OPTIONS, records=tmp_path / "records") == 0
+    return tmp_path / "records"
+
+
+def test_runs_of_a_method_are_averaged_and_tested(runs, tmp_path, capsys):
+    text = reported(runs, output=tmp_path / "report", options=OPTIONS[:1])
+    names = {line.split(" | ")[0].strip("| ") for line in text.splitlines() if line.startswith("|")}
+    assert names >= {"LcRL", "mSearch-R1", "RAG", "IRCoT"}
+    assert "before" not in names
+    by_language = "c3 recall (BERGEN) by language, toy, greedy"
+    for part in ("| LcRL | 2 / 4 |", "| RAG | 1 / 1 |", "**Overall, greedy**", by_language):
+        assert part in text
+    for part in ("by part", "Zero-shot: de.", "seed 1", "c3 recall (BERGEN): difference from mSearch-R1, toy, greedy"):
+        assert part in text
+    for figure in ("differences_toy_greedy.png", "curves.png"):
+        assert (tmp_path / "report" / figure).read_bytes().startswith(PNG)
+    assert "Overall, greedy" in capsys.readouterr().out
+    latex = (tmp_path / "report" / "tables.tex").read_text()
+    assert latex.count(r"\begin{table}") == text.count("\n**")
+    assert r"\textbf" in latex
+    assert "$^{*}$" in latex
+
+
+def test_labels_an_order_and_a_choice_of_methods(runs, tmp_path):
+    options = ["--gin.compare_runs.also=('before',)", "--gin.compare_runs.order=('before', 'RAG', 'LcRL')"]
+    text = reported(runs, output=tmp_path / "report", options=options)
+    lines = [line.split(" | ")[0].strip("| ") for line in text.splitlines()]
+    start = lines.index("before")
+    assert lines[start : start + 5] == ["before", "RAG", "LcRL", "mSearch-R1", "IRCoT"]
+    assert "| before | 2 / 4 |" in text, "once a seed, not once a run"
+    text = reported(runs, output=tmp_path / "some", options=["--gin.compare_runs.only=('RAG', 'LcRL')"])
+    assert "mSearch-R1" not in text
+    assert "| LcRL |" in text
+
+
+def test_a_study_has_points(tmp_path):
+    for share in (0.25, 1.0):
+        for seed in (0, 1):
+            training_run(tmp_path / "runs" / f"{share}-{seed}", "LcRL", 0.4 + 0.4 * share, seed=seed, share=share)
+    text = reported(tmp_path / "runs", output=tmp_path / "report", options=["--axis=train.question_share"])
+    assert "|  | 0.25 | 1 |" in text
+    assert "LcRL [0.25]" in text
+    assert (tmp_path / "report" / "study_toy_greedy.png").read_bytes().startswith(PNG)
+    text = reported(tmp_path / "runs" / "1.0-0", output=tmp_path / "named", options=["--axis=Method.collections"])
+    assert "|  | native collection |" in text
+
+
+def test_an_evaluated_policy_is_known_by_the_run_that_trained_it(tmp_path, capsys):
+    """It is averaged with that run only if they are the same method, and never if they are the same policy and seed."""
+    trained = training_run(tmp_path / "trained", "LcRL", 0.5, share=0.5)
+    own = evaluation(tmp_path / "later", "LcRL", 0.6, policy=str(trained / "policy"))
+    assert base_model(str(trained / "policy")) == base_model("atlas/cold_start") == "atlas"
+    assert base_model("/models/Qwen2.5-3B-Instruct") == "Qwen2.5-3B-Instruct"
+    assert "LcRL [0.5] (atlas)" in reported(own, output=tmp_path / "report", options=["--axis=train.question_share"])
+    assert_refused(capsys, "are the same policy", trained, own, output_dir=tmp_path / "twice")
+    config = own / "answers" / "LcRL_config.gin"
+    config.write_text(config.read_text().replace("@native_collection", "@every_collection"))
+    assert_refused(capsys, "but Method.collections is", trained, own, output_dir=tmp_path / "twice")
+
+
+@pytest.mark.parametrize("same_questions", [True, False])
+def test_files_made_for_the_seed_of_a_run_are_no_difference(same_questions, tmp_path, capsys):
+    for seed in (0, 1):
+        config = training_run(tmp_path / "runs" / f"several-{seed}", "RAG-R1", 0.5, seed=seed) / "config.gin"
+        own = f"made/{'several' if same_questions or not seed else 'single'}-{seed}/selection/train.jsonl"
+        config.write_text(f"{config.read_text()}train/jsonl_questions.files = ('{own}',)\n")
+    if same_questions:
+        assert "2 / 2" in reported(tmp_path / "runs", output=tmp_path / "report")
+    else:
+        told = "but train/jsonl_questions.files is"
+        assert_refused(capsys, told, tmp_path / "runs", output_dir=tmp_path / "report")
+
+
+def rewritten(path, change):
+    """Returns a function that changes a file of a folder, as text."""
+
+    def damage(folder):
+        (folder / path).write_text(change((folder / path).read_text()))
+
+    return damage
+
+
+def lost(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def another_configuration(runs):
+    training_run(runs / "LcRL-9", "LcRL", 0.9, seed=9, couplings=12, inferences=2)
+
+
+ANSWERS = "prompted/answers/RAG_greedy.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("damage", "options", "part"),
+    [
+        (rewritten(ANSWERS, lambda text: "".join(text.splitlines(True)[:-3])), (), "different questions of toy"),
+        (rewritten(ANSWERS, lambda text: text[:-20]), (), "RAG_greedy.jsonl, line 90,"),
+        (another_configuration, (), "train.questions_per_step is 2 there and 12 here"),
+        (lost("LcRL-0/config.gin"), (), "configuration of 'after'"),
+        (lost("LcRL-0/answers/after_greedy.jsonl"), (), "answers of 'after' (after_greedy.jsonl)"),
+        (lost("LcRL-0/run.json"), (), "run.json"),
+        (None, ["--against=GRPO"], "no run of 'GRPO'"),
+        (None, ["--axis=train.shares"], "sets no train.shares"),
+        (None, ["--gin.compare_runs.only=('GRPO',)"], "compare_runs.only names 'GRPO'"),
+        (None, ["--gin.compare_runs.metrics=('bleu',)"], "no metric 'bleu'"),
+    ],
+)
+def test_runs_that_cannot_be_compared(damage, options, part, runs, tmp_path, capsys):
+    if damage is not None:
+        damage(runs)
+    assert_refused(capsys, part, runs, options=options, output_dir=tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_folders_that_cannot_be_reported(runs, finished, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    where = dict(model="m", dataset="miracl", split="dev", language="fi", metric="mrr@10", count=9, seed=0)
+    (runs / "indexes").mkdir()
+    write_rows(runs / "indexes" / "evaluation.json", [Row(method="retrieval", value=0.5, **where)])
+    assert report(runs, output_dir=tmp_path / "report") == 0  # a retrieval evaluation is no method
+    capsys.readouterr()
+    assert_refused(capsys, "no policy was evaluated", runs / "indexes", output_dir=tmp_path / "other")
+    assert_refused(capsys, "no folder", tmp_path / "nowhere", output_dir=tmp_path / "other")
+    assert_refused(capsys, "nothing in", tmp_path / "empty", output_dir=tmp_path / "other")
+    assert_refused(capsys, "is a run itself", runs, output_dir=runs / "LcRL-0")
+    assert_refused(capsys, "--output_dir=FOLDER", runs)
+    before = contents(finished)
+    assert_refused(capsys, "name the experiment", output_dir=finished)
+    assert contents(finished) == before
+
+
+def test_a_real_run(finished, tiny, tmp_path):
+    """Everything that `lcrag train` and `lcrag evaluate` write is read, and their folders are left alone."""
+    output = shutil.copytree(finished, tmp_path / "run")
+    bindings = ("Evaluation.temperatures={'sampled': 1.0, 'greedy': 0.0}", "Evaluation.runs=2")
+    assert run("evaluate", tiny, *bindings, "evaluate.label='RAG'", output=tmp_path / "evaluated") == 0
+    names = {path.name for path in (tmp_path / "evaluated" / "answers").glob("*.jsonl")}
+    assert names == {"RAG_sampled.jsonl", "RAG_sampled_run_2.jsonl", "RAG_greedy.jsonl"}
+    seeds = {row.seed for row in read_rows(tmp_path / "evaluated" / "evaluation.json")}
+    assert seeds == {0, "0, run 2"}
+    before = contents(output)
+    text = reported(output, tmp_path / "evaluated", output=tmp_path / "report")
+    for part in ("| LcRL | 1 / 1 |", "| RAG | 1 / 2 |", "Zero-shot: de, ko, es, pt, th."):
+        assert part in text
+    assert contents(output) == before
+
+
+def test_only_the_trained_policy_may_be_evaluated(tiny, tmp_path):
+    bindings = ("STEPS=1", "Evaluation.before=False", "Evaluation.temperatures={'greedy': 0.0}")
+    assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
+    answered = {path.name for path in (tmp_path / "run" / "answers").glob("*.jsonl")}
+    assert "after_greedy.jsonl" in answered
+    assert "before_greedy.jsonl" not in answered
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "Every policy" in text
+    assert "Held-out questions, greedy" not in text
+    assert "| LcRL | 1 / 1 |" in reported(tmp_path / "run", output=tmp_path / "report")
+
+
+def test_records_give_the_report_of_the_runs(runs, records, tmp_path):
+    names = sorted(path.name for path in records.iterdir())
+    methods = [f"{method}-{seed}.json" for method in ("LcRL", "mSearch-R1") for seed in (0, 1)]
+    assert names == sorted([*methods, "prompted-RAG.json", "prompted-IRCoT.json", QUESTIONS])
+    assert report(runs, options=OPTIONS, output_dir=tmp_path / "of_runs") == 0
+    moved = shutil.move(records, tmp_path / "results")
+    assert report(moved, options=OPTIONS, output_dir=tmp_path / "of_records") == 0
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / of).iterdir()} for of in ("of_runs", "of_records")
+    )
+    assert one == other
+    assert "curves.png" in one
+
+
+def test_records_and_runs_can_be_compared(runs, records, tmp_path):
+    (records / "mSearch-R1-0.json").unlink()
+    (records / "LcRL-0.json").unlink()
+    text = reported(records, runs / "mSearch-R1-0", output=tmp_path / "report", options=OPTIONS[:1])
+    assert "| LcRL | 1 / 2 |" in text
+    assert "| mSearch-R1 | 2 / 4 |" in text
+
+
+def changed(name, change):
+    """Returns a function that changes the JSON object of a file."""
+
+    def of_text(text):
+        content = json.loads(text)
+        change(content)
+        return json.dumps(content)
+
+    return rewritten(name, of_text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "part"),
+    [
+        (rewritten("LcRL-0.json", lambda text: text[:-100]), "LcRL-0.json cannot be read"),
+        (changed("LcRL-0.json", lambda own: own.pop("model")), "'model'"),
+        (changed(QUESTIONS, lambda own: own["splits"][0]["rows"].append([0, 99, 0])), "questions.json cannot be read"),
+        (changed("LcRL-0.json", lambda own: own["answers"][0].update(questions="x")), "other questions of toy"),
+        (changed("LcRL-0.json", lambda own: own["answers"][0]["scores"]["searches"].pop()), "89 scores of searches"),
+        (
+            changed("LcRL-0.json", lambda own: own["config"].update({"train.questions_per_step": "9"})),
+            "train.questions_per_step is",
+        ),
+    ],
+)
+def test_damaged_records(damage, part, records, tmp_path, capsys):
+    damage(records)
+    assert_refused(capsys, part, records, output_dir=tmp_path / "report")
+
+
+def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, capsys):
+    other = evaluation(tmp_path / "other" / "RAG", "RAG", 0.5)
+    rewritten("answers/RAG_greedy.jsonl", lambda text: "".join(text.splitlines(True)[:36]))(other)
+    assert_refused(capsys, "other questions of toy, held_out", other, records=records)
+    assert not (records / "RAG.json").exists()
+    again = evaluation(tmp_path / "other" / "again" / "RAG", "RAG", 0.5)
+    assert_refused(capsys, "would both be recorded", other, again, records=tmp_path / "mixed")
+    metrics = ("--gin.compare_runs.metrics=('squad_f1',)",)
+    assert_refused(capsys, "hold no squad_f1", records, options=metrics, output_dir=tmp_path / "report")
+    assert_refused(capsys, "is a file", runs, records=records / QUESTIONS)
+
+
+def test_old_records_have_the_present_names_of_parameters(records):
+    own = json.loads((records / "LcRL-0.json").read_text())
+    for old, new in RENAMED.items():
+        own["config"][f"sft/{old}"] = "1"
+        own["command"].append(f"--gin.{old}=1")
+        (records / "LcRL-0.json").write_text(json.dumps(own))
+        record = read_record(records / "LcRL-0.json")
+        assert record["command"][-1] == f"--gin.{new}=1"
+        assert record["config"][f"sft/{new}"] == "1"
+
+
+def test_a_record_is_small(tmp_path):
+    """258 questions in 13 languages and four metrics, from a run of a thousand steps."""
+    languages = [f"l{number}" for number in range(13)]
+    generator = np.random.default_rng(0)
+    answered = [
+        Answered(question_id=f"fact-{number}", dataset="atlas", language=language, answer="a", golds=("a",),
+                 subsets=(("copyable", "translated")[number % 2], ("native_holds", "native_missing")[number % 3 // 2]))
+        for number in range(258) for language in languages
+    ]  # fmt: skip
+    labels = dict(method="LcRL", model="m", dataset="atlas", split="held_out", decoding="greedy", run="run")
+    trial = Trial.of(answered, seen_languages=tuple(languages[:8]), **labels)
+    right = generator.random(len(answered))
+    graded = np.where(right < 0.5, 1, np.where(right < 0.9, 0, generator.random(len(answered))))
+    scores = {"c3_recall_bergen": graded, "flexible_exact_match": (right < 0.5) + 0.0,
+              "correct_language": np.where(right < 0.6, 1, np.nan), "searches": np.floor(1 + 2 * right)}  # fmt: skip
+    training_run(tmp_path / "LcRL-0", "LcRL", 0.5)
+    [source] = read_sources([str(tmp_path / "LcRL-0")])
+    steps = np.arange(1000)
+    log = {name: (steps, generator.random(1000)) for name in ("reward/total", "episode/searches", "seconds/step")}
+    source = dataclasses.replace(source, log=log, trials=[dataclasses.replace(trial, scores=scores)])
+    [path] = write_records([source], tmp_path / "records", list(scores))
+    assert path.stat().st_size < 40_000
+    assert (tmp_path / "records" / QUESTIONS).stat().st_size < 50_000
+    [read] = read_sources([str(tmp_path / "records")])
+    [back] = read.trials
+    assert back.questions == trial.questions
+    assert fingerprint(back.questions) == fingerprint(trial.questions)
+    for name, values in scores.items():
+        np.testing.assert_allclose(back.scores[name], values, atol=5.01e-4)
+    assert read.log.keys() == {"reward/total", "episode/searches"}
+
+
+def test_a_thinned_log_keeps_its_mean():
+    steps, values = np.arange(120), np.random.default_rng(0).random(120)
+    [places, means] = thinned({"reward/total": (steps, values), "loss/policy": (steps, values)})["reward/total"]
+    assert len(places) == len(means) == MAX_POINTS
+    assert places[:2] == [1, 3]
+    assert np.mean(means) == pytest.approx(values.mean(), abs=1e-3)
+    assert thinned({"reward/total": (steps[:2], values[:2])})["reward/total"][0] == [0, 1]
+
+
+def episode(language, tier, calls):
+    question = Question(id="1", dataset="d", language=language, text="?", answers=("1",),
+                        extra={"domain": "mathematics", "tier": tier} if tier else {})  # fmt: skip
+    empty = np.zeros(0, np.int32)
+    counted = dict.fromkeys(("searches", "retrieval_rounds", "policy_tokens", "completion_tokens"), 0)
+    return EpisodeRecord(
+        question=question, prompt="", turns=(), tokens=empty, by_policy=empty.astype(bool),
+        log_probabilities=empty.astype(np.float32), turn=empty, policy_version=0, outcome=Outcome(answer="1"),
+        counts=counted | ({} if calls is None else {"tool_calls": calls}), finished=True, episode=0,
+    )  # fmt: skip
+
+
+def test_a_step_s_rates_by_tier():
+    records = [episode("en", "high", 0), episode("en", "high", 2), episode("ha", "low", 1), episode("fi", "", 1)]
+    earned = {"total": np.array([0.0, 0.5, 1.0, 1.0]), "task": np.array([1.0, 1.0, 0.5, 1.0])}
+    assert tool_rates(records, earned) == {
+        "tools/high/rate": 0.5, "tools/high/reward": 1.0, "tools/mathematics/high/rate": 0.5,
+        "tools/mathematics/high/reward": 1.0, "tools/low/rate": 1.0, "tools/low/reward": 0.5,
+        "tools/mathematics/low/rate": 1.0, "tools/mathematics/low/reward": 0.5,
+    }  # fmt: skip
+    assert tool_rates(records[2:3], {"total": np.array([0.25])})["tools/low/reward"] == 0.25
+    assert tool_rates([episode("en", "high", None)], {"total": np.zeros(1)}) == {}
+
+
+def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_path):
+    questions = [episode(language, TIERS[language], 0).question for language in ("en", "fi")]
+    own = Evaluation(questions=questions, temperatures={"greedy": 0.0}, languages=("en", "fi"), reward=domain_reward())
+    for label, calls in (("before", 0), ("after", 2)):
+        path = answers_path(tmp_path, label, "greedy")
+        path.parent.mkdir(exist_ok=True)
+        answered = [_answered(episode(each.language, each.tier, calls), (), {"total": calls / 2}) for each in questions]
+        write_json_lines(path, map(dataclasses.asdict, answered))
+    comparison, policies, *_ = tables(tmp_path, own, seed=0)
+    assert comparison.header[1:] == ("reward", "difference", "tool rate", "tool calls")
+    lines = {line[0].text: [cell.text for cell in line[1:]] for section in comparison.sections for line in section}
+    reward, _, rate, calls = lines["mathematics/low"]
+    assert (reward, rate, calls) == (".000 → 1.00", ".000 → 1.00", ".000 → 2.00")
+    assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines)
+    assert policies.header[1] == "reward"
+
+
+def with_a_tool(folder, rate, inferences):
+    """Makes a training run's folder one of a program with a tool, which calls it at a rate in the low tier."""
+
+    def called(answered, number):
+        tier = TIERS[answered.language]
+        calls = int(tier == "low" and (int(answered.question_id) + number) % 4 < 4 * rate)
+        return dataclasses.replace(
+            answered, domain="mathematics", tier=tier, tool_calls=calls, reward=float(calls or tier == "high"),
+            subsets=("mathematics", tier, f"mathematics/{tier}"),
+        )  # fmt: skip
+
+    for number in range(1, inferences + 1):
+        path = answers_path(folder, "after", "greedy", number)
+        write_json_lines(path, [dataclasses.asdict(called(each, number)) for each in read_answers(path)])
+    log = [{**row, "tools/low/rate": rate, "tools/high/rate": 0.1} for row in json_lines(folder / "metrics.jsonl")]
+    write_json_lines(folder / "metrics.jsonl", log)
+
+
+def test_several_runs_with_a_tool_give_one_report(tmp_path, capsys):
+    for method, rate in (("Free tool", 1.0), ("Gated", 0.5), ("No tool", 0.0)):
+        for seed in (0, 1):
+            folder = training_run(tmp_path / "runs" / f"{method}-{seed}", method, 0.5, seed=seed, inferences=4)
+            with_a_tool(folder, rate, 4)
+    options = STUDIES["translate_r1"].report
+    text = reported(tmp_path / "runs", output=tmp_path / "report", options=options)
+    assert "| mathematics, low | 0.0 | 0.0 | 100.0 | 100.0 | 50.0 | 50.0 |" in text
+    assert "**Pareto share by tier, toy, greedy**" in text
+    assert "| Free tool | **33** | **100** |" in text
+    assert "**Questions by tool rate, toy, greedy**" in text
+    assert "| Gated | 50.0 | 50.0 | 0.0 |" in text
+    for name in ("pareto_toy_greedy", "selectivity_toy_greedy", "tool_rates"):
+        assert f"({name}.png)" in text
+        assert (tmp_path / "report" / f"{name}.png").read_bytes().startswith(PNG)
+    assert "Reward and tool rate by domain and tier" in (tmp_path / "report" / "tables.tex").read_text()
+    assert "Pareto share" in capsys.readouterr().out
+    assert report(tmp_path / "runs", options=options, records=tmp_path / "records") == 0
+    again = reported(tmp_path / "records", output=tmp_path / "again", options=options)
+    searches = "![Searches per question by data set, greedy](searches_greedy.png)\n\n"  # no metric of this study
+    assert again == text.replace(searches, ""), "from the records alone"
