@@ -274,9 +274,8 @@ def test_another_run_is_not_mixed_in(source, finished, capsys):
 @pytest.mark.parametrize(
     ("bindings", "clue"),
     [
-        (("translations.attempts=0",), "translations.attempts must be 1 or more"),
         (("translations.translator=None",), "translations.translator has no value, and fi, am need one"),
-        (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy must be from 0 to 1"),
+        (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy is 2"),
         (("translations.places=@tier_places()",), "the language 'fi' is in no tier"),
     ],
 )

@@ -15,18 +15,21 @@ from lcrag.evaluation import to_markdown, to_rich
 from lcrag.limits import Count, NonNegative, Seed
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, Model, RequestCache
-from lcrag.methods.translate_r1.pipeline.quotas import (
+from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
+from lcrag.methods.translate_r1.pipeline.stages import (
+    AttemptResult,
+    Attempts,
     Sources,
+    Stages,
     TranslationQuota,
-    Tried,
-    Versions,
+    exact_rendering,
     fill_quotas,
     filter_sources,
     languages_to_translate,
+    prompted_judge,
+    prompted_rendering,
     quotas_of,
 )
-from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
-from lcrag.methods.translate_r1.pipeline.stages import Stages, exact_rendering, prompted_judge, prompted_rendering
 from lcrag.runs import Journal, open_run, provenance
 from lcrag.runs.display import ProgressDisplay, make_console, progress_display
 from lcrag.runs.files import write_json, write_json_lines, write_text
@@ -145,7 +148,7 @@ async def _tried(
     thresholds: Thresholds,
     attempts: int,
     counted: "Counted",
-) -> list[list[Tried[Versions]]]:
+) -> list[list[AttemptResult[Attempts]]]:
     """Returns all attempts of every quota."""
     answered = {row["key"]: row["answer"] for row in journal.rows}
     async with RequestCache(models, answered, journal.append) as ask:

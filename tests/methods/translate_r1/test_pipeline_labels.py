@@ -10,12 +10,24 @@ import pytest
 from lcrag.data.questions import Question
 from lcrag.evaluation import to_markdown
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
-from lcrag.methods.translate_r1.pipeline.domains import DOMAINS
-from lcrag.methods.translate_r1.pipeline.parts import LABEL, TEXT, parts_of, portions_of, versions_of
-from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt
-from lcrag.methods.translate_r1.pipeline.quotas import fill_quotas, filter_sources, quotas_of
 from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
-from lcrag.methods.translate_r1.pipeline.stages import Stages, prompted_judge, prompted_rendering
+from lcrag.methods.translate_r1.pipeline.stages import (
+    Stages,
+    fill_quotas,
+    filter_sources,
+    prompted_judge,
+    prompted_rendering,
+    quotas_of,
+)
+from lcrag.methods.translate_r1.pipeline.texts import (
+    DOMAINS,
+    LABEL,
+    TEXT,
+    judge_prompt,
+    parts_of,
+    portions_of,
+    versions_of,
+)
 
 ARTICLE = "The rain came late to the highlands this year, and farmers north of the river lost half of their barley."
 SUMMARY = "Late rain cost farmers in the north half of the barley."

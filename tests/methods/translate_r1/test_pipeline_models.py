@@ -92,5 +92,5 @@ def test_a_local_model_is_asked_in_batches():
     assert len(batches) <= 2
     assert set(sum(batches, [])) == {0.0, 0.7}
     assert all(isinstance(each, UserError) for each in asyncio.run(saying(ask("bad"), ask("good"))))
-    with pytest.raises(UserError, match="CompleterModel.in_flight must be 1 or more"):
-        CompleterModel(completer, in_flight=0)
+    with pytest.raises(UserError, match="in_flight is 0"):
+        RequestCache({"judge": CompleterModel(completer, in_flight=0)}, {}, batches.extend)

@@ -6,16 +6,19 @@ from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, question
 
 from lcrag.methods.translate_r1.pipeline.checks import verdict_in
-from lcrag.methods.translate_r1.pipeline.domains import DOMAINS, QUESTION, domain_of
-from lcrag.methods.translate_r1.pipeline.parts import (
+from lcrag.methods.translate_r1.pipeline.texts import (
+    DOMAINS,
+    QUESTION,
+    domain_of,
     join_options,
+    judge_prompt,
     parts_in,
     parts_of,
     split_options,
+    translation_prompt,
     versions_of,
     written,
 )
-from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt, translation_prompt
 
 
 def test_options_are_the_last_lines_in_turn():

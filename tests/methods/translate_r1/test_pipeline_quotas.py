@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline.quotas import fill, filter_sources, quotas_of
+from lcrag.methods.translate_r1.pipeline.stages import fill, filter_sources, quotas_of
 
 
 def test_sources_are_sifted_and_put_in_one_order_for_all_languages():

@@ -7,7 +7,6 @@ from translation_sources import CHOICE, PROBLEM, USUAL, question
 
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds, defect, natural_language_share, unfit_source
-from lcrag.methods.translate_r1.pipeline.domains import domain_of
 from lcrag.methods.translate_r1.pipeline.stages import (
     ANSWERS_TRIED,
     Stages,
@@ -16,6 +15,7 @@ from lcrag.methods.translate_r1.pipeline.stages import (
     prompted_judge,
     prompted_rendering,
 )
+from lcrag.methods.translate_r1.pipeline.texts import domain_of
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_short_texts_may_lose_more_on_the_way():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"natural_language": 1.5}, {"copy": -0.1}, {"least_length": 3.0}, {"round_trip_texts": 2.0}]
+    "wrong", [{"natural_language": 1.5}, {"copy": -0.1}, {"min_length": 3.0}, {"round_trip_texts": 2.0}]
 )
 def test_thresholds_that_are_none_are_refused(wrong):
     with pytest.raises(UserError, match=f"Thresholds.{next(iter(wrong))} (is|must be)"):

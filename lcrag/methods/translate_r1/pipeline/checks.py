@@ -12,10 +12,8 @@ from typing import Literal, TypeAlias
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative, Positive, Share, check_fields
-from lcrag.methods.translate_r1.pipeline.domains import MULTIPLE_CHOICE, TRANSLATION, Domain
-from lcrag.methods.translate_r1.pipeline.parts import split_options
+from lcrag.errors import UserError, typed
+from lcrag.methods.translate_r1.pipeline.texts import MULTIPLE_CHOICE, TRANSLATION, Domain, split_options
 from lcrag.rewards.domains.written_texts import chrf, length_ratio, repetition_ratio
 
 TOO_LONG_SOURCE, NO_LANGUAGE, NO_OPTIONS = "too long", "too little natural language", "no options A to D"
@@ -26,6 +24,7 @@ Verdict: TypeAlias = Literal["SAME", "DIFFERENT", "neither"]
 
 
 @gin.register
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Thresholds:
     """Thresholds of the stages (Translate-R1, appendix L).
@@ -34,31 +33,33 @@ class Thresholds:
       natural_language: Minimum share of natural language in a source.
       characters: A source must be shorter than this.
       repetition: Maximum repetition ratio of a translation's 10-grams of characters.
-      least_length: Minimum ratio of a translation's length to its source's, in characters.
-      most_length: Maximum such ratio.
+      min_length: Minimum ratio of a translation's length to its source's, in characters.
+      max_length: Maximum such ratio.
       copy: Maximum chrF of a translation to its source.
       round_trip: Minimum chrF of a back-translation to the source.
       round_trip_texts: The same for the domain `translation`, whose short texts vary more.
     """
 
-    natural_language: Share = 0.8
-    characters: Count = 2000
-    repetition: Share = 0.3
-    least_length: NonNegative = 0.2
-    most_length: Positive = 3.0
-    copy: Share = 0.9
-    round_trip: Share = 0.4
-    round_trip_texts: Share = 0.35
+    natural_language: float = 0.8
+    characters: int = 2000
+    repetition: float = 0.3
+    min_length: float = 0.2
+    max_length: float = 3.0
+    copy: float = 0.9
+    round_trip: float = 0.4
+    round_trip_texts: float = 0.35
 
     def __post_init__(self):
-        check_fields(self)
-        if not self.least_length < self.most_length:
+        for name in ("natural_language", "repetition", "copy", "round_trip", "round_trip_texts"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"Thresholds.{name} is {getattr(self, name):g}: set it to a share, 0 to 1")
+        if not 0 <= self.min_length < self.max_length:
             raise UserError(
-                f"Thresholds.least_length is {self.least_length:g} and most_length {self.most_length:g}: no length is"
+                f"Thresholds.min_length is {self.min_length:g} and max_length {self.max_length:g}: no length is"
                 " between them"
             )
 
-    def least_round_trip(self, domain: Domain) -> float:
+    def min_round_trip(self, domain: Domain) -> float:
         """Minimum chrF of a back-translation in a domain."""
         return self.round_trip_texts if domain is TRANSLATION else self.round_trip
 
@@ -117,9 +118,9 @@ def defect(translation: str, source: str, thresholds: Thresholds) -> str:
     """Returns the first defect that the heuristics (stage 3) find in a translation, empty if there is none."""
     if repetition_ratio(translation) > thresholds.repetition:
         return REPEATS
-    if length_ratio(translation, source) < thresholds.least_length:
+    if length_ratio(translation, source) < thresholds.min_length:
         return TOO_SHORT
-    if length_ratio(translation, source) > thresholds.most_length:
+    if length_ratio(translation, source) > thresholds.max_length:
         return TOO_LONG
     return COPY if chrf(translation, [source]) > thresholds.copy else ""
 

@@ -7,14 +7,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 import gin
 
 from lcrag.episodes import Completer, Completion, GenerationFailure
-from lcrag.errors import UserError
-from lcrag.limits import Count, Positive, limited
+from lcrag.errors import UserError, typed
 from lcrag.models.completers import LOCAL, ChatEndpoint, user_message
 from lcrag.sampling import SamplingParameters
 
@@ -70,6 +68,9 @@ class RequestCache:
       models: Role -> the model that has it.
       answered: Request key -> stored answer.
       store: Stores rows `{"key", "role", "answer"}` durably; called on a thread, one call at a time.
+
+    Raises:
+      UserError: a model allows no request.
     """
 
     def __init__(
@@ -78,9 +79,12 @@ class RequestCache:
         answered: Mapping[str, str],
         store: Callable[[Sequence[Mapping[str, Any]]], None],
     ):
-        self._models, self._answered, self._store = models, dict(answered), store
+        for role, model in models.items():
+            if model.in_flight < 1:
+                raise UserError(f"the {role}'s in_flight is {model.in_flight}: set it to 1 or more")
+        self._models, self._answered, self._store = models, answered, store
         self._slots = {role: asyncio.Semaphore(model.in_flight) for role, model in models.items()}
-        self._in_flight: dict[str, asyncio.Task[str]] = {}
+        self._sent: dict[str, asyncio.Task[str]] = {}
         self._unwritten: list[Mapping[str, Any]] = []
         self._writing = asyncio.Lock()
         self._closed = False
@@ -88,11 +92,9 @@ class RequestCache:
     async def __aenter__(self) -> "RequestCache":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._closed = True
-        await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
+        await asyncio.gather(*self._sent.values(), return_exceptions=True)
 
     async def __call__(self, request: ModelRequest) -> str:
         """Returns the answer to a request; equal requests are sent once."""
@@ -103,36 +105,30 @@ class RequestCache:
         key = request.key(self._models[request.role].name)
         if key in self._answered:
             return self._answered[key]
-        if key not in self._in_flight:
-            self._in_flight[key] = asyncio.create_task(self._send(key, request))
-        return await asyncio.shield(self._in_flight[key])  # a cancelled caller does not cancel the request
+        if key not in self._sent:
+            self._sent[key] = asyncio.create_task(self._send(key, request))
+        return await asyncio.shield(self._sent[key])  # a cancelled caller does not cancel the request
 
     async def _send(self, key: str, request: ModelRequest) -> str:
-        try:
-            async with self._slots[request.role]:
-                if self._closed:
-                    raise asyncio.CancelledError
-                try:
-                    answer = await self._models[request.role].answer(request)
-                except Exception:
-                    self._closed = True
-                    raise
-                await self._write({"key": key, "role": request.role, "answer": answer})
-            self._answered[key] = answer
-            return answer
-        finally:
-            del self._in_flight[key]
-
-    async def _write(self, row: Mapping[str, Any]) -> None:
-        """Stores a row, together with all rows that arrived during the previous write."""
-        self._unwritten.append(row)
-        async with self._writing:
-            rows, self._unwritten = self._unwritten, []
-            if rows:
-                await asyncio.to_thread(self._store, rows)
+        async with self._slots[request.role]:
+            if self._closed:
+                raise asyncio.CancelledError
+            try:
+                answer = await self._models[request.role].answer(request)
+            except Exception:
+                self._closed = True
+                raise
+            # One write stores all rows that arrived during the previous one: a durable write takes milliseconds.
+            self._unwritten.append({"key": key, "role": request.role, "answer": answer})
+            async with self._writing:
+                rows, self._unwritten = self._unwritten, []
+                if rows:
+                    await asyncio.to_thread(self._store, rows)
+        return answer
 
 
 @gin.register
+@typed
 class EndpointModel:
     """A chat model served by an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
 
@@ -144,15 +140,13 @@ class EndpointModel:
       seconds: Timeout of one request.
     """
 
-    @limited
-    def __init__(
-        self, model: str, url: str = LOCAL, in_flight: Count = 192, attempts: Count = 6, seconds: Positive = 120.0
-    ):
+    def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
         self.name, self.in_flight = model, in_flight
         self._endpoint = ChatEndpoint(model, url, concurrency=in_flight, attempts=attempts, seconds=seconds)
-        self._threads = ThreadPoolExecutor(in_flight, thread_name_prefix="endpoint")
+        self._threads = ThreadPoolExecutor(max(1, in_flight), thread_name_prefix="endpoint")
 
     async def answer(self, request: ModelRequest) -> str:
+        """Returns the endpoint's answer."""
         chosen = request.sampling
         settings = {"temperature": chosen.temperature, "max_tokens": chosen.max_tokens, "seed": chosen.seed}
         say = functools.partial(self._endpoint.say, user_message(request.prompt), **settings)
@@ -160,6 +154,7 @@ class EndpointModel:
 
 
 @gin.register
+@typed
 class CompleterModel:
     """A `Completer`, such as a local checkpoint; requests that arrive during a batch form the next one.
 
@@ -169,33 +164,29 @@ class CompleterModel:
       in_flight: Maximum requests in a batch.
     """
 
-    @limited
-    def __init__(self, completer: Completer, name: str = "local", in_flight: Count = 256):
+    def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
         self.name, self.in_flight = name, in_flight
         self._completer = completer
-        self._waiting: list[tuple[ModelRequest, asyncio.Future[Completion]]] = []
+        self._waiting: list[tuple[ModelRequest, asyncio.Future[Completion | GenerationFailure]]] = []
         self._working = asyncio.Lock()
 
     async def answer(self, request: ModelRequest) -> str:
-        answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        """Returns the answer from the batch that the request is part of; a failed batch fails all of it."""
+        answer: asyncio.Future[Completion | GenerationFailure] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         await asyncio.sleep(0)  # lets other tasks add their requests to the batch
         async with self._working:
             batch, self._waiting = self._waiting, []
-            if batch:
-                await self._complete(batch)
-        return (await answer).text
-
-    async def _complete(self, batch: Sequence[tuple[ModelRequest, asyncio.Future[Completion]]]) -> None:
-        """Answers all of a batch, or fails all of it."""
-        try:
-            completions = await asyncio.to_thread(self._completer, [(each.prompt, each.sampling) for each, _ in batch])
-        except Exception as error:
-            for _, waiting in batch:
-                waiting.set_exception(error)
-            return
-        for (_, waiting), completion in zip(batch, completions, strict=True):
-            if isinstance(completion, GenerationFailure):
-                waiting.set_exception(UserError(f"{self.name} fails: {completion.reason}"))
+            prompts = [(each.prompt, each.sampling) for each, _ in batch]
+            try:
+                completions = await asyncio.to_thread(self._completer, prompts) if batch else ()
+            except Exception as error:
+                for _, waiting in batch:
+                    waiting.set_exception(error)
             else:
-                waiting.set_result(completion)
+                for (_, waiting), completion in zip(batch, completions, strict=True):
+                    waiting.set_result(completion)
+        completion = await answer
+        if isinstance(completion, GenerationFailure):
+            raise UserError(f"{self.name} fails: {completion.reason}")
+        return completion.text

@@ -1,22 +1,42 @@
-"""The stages that a source passes in one language: translation, heuristics, back-translation, judge.
+"""Answer-preserving translation: the stages that a source passes, and the recycling that fills quotas.
 
-Translate-R1, section 3.2 and appendix L; stage 1, the source filter, is in `checks` and `quotas`.
+Translate-R1, section 3.2 and appendix L. A source that a stage removes is replaced by another one until a language has
+its quota. The stages are functions of the models' answers, so equal answers give equal questions.
 """
 
 import asyncio
+import collections
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from lcrag.data.batches import Coupled, coupled, seeded_order
+from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes import Translator
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline.checks import Thresholds, Verdict, defect, verdict_in
-from lcrag.methods.translate_r1.pipeline.domains import Domain, TextKind, domain_of
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds, Verdict, defect, unfit_source, verdict_in
 from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, ModelRequest
-from lcrag.methods.translate_r1.pipeline.parts import Parts, Portion, joined, parts_in, parts_of, portions_of
-from lcrag.methods.translate_r1.pipeline.prompts import judge_prompt, translation_prompt
+from lcrag.methods.translate_r1.pipeline.texts import (
+    DOMAINS,
+    TRANSLATION,
+    Domain,
+    Parts,
+    TextKind,
+    domain_of,
+    joined,
+    judge_prompt,
+    parts_in,
+    parts_of,
+    portions_of,
+    translation_prompt,
+    versions_of,
+)
 from lcrag.rewards.domains.written_texts import chrf
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 SOURCE, FORWARD, HEURISTICS = "source filter", "forward translation", "heuristics"
 BACK, JUDGED = "back-translation", "judge"
@@ -36,11 +56,7 @@ Judge: TypeAlias = Callable[[Mapping[str, str], Mapping[str, str], Domain], Awai
 
 
 class UsableAnswers:
-    """Stops a run early if the model never gives a usable answer.
-
-    Args:
-      complaint: Message of the error.
-    """
+    """Stops a run early if the model never gives a usable answer; `complaint` begins the message."""
 
     def __init__(self, complaint: str):
         self._complaint, self._seen, self._usable = complaint, 0, False
@@ -121,6 +137,7 @@ class Attempt:
       back: The parts translated back so far.
       similarity: chrF of the back-translation to the source, in [0, 1]; the minimum of label and text if they are
         translated separately; None before that stage.
+      questions: The questions made of it if it passed.
     """
 
     question: Question
@@ -132,6 +149,7 @@ class Attempt:
     translation: Parts | None = None
     back: Parts | None = None
     similarity: float | None = None
+    questions: tuple[Question, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -159,38 +177,252 @@ class Stages:
         Raises:
           UserError: a model is unavailable or never gives a usable answer.
         """
-        domain = domain_of(question)
+        domain, home, render = domain_of(question), question.language, self.renderings[language]
         source = parts_of(question, domain)
-        attempt = Attempt(question=question, domain=domain, language=language)
-        for portion in portions_of(source, domain):
-            attempt = await self._round_trip(attempt, portion)
-            if not attempt.passed:
-                return attempt
-        verdict = await self.judge(source, attempt.back or {}, domain)
-        if verdict == "SAME":
-            return attempt
-        return dataclasses.replace(attempt, stage=JUDGED, cause=DIFFERENT if verdict == "DIFFERENT" else NEITHER)
+        translation: Parts = {}
+        back: Parts = {}
+        similarity: float | None = None
 
-    async def _round_trip(self, attempt: Attempt, portion: Portion) -> Attempt:
-        """Takes a portion through stages 2 to 4."""
-        source, home = portion.parts, attempt.question.language
-        render = self.renderings[attempt.language]
-        translation = await render(source, portion.kind, home, attempt.language)
-        if translation is None:
-            return _removed(attempt, portion, FORWARD, NO_OUTPUT)
-        attempt = dataclasses.replace(attempt, translation=(attempt.translation or {}) | translation)
-        if cause := defect(joined(translation), joined(source), self.thresholds):
-            return _removed(attempt, portion, HEURISTICS, cause)
-        back = await render(translation, portion.kind, attempt.language, home)
-        if back is None:
-            return _removed(attempt, portion, BACK, NO_OUTPUT)
-        similarity = chrf(joined(back), [joined(source)])
-        lowest = similarity if attempt.similarity is None else min(similarity, attempt.similarity)
-        attempt = dataclasses.replace(attempt, back=(attempt.back or {}) | back, similarity=lowest)
-        if similarity < self.thresholds.least_round_trip(attempt.domain):
-            return _removed(attempt, portion, BACK, LOST)
-        return attempt
+        def ended(stage: str = "", cause: str = "", portion: str = "", questions: Iterable[Question] = ()) -> Attempt:
+            return Attempt(
+                question=question,
+                domain=domain,
+                language=language,
+                stage=stage,
+                cause=cause,
+                portion=portion,
+                translation=translation or None,
+                back=back or None,
+                similarity=similarity,
+                questions=tuple(questions),
+            )
+
+        for name, kind, parts in portions_of(source, domain):
+            forward = await render(parts, kind, home, language)
+            if forward is None:
+                return ended(FORWARD, NO_OUTPUT, name)
+            translation |= forward
+            if cause := defect(joined(forward), joined(parts), self.thresholds):
+                return ended(HEURISTICS, cause, name)
+            returned = await render(forward, kind, language, home)
+            if returned is None:
+                return ended(BACK, NO_OUTPUT, name)
+            back |= returned
+            kept = chrf(joined(returned), [joined(parts)])
+            similarity = kept if similarity is None else min(kept, similarity)
+            if kept < self.thresholds.min_round_trip(domain):
+                return ended(BACK, LOST, name)
+        verdict = await self.judge(source, back, domain)
+        if verdict != "SAME":
+            return ended(JUDGED, DIFFERENT if verdict == "DIFFERENT" else NEITHER)
+        return ended(questions=versions_of(question, domain, translation, language))
 
 
-def _removed(attempt: Attempt, portion: Portion, stage: str, cause: str) -> Attempt:
-    return dataclasses.replace(attempt, stage=stage, cause=cause, portion=portion.name)
+class TranslationQuota(NamedTuple):
+    """How many questions a domain needs; a source counts if it passes in every language."""
+
+    domain: Domain
+    languages: tuple[str, ...]
+    places: int
+
+
+class Sources(NamedTuple):
+    """The result of the source filter.
+
+    Attributes:
+      pools: Domain -> its sources, each with the existing versions, the source first. The order of trying them is the
+        same for every language, so that languages mostly share their questions.
+      removed: Sources that the filter removed.
+    """
+
+    pools: Mapping[str, Sequence[Coupled]]
+    removed: Sequence[Attempt]
+
+
+def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, preferred: str, seed: int) -> Sources:
+    """Applies stage 1 to all questions.
+
+    Args:
+      questions: Questions of any domains and languages, with one or several versions each.
+      thresholds: Thresholds of the filter.
+      preferred: Language of the version that becomes the source, if there are several.
+      seed: Seed of the order.
+
+    Raises:
+      UserError: a question has an unknown domain, or no question passes.
+    """
+    pools: dict[str, dict[str, Coupled]] = collections.defaultdict(dict)
+    removed = []
+    for versions in coupled(questions):
+        source, *others = sorted(versions, key=lambda version: version.language != preferred)
+        domain = domain_of(source)
+        if cause := unfit_source(source, domain, thresholds):
+            attempt = Attempt(question=source, domain=domain, language=source.language, stage=SOURCE, cause=cause)
+            removed.append(attempt)
+        else:
+            pools[domain.name][source.coupling] = (source, *others)
+    if not pools:
+        raise UserError(
+            f"no question is left to translate: the source filter removed all {len(removed)}, the first as"
+            f" {removed[0].cause}; give it other questions or set Thresholds"
+        )
+    return Sources({name: [pool[key] for key in seeded_order(pool, seed)] for name, pool in pools.items()}, removed)
+
+
+def quotas_of(
+    sources: Sources, languages: Sequence[str], places: int | Mapping[str, int], *, together: bool
+) -> list[TranslationQuota]:
+    """Returns the quotas of every domain that has sources.
+
+    Sources of the domain `translation` are not translated into a language that some of them are written in.
+
+    Args:
+      sources: The sources.
+      languages: Codes of the target languages.
+      places: Questions per language and domain: one number, or a number for each language.
+      together: Whether a question must pass in all languages, rather than in each on its own.
+
+    Raises:
+      UserError: a language is unknown, repeated or has no number, or languages that go together have different numbers.
+    """
+    if not languages or len(set(languages)) < len(languages):
+        raise UserError(f"translations.languages is {' '.join(languages) or 'empty'}: name each language once")
+    for code in languages:
+        language_of(code)
+        if not isinstance(places, int) and code not in places:
+            raise UserError(f"translations.places has no number for {code}: name how many questions it gets")
+    wanted = {code: places if isinstance(places, int) else places[code] for code in languages}
+    quotas = []
+    for domain in (DOMAINS[name] for name in DOMAINS if name in sources.pools):
+        written = {versions[0].language for versions in sources.pools[domain.name]} if domain is TRANSLATION else ()
+        codes = tuple(code for code in languages if code not in written)
+        if together and len({wanted[code] for code in codes}) > 1:
+            raise UserError("translations.places has several numbers, but all languages go together: give one")
+        groups = ([codes] if codes else []) if together else [(code,) for code in codes]
+        quotas += [TranslationQuota(domain, group, wanted[group[0]]) for group in groups]
+    return quotas
+
+
+def languages_to_translate(quotas: Iterable[TranslationQuota], sources: Sources) -> list[str]:
+    """Returns the languages in which some source of their quotas has no version, in the order of the quotas."""
+    return list(
+        dict.fromkeys(
+            code
+            for quota in quotas
+            for code in quota.languages
+            if not all(_version_in(versions, code) for versions in sources.pools[quota.domain.name])
+        )
+    )
+
+
+def _version_in(versions: Coupled, language: str) -> Question | None:
+    return next((version for version in versions if version.language == language), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttemptResult(Generic[Result]):
+    """The result of an attempt to fill a place (from 0) of a quota, and its number for this place (from 1)."""
+
+    place: int
+    attempt: int
+    result: Result
+
+
+Attempts: TypeAlias = tuple[Attempt, ...]  # of one source, in the languages of its quota
+
+
+def all_passed(attempts: Attempts) -> bool:
+    """Whether a source passed in every language of its quota."""
+    return all(attempt.passed for attempt in attempts)
+
+
+async def fill(
+    pool: Iterable[Item],
+    places: int,
+    attempts: int,
+    attempt: Callable[[Item], Awaitable[Result]],
+    passed: Callable[[Result], bool],
+    *,
+    width: int,
+) -> list[AttemptResult[Result]]:
+    """Fills places from a pool whose items are used once each, in order; returns all attempts, round by round.
+
+    In every round each empty place gets the next item. The items that are tried therefore depend on the pool and the
+    results, but not on the order in which results arrive.
+
+    Args:
+      pool: The items.
+      places: Number of places.
+      attempts: Maximum attempts per place.
+      attempt: Tries an item.
+      passed: Whether a result fills its place.
+      width: Maximum concurrent attempts.
+    """
+    left, empty, tried = iter(pool), list(range(places)), []
+    for number in range(1, attempts + 1):
+        dealt = list(zip(empty, left, strict=False))
+        results = await each_of([item for _, item in dealt], attempt, width=width)
+        tried += [AttemptResult(place, number, result) for (place, _), result in zip(dealt, results, strict=True)]
+        filled = {place for (place, _), result in zip(dealt, results, strict=True) if passed(result)}
+        empty = [place for place in empty if place not in filled]
+        if not empty or not dealt:
+            break
+    return tried
+
+
+async def each_of(items: Sequence[Item], do: Callable[[Item], Awaitable[Result]], *, width: int) -> list[Result]:
+    """Applies `do` to every item, at most `width` at a time; returns the results in order.
+
+    Raises the first exception of an item; no further item is started.
+    """
+    results: dict[int, Result] = {}
+    numbered = iter(enumerate(items))
+
+    async def work() -> None:
+        for number, item in numbered:
+            results[number] = await do(item)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(min(width, len(items)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return [results[number] for number in range(len(items))]
+
+
+async def fill_quotas(
+    quotas: Sequence[TranslationQuota],
+    sources: Sources,
+    stages: Stages,
+    *,
+    attempts: int,
+    width: int,
+    seen: Callable[[bool], None],
+) -> list[list[AttemptResult[Attempts]]]:
+    """Fills all quotas concurrently; returns all attempts of each.
+
+    Args:
+      quotas: The quotas.
+      sources: The sources that may fill them.
+      stages: The stages that each source passes.
+      attempts: Maximum attempts per place.
+      width: Maximum concurrent attempts of a quota.
+      seen: Called after every attempt with whether it filled its place.
+    """
+
+    async def filled(quota: TranslationQuota) -> list[AttemptResult[Attempts]]:
+        async def tried(versions: Coupled) -> Attempts:
+            async def in_language(code: str) -> Attempt:
+                if own := _version_in(versions, code):
+                    return Attempt(question=versions[0], domain=quota.domain, language=code, questions=(own,))
+                return await stages.attempt(versions[0], code)
+
+            found = tuple(await each_of(quota.languages, in_language, width=width))
+            seen(all_passed(found))
+            return found
+
+        return await fill(sources.pools[quota.domain.name], quota.places, attempts, tried, all_passed, width=width)
+
+    return await each_of(quotas, filled, width=len(quotas))
