@@ -22,6 +22,7 @@ from lcrag.methods.baselines.step_search import (
     tf_idf_cosines,
 )
 from lcrag.retrieval import Hit
+from lcrag.train.episode import at_last_tokens
 from lcrag.train.method import Method
 
 LIMA, RIMAC = "Lima is the capital of Peru.", "The Rimac flows through Lima."

@@ -6,14 +6,6 @@ import jax
 import numpy as np
 import pytest
 from experiment_parts import json_lines
-from lcrag.train.utilisation import (
-    Utilisation,
-    learning_flops,
-    memory_metrics,
-    rollout_flops,
-    utilisation_of,
-    wall_time,
-)
 from support import tiny_config, tiny_tokenizer
 
 from lcrag.data.questions import Question
@@ -23,7 +15,8 @@ from lcrag.learning import Trajectory
 from lcrag.policy import Policy, make_mesh
 from lcrag.policy.accelerators import accelerator_named
 from lcrag.policy.flops import causal_mean, forward_flops, update_flops
-from lcrag.train import utilisation
+from lcrag.train import metrics as step_metrics
+from lcrag.train.metrics import has_no_signal, learning_flops, memory_metrics, rate_metrics, rollout_flops, wall_time
 
 CONFIG = tiny_config()
 
@@ -68,17 +61,21 @@ def test_learning_is_a_forward_and_backward_pass_of_every_trajectory():
 
 
 def test_without_a_known_peak_there_are_rates_only():
-    measured = utilisation_of(policy(devices=1)).update([trajectory(14, 4)], 2.0)
-    assert measured == {"flops_per_second/update": learning_flops(CONFIG, [trajectory(14, 4)]) / 2}
+    assert rate_metrics("update", policy(devices=1), 14.0, 2.0) == {"flops_per_second/update": 7.0}
 
 
 def test_utilisation_is_the_share_of_all_devices_peak(monkeypatch):
     accelerator = accelerator_named("v5e")
-    monkeypatch.setattr(utilisation, "accelerator_of", lambda device: accelerator)
-    found = utilisation_of(policy(devices=4))
-    assert found == Utilisation(config=CONFIG, peak_flops=4 * 197e12)
-    measured = found.rollout([record("a", 10, 4)], 0.5)
-    assert measured["mfu/rollout"] == pytest.approx(measured["flops_per_second/rollout"] / (4 * 197e12))
+    monkeypatch.setattr(step_metrics, "accelerator_of", lambda device: accelerator)
+    measured = rate_metrics("rollout", policy(devices=4), 1e12, 0.5)
+    assert measured["mfu/rollout"] == pytest.approx(2e12 / (4 * 197e12))
+
+
+def test_a_step_without_differing_rewards_has_no_signal():
+    equal = {"groups/without_variance": 0.5, "groups/of_one": 0.25, "groups/below_floor": 0.25}
+    assert has_no_signal(equal)
+    assert not has_no_signal(equal | {"groups/of_one": 0.0})
+    assert not has_no_signal(equal | {"critic/gradient_norm": 1.0})
 
 
 @dataclasses.dataclass
@@ -119,7 +116,6 @@ def test_the_parts_of_a_step_add_up_to_its_wall_time():
     left = wall_time(measured)
     assert left == {"seconds/programs": 0.5, "seconds/rest": 0.5}
     assert sum((measured | left)[f"seconds/{part}"] for part, *_ in PARTS) == 10
-    assert wall_time({"seconds/update": 1.0}) == {}
 
 
 def test_a_report_shows_the_steps_after_the_one_that_compiles():

@@ -1,22 +1,20 @@
-"""Lanes of a tiny policy, and what they sample."""
+"""Rollouts of a tiny policy, and what they sample."""
 
+import functools
 import hashlib
 import json
 
-import gin
 import jax
 import numpy as np
-from lcrag.train.lanes import Lanes
 from support import tiny_config, tiny_tokenizer
 from support.pretended_collections import PretendedCollections
 
 from lcrag.data.questions import Question
-from lcrag.episodes import Generate, Observe, Outcome, Retrieve
+from lcrag.episodes import Generate, Observe, Outcome, Retrieve, Runner
 from lcrag.policy import Policy, initialise, make_mesh
+from lcrag.sampling import SamplerConfig
 from lcrag.train.method import Method
-
-BINDINGS = ("Sampler.context = 64", "Sampler.block = 4", "Sampler.append_tokens = (16,)")
-STEALING = ("Lanes.stealing = True",)
+from lcrag.train.rollout import Lanes, Measured, Rollouts
 
 
 def question(number, language="en"):
@@ -42,29 +40,36 @@ def above_group(episodes):
     return {"total": lengths - means, "length": lengths}
 
 
-def make_lanes(count, devices=1, reward=above_group, program=searching, bindings=()):
+def make_rollouts(count, devices=1, reward=above_group, program=searching, **lanes):
     """Lanes of four slots each; one compiled sampler serves those of all tests."""
-    gin.clear_config()
-    slots = 4 * count
-    own = (f"Lanes.count = {count}", f"Sampler.slots = {slots}", f"Sampler.append_rows = ({slots},)")
-    gin.parse_config([*BINDINGS, *own, *bindings])
+    slots = lanes.pop("slots", 4 * count)
+    sampler = SamplerConfig(slots=slots, context=64, block=4, append_tokens=(16,), append_rows=(slots,))
     config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:devices])
     policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
     method = Method(name="m", program=program, reward=reward, samples=2)
-    return Lanes(policy, PretendedCollections(), method, seed=3)
+    settings = Lanes(sampler=sampler, runner=functools.partial(Runner), count=count, **lanes)
+    return Rollouts(settings, policy, PretendedCollections(), method, seed=3)
 
 
-def rows(scored):
+def roll_out(rollouts, groups=GROUPS, first=0, *, step=0, shown=None, measured=None):
+    """The episodes of one rollout of all lanes."""
+    show = (lambda *done: None) if shown is None else lambda *done: shown.append(done)
+    share = rollouts.sample(groups, first, step=step, policy_version=step, progress=show)
+    return rollouts.join(share, measured or Measured())
+
+
+def rows(episodes):
     """The rows of the episodes, without times."""
-    return [row | {"seconds": None} for row in scored.episodes_json()]
+    return [each.json() | {"seconds": None} for each in episodes]
 
 
-def digest(lanes):
+def digest(rollouts):
     """Hashes everything that two rollouts leave, with other parameters in the second."""
     found = []
     for step in range(2):
-        scored = lanes.roll_out(GROUPS, 20 * step, policy_version=step, step=step)
-        found += [rows(scored), scored.advantages.tolist(), vars(lanes.statistics)["sampled_tokens"]]
+        measured = Measured()
+        episodes = roll_out(rollouts, first=20 * step, step=step, measured=measured)
+        found += [rows(episodes), [each.advantage for each in episodes], measured.statistics.sampled_tokens]
         mesh = make_mesh(devices=jax.devices()[: 2 if jax.process_count() == 1 else None])
-        lanes.set_params(initialise(tiny_config(layers=1), jax.random.key(1), mesh))
+        rollouts.set_params(initialise(tiny_config(layers=1), jax.random.key(1), mesh))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 from jax.experimental import multihost_utils
-from lcrag.train.step_checkpoints import StepCheckpoints
 
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.runs import stopping
 from lcrag.runs.stopping import Stopped
-from lcrag.train import step_checkpoints
+from lcrag.train import checkpoints as step_checkpoints
+from lcrag.train.checkpoints import StepCheckpoints
 
 
 class NotedCheckpoints(Checkpoints):

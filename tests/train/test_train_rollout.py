@@ -1,0 +1,230 @@
+"""Rollouts on lanes: who samples what, that all of it comes back in order, and dynamic sampling."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from joined_processes import free_port
+from rollout_parts import GROUPS, digest, make_rollouts, question, roll_out, rows, searching
+from support import tiny_config
+
+from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.errors import UserError
+from lcrag.policy import initialise, make_mesh
+from lcrag.sampling import SamplerConfig, SamplerStatistics
+from lcrag.train.episode import Episode, GroupStatistics, dynamic_sampling_metrics, values_of
+from lcrag.train.rollout import (
+    PHASES,
+    LaneResult,
+    Lanes,
+    Measured,
+    Rollouts,
+    assign_lanes,
+    in_order,
+    packed_lanes,
+    sample_step,
+    unpacked_lanes,
+)
+
+PROCESS = """
+import sys
+
+process, port, *folders = sys.argv[1:]
+sys.path[:0] = folders
+from joined_processes import join
+
+join(process, 2, port)
+from rollout_parts import digest, make_rollouts
+
+print(digest(make_rollouts(2, 2)))
+"""
+
+
+def test_two_processes_sample_what_one_does():
+    port, tests = str(free_port()), Path(__file__).parents[1]
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    options = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    folders = [str(tests / name) for name in ("train", "runs", "")]
+    line = [sys.executable, "-c", PROCESS]
+    running = [subprocess.Popen([*line, process, port, *folders], **options) for process in "01"]
+    here = digest(make_rollouts(2, 2))
+    for output, errors in [process.communicate(timeout=600) for process in running]:
+        assert output.splitlines()[-1:] == [here], errors
+
+
+def test_groups_are_dealt_whole_and_evenly():
+    assert assign_lanes([(question(number),) for number in range(7)], 3) == [0, 1, 2, 0, 1, 2, 0]
+    assert assign_lanes([GROUPS[1], GROUPS[0], *GROUPS[2:4]], 2) == [1, 0, 1, 0]  # the largest first
+    assert assign_lanes([GROUPS[1], GROUPS[2], GROUPS[1]], 2) == [0, 1, 0]  # a question that is drawn twice
+
+
+def test_a_lane_has_its_share_of_slots_and_rows():
+    sampler = SamplerConfig(slots=12, append_rows=(5, 12), decode_rows=(3,))
+    shared = Lanes(sampler=sampler, runner=print, count=4).lane_sampler()
+    assert (shared.slots, shared.append_rows, shared.decode_rows) == (3, (2, 3), (1,))
+
+
+@pytest.mark.parametrize(("count", "devices"), [(1, 1), (3, 1), (2, 4)])
+def test_all_episodes_come_in_the_order_of_the_prompts(count, devices):
+    shown, measured = [], Measured()
+    episodes = roll_out(make_rollouts(count, devices), first=20, step=2, shown=shown, measured=measured)
+    asked = [(each.record.question.key, each.record.episode, each.record.policy_version) for each in episodes]
+    keys = [each.key for group in GROUPS for each in group for _ in range(2)]
+    assert asked == [(key, number, 2) for number, key in enumerate(keys, 20)]
+    assert shown[-1] == (12, 12)
+    assert measured.statistics.sampled_tokens == sum(int(each.record.by_policy.sum()) for each in episodes)
+    totals = values_of(episodes, "total")
+    np.testing.assert_allclose(totals.reshape(-1, 2)[2:].sum(axis=1), 0, atol=1e-6)
+    assert abs(totals[:4].sum()) < 1e-6  # the coupled question in both languages
+
+
+def test_lanes_sample_what_one_samples_and_again_with_other_parameters():
+    """What an episode samples depends on its number, not on its lane; after the first update they still agree."""
+    found = []
+    for count in (1, 2):
+        rollouts = make_rollouts(count)
+        first = roll_out(rollouts)
+        params = initialise(tiny_config(layers=1), jax.random.key(1), make_mesh(devices=jax.devices()[:1]))
+        rollouts.set_params(params)
+        if count > 1:  # lanes have copies
+            jax.tree.map(lambda leaf: leaf.delete(), params)
+        found.append([first, roll_out(rollouts, step=1)])
+    for one, two in zip(*found, strict=True):
+        assert [each.record.tokens.tolist() for each in one] == [each.record.tokens.tolist() for each in two]
+        assert [each.advantage for each in one] == [each.advantage for each in two]
+    assert rows(found[0][0]) != rows(found[0][1])
+
+
+def test_what_other_processes_sampled_arrives():
+    rollouts = make_rollouts(2)
+    share = rollouts.sample(GROUPS, 0, policy_version=0, step=0, progress=lambda *done: None)
+    arrived = [lane for each in share.lanes for lane in unpacked_lanes(packed_lanes([each]), share.questions)]
+    assert [each.json() for each in in_order(arrived)] == [each.json() for each in in_order(share.lanes)]
+    assert [each.seconds for each in arrived] == [each.seconds for each in share.lanes]
+
+
+def test_fewer_groups_than_lanes():
+    assert len(roll_out(make_rollouts(4), GROUPS[1:3])) == 4
+
+
+def test_a_failure_of_one_lane_ends_all_of_them():
+    def breaking(asked, languages):
+        if asked.id == "3":
+            raise UserError("there is no third capital")
+        return searching(asked, languages)
+
+    with pytest.raises(UserError, match="third capital"):
+        roll_out(make_rollouts(2, program=breaking))
+
+
+def test_an_abandoned_rollout_is_a_failure():
+    rollouts = make_rollouts(2)
+    rollouts.abandon()
+    share = rollouts.sample(GROUPS, 0, policy_version=0, step=0, progress=lambda *done: None)
+    assert isinstance(share.failure, Exception)
+
+
+def test_no_scored_episode_in_one_lane_is_no_mistake():
+    def unknown(episodes):
+        return {"total": np.array([np.nan if "fi" in episodes.languages else 1.0 for _ in episodes.answers])}
+
+    episodes = roll_out(make_rollouts(2, reward=unknown))
+    assert 0 < sum(each.scored for each in episodes) < len(episodes)
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "clue"),
+    [
+        (3, {}, "Lanes.count is 3"),
+        (2, {"tensor": 3}, "Lanes.tensor is 3"),
+        (8, {"slots": 4}, "Sampler.slots is 4"),
+        (0, {"slots": 4}, "Lanes.count is 0"),
+    ],
+)
+def test_lanes_that_do_not_fit_are_refused(count, settings, clue):
+    with pytest.raises(UserError, match=clue):
+        make_rollouts(count, 4, **settings)
+
+
+class Pretended(Rollouts):
+    """Rollouts of groups of three episodes, of which only some groups have rewards that differ."""
+
+    def __init__(self, teaching):
+        self.teaching, self.asked = teaching, []
+
+    def sample(self, groups, first_number, **about):
+        self.asked.append("".join(group[0].id for group in groups))
+        assert first_number == 3 * (sum(map(len, self.asked)) - len(groups))
+        return groups
+
+    def join(self, groups, measured):
+        episodes = []
+        for group in groups:
+            for place in range(3):
+                record = EpisodeRecord(
+                    question=group[0],
+                    prompt="",
+                    turns=(),
+                    tokens=np.zeros(3, np.int32),
+                    by_policy=np.array([False, True, True]),
+                    log_probabilities=np.zeros(3, np.float32),
+                    turn=np.zeros(3, np.int32),
+                    policy_version=0,
+                    outcome=Outcome(answer=None),
+                    counts={},
+                    finished=True,
+                    episode=0,
+                )
+                total = float(int(group[0].id, 16) in self.teaching and place == 0)
+                episodes.append(Episode(record=record, group=group[0].id, rewards={"total": total}))
+        counters = SamplerStatistics()
+        measured.add([LaneResult(lane=0, episodes=episodes, seconds=dict.fromkeys(PHASES, 1.0), statistics=counters)])
+        return episodes
+
+
+@pytest.mark.parametrize(
+    ("drawn", "rollouts", "teaching", "asked", "learned"),
+    [
+        (12, 3, {0, 3, 5, 6, 7, 8}, ["0123", "45", "6"], "0356"),  # what is missing is sampled in the order drawn
+        (12, 3, range(12), ["0123"], "0123"),  # a full step needs one rollout
+        (8, 2, {2}, ["0123", "456"], "2"),  # the last rollout may leave the step small
+        (4, 1, {1}, ["0123"], "0123"),  # one rollout drops nothing
+        (8, 2, set(), ["0123", "4567"], "01234567"),  # nor does a step in which no group teaches anything
+    ],
+)
+def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
+    groups = [(question(f"{number:x}"),) for number in range(drawn)]
+    pretended = Pretended(teaching)
+    sampled = sample_step(
+        pretended,
+        groups,
+        step=0,
+        policy_version=0,
+        max_rollouts=rollouts,
+        episodes_per_step=3 * drawn,
+        show=lambda *shown: None,
+    )
+    assert pretended.asked == asked
+    kept = [each.group for each, keep in zip(sampled.episodes, sampled.kept, strict=True) if keep]
+    assert kept == [group for group in learned for _ in range(3)]
+    assert sampled.measured.seconds["rollout"] == sampled.rollouts == len(asked)
+    measured = dynamic_sampling_metrics(sampled.episodes, sampled.kept, sampled.rollouts)
+    dropped = sum(map(len, asked)) - len(learned)
+    assert measured == {
+        "dynamic_sampling/rollouts": len(asked),
+        "dynamic_sampling/groups_sampled": sum(map(len, asked)),
+        "dynamic_sampling/groups_kept": len(learned),
+        "dynamic_sampling/episodes_dropped": 3 * dropped,
+        "dynamic_sampling/policy_tokens_dropped": 6 * dropped,
+    }
+
+
+def test_a_group_of_one_is_not_without_variance():
+    episodes = Pretended(()).join([(question("0"),)] * 2, Measured())[:5]
+    for episode, group, total in zip(episodes, "abbcc", (1, 1, 1, 0, 1), strict=True):
+        episode.group, episode.rewards = group, {"total": float(total)}
+    assert GroupStatistics.of(episodes).without_variance.tolist() == [False, True, True, False, False]
