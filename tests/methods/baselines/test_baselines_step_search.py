@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, drive, found
 from finished_episodes import finished
-from lcrag.train.scoring import at_last_tokens
 from support import tiny_tokenizer
 
 from lcrag.curation.playing import play
