@@ -16,7 +16,7 @@ import lcrag.data.domain_sets  # noqa: F401
 import lcrag.data.english  # noqa: F401
 import lcrag.data.jsonl_questions  # noqa: F401
 import lcrag.data.multilingual  # noqa: F401
-import lcrag.methods.globalrag.golden_plans  # noqa: F401
+import lcrag.methods.globalrag.plans  # noqa: F401
 import lcrag.methods.translate_r1.pipeline.models  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing

@@ -17,8 +17,8 @@ from lcrag.curation.playing import play
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_plans import golden_plans as plans_in
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
+from lcrag.methods.globalrag.plans import golden_plans as plans_in
 
 CHAINS, COMPARED = WORLD.questions("train", ["en"], hops=(2,))[:15], comparison_questions(WORLD, "train", ["en"])[:15]
 QUESTIONS = [*WORLD.questions("train", ["en"])[:15], *CHAINS, *COMPARED]

@@ -14,7 +14,7 @@ from lcrag.composition.frozen_models import QuestionEncoder
 from lcrag.data.english import english_questions
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_plans import with_own_plans
+from lcrag.methods.globalrag.plans import with_own_plans
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.retrieval import load_encoder
 

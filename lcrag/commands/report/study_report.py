@@ -23,8 +23,7 @@ from lcrag.evaluation.trials import Trial
 from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
 from lcrag.methods.globalrag.cost_plots import draw_costs, draw_searches, has_costs, has_searches
-from lcrag.methods.translate_r1.tool_plots import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in
-from lcrag.methods.translate_r1.tool_tables import tool_tables
+from lcrag.methods.translate_r1.tool_report import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in, tool_tables
 from lcrag.methods.translate_r1.tool_use import asked_repeatedly, has_tool_use
 
 REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"

@@ -5,10 +5,10 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 
 | in the paper | here |
 |---|---|
-| section 3.1: a plan of sub-questions | `question_plan.QuestionPlan`, `question_plan.parse_plan` |
+| section 3.1: a plan of sub-questions | `plans.QuestionPlan`, `plans.parse_plan` |
 | section 3.1, appendix D: golden trajectories | `golden_trajectory.golden_trajectory` |
 | appendices D.3 and E.1: filters of trajectories and questions | `golden_curation` |
-| golden plans as questions carry them; one-hop questions, MuSiQue | `golden_plans` |
+| golden plans as questions carry them; one-hop questions, MuSiQue | `plans` |
 | section 3.2, appendices A and M: the rollout | `program.globalrag`, read by `planned_text.PlannedText` |
 | section 3.2.1, equations 1 and 2: planning quality | `plan_rewards`, `plan_scores.plan_scores`, `graph_matching` |
 | section 3.2.2, equation 3: subgoal completion | `plan_rewards`, `plan_scores.plan_scores` |

@@ -15,9 +15,8 @@ from lcrag.data.jsonl_questions import question_row
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord
 from lcrag.evaluation.tables import Cell, Table
-from lcrag.methods.globalrag.golden_plans import GoldenGraph, graph_with_answers
 from lcrag.methods.globalrag.golden_trajectory import NO_PLAN
-from lcrag.methods.globalrag.question_plan import DISORDERED, FAULTS, plan_of
+from lcrag.methods.globalrag.plans import DISORDERED, FAULTS, GoldenGraph, graph_with_answers, plan_of
 from lcrag.rewards import normalise, squad_exact_match
 
 UNRESOLVED = "an unresolved sub-question"

@@ -30,7 +30,7 @@ from lcrag.episodes.tags import (
     parse_action,
 )
 from lcrag.errors import lookup
-from lcrag.methods.globalrag.question_plan import (
+from lcrag.methods.globalrag.plans import (
     DISORDERED,
     BadPlan,
     QuestionPlan,

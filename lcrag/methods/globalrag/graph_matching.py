@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from lcrag.methods.globalrag.question_plan import QuestionPlan
+from lcrag.methods.globalrag.plans import QuestionPlan
 
 MOST_EXPLORED = 20_000
 

@@ -16,9 +16,8 @@ from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
 from lcrag.limits import Amount, Seed, Share
-from lcrag.methods.globalrag.golden_plans import with_own_plan
 from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP
-from lcrag.methods.globalrag.question_plan import QuestionPlan, placeholder, plan_of
+from lcrag.methods.globalrag.plans import QuestionPlan, placeholder, plan_of, with_own_plan
 
 _PLACEHOLDER = re.compile(r"#[0-9]+")
 

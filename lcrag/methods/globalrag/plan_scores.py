@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_plans import GoldenPlan, golden_plans
 from lcrag.methods.globalrag.graph_matching import common_subgraph, edit_distance, graph_of
-from lcrag.methods.globalrag.question_plan import BadPlan, QuestionPlan, plan_of
+from lcrag.methods.globalrag.plans import BadPlan, GoldenPlan, QuestionPlan, golden_plans, plan_of
 from lcrag.rewards.matching import token_f1
 
 # (texts, other texts) -> their cosine similarities

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, TAGS, THINK, Boxes, boxes_in
-from lcrag.methods.globalrag.question_plan import FAULTS, BadPlan, QuestionPlan, parse_plan
+from lcrag.methods.globalrag.plans import FAULTS, BadPlan, QuestionPlan, parse_plan
 
 # Why an episode has no plan; the first that applies counts.
 PLAN_FAULTS: tuple[str, ...] = ("missing", "malformed", "several", "late", *FAULTS)

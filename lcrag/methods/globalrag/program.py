@@ -15,7 +15,7 @@ from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import INFORMATION, SEARCH, answer_in, boxes_in
 from lcrag.errors import lookup
 from lcrag.methods.globalrag.planned_text import PlannedText
-from lcrag.methods.globalrag.question_plan import QuestionPlan
+from lcrag.methods.globalrag.plans import QuestionPlan
 
 _INSTRUCTIONS = (
     "Answer the given question by planning first. Think between <think> and </think> about the sub-questions it "

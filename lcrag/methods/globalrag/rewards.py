@@ -10,9 +10,8 @@ from scipy.special import expit
 
 from lcrag.errors import UserError
 from lcrag.limits import NonNegative, Positive, Within, limited
-from lcrag.methods.globalrag.golden_plans import GoldenPlan, golden_plans
 from lcrag.methods.globalrag.plan_scores import STRUCTURES, PlanPair, Similarity, plan_scores
-from lcrag.methods.globalrag.question_plan import plan_of
+from lcrag.methods.globalrag.plans import GoldenPlan, golden_plans, plan_of
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
 
 # texts -> unit vectors

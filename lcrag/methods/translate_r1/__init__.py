@@ -10,9 +10,9 @@ Its text names neither authors nor an arXiv number. Commands and results: `docs/
 | section 4.3, appendix G, equation 4: when the gate opens | `gate_firing_probability` |
 | section 4.4: the rollout with the tool | `program.translate_r1`, `translation_tool` |
 | appendix A: prompts | `prompts` |
-| section 6, figure 6: reward and tool rate during training | `tool_use.tool_rates`, `tool_plots.draw_tool_rates` |
-| section 6.3, figure 1: Pareto shares | `tool_use.pareto_shares`, `tool_plots.draw_pareto` |
-| tables 3 to 5, figure 7: reward and rate by domain, selectivity | `tool_tables`, `tool_plots.draw_selectivity` |
+| section 6, figure 6: reward and tool rate during training | `tool_use.tool_rates`, `tool_report.draw_tool_rates` |
+| section 6.3, figure 1: Pareto shares | `tool_use.pareto_shares`, `tool_report.draw_pareto` |
+| tables 3 to 5, figure 7: by domain, selectivity | `tool_report.tool_tables`, `tool_report.draw_selectivity` |
 | translation before a search (not in the paper) | `translate_and_search.translate_and_search` |
 | the atlas's players | `oracles.ComprehensionOracle`, `oracles.TranslatingSearcher` |
 

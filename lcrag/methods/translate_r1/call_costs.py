@@ -21,8 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative, Share, limited
+from lcrag.errors import UserError, typed
 from lcrag.rewards.terms import Episodes, TermSum, Values
 
 Groups = Float[Array, "groups size"]
@@ -115,56 +114,14 @@ def _otc_factors(calls: Groups, correct: Bool[Array, "groups size"]) -> Groups:
     return jnp.where(jnp.isfinite(fewest), jnp.where(fewest == 0, without, harmonic), 1.0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CostOfCalls:
-    """Adjusts total rewards by the cost of tool calls within each group; attributes are the arguments of `cost`.
-
-    Episodes of a group may be anywhere in a batch, and groups may differ in size. Returned values are "task", the total
-    before, "cost", the adjustment, and "cost_fired", whether the episode's group has a nonzero adjustment: its mean is
-    the share of groups with a cost, for "gated" the share in which the gate was open.
-    """
-
-    method: str
-    strength: float
-    minimum_native_correct: int
-    correct_threshold: float
-
-    def __post_init__(self):
-        if self.method not in METHODS:
-            raise UserError(f"no cost of calls is called {self.method!r}: choose one of {', '.join(METHODS)}")
-
-    def check_group(self, samples: int) -> None:
-        """Rejects groups with too few samples to open the gate."""
-        if self.method == "gated" and samples < self.minimum_native_correct:
-            raise UserError(
-                f"cost.minimum_native_correct is {self.minimum_native_correct}, but groups have {samples} samples, so"
-                " the gate would never open: lower it, or raise Method.samples"
-            )
-
-    def __call__(self, episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
-        calls = _calls(episodes)
-        row, column = _places(np.asarray(episodes.group_ids))
-        shape = (row.max(initial=-1) + 1, column.max(initial=-1) + 1)
-        rewards, counted, correct = np.zeros(shape), np.zeros(shape, int), np.zeros(shape, bool)
-        rewards[row, column], counted[row, column] = total, calls
-        correct[row, column] = total >= self.correct_threshold
-        adjusted = cost_adjusted_rewards(
-            rewards, counted, correct, self.method, self.strength, self.minimum_native_correct
-        )
-        costs = np.asarray(adjusted, np.float64) - rewards.astype(np.float32)
-        fired = (costs != 0).any(axis=-1)
-        added = costs[row, column]
-        return total + added, {"task": total, "cost": added, "cost_fired": fired[row].astype(float)}
-
-
 @gin.configurable
-@limited
+@typed
 def cost(
     reward: TermSum,
     method: str = "gated",
-    strength: NonNegative = 0.1,
-    minimum_native_correct: Count = 6,
-    correct_threshold: Share = 0.5,
+    strength: float = 0.1,
+    minimum_native_correct: int = 6,
+    correct_threshold: float = 0.5,
 ) -> TermSum:
     """Adds the cost of tool calls to a task reward (Translate-R1, section 4.3).
 
@@ -176,34 +133,41 @@ def cost(
       correct_threshold: Minimum task reward of a correct sample (0.5 for graded rewards).
 
     Returns:
-      The reward with the cost as its last adjustment. It raises a `UserError` for episodes without `tool_calls`.
+      The reward with the cost as its last adjustment, which adds "task", the total before, "cost", the adjustment, and
+      "cost_fired", whether the episode's group has a nonzero one: its mean is the share of groups with a cost, for
+      "gated" the share in which the gate was open.
 
     Raises:
-      UserError: the method is unknown, the strength is negative, or the gate would always be open.
+      UserError: the method is unknown, the strength is negative, or the gate would always or never be open. When
+        scoring: episodes without `tool_calls`.
     """
-    costs = CostOfCalls(
-        method=method,
-        strength=strength,
-        minimum_native_correct=minimum_native_correct,
-        correct_threshold=correct_threshold,
-    )
+    if method not in METHODS:
+        raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
+    if strength < 0 or minimum_native_correct < 1:
+        raise UserError("cost.strength must be 0 or more, and cost.minimum_native_correct 1 or more")
+
+    def check_group(samples: int) -> None:
+        if method == "gated" and samples < minimum_native_correct:
+            raise UserError(
+                f"cost.minimum_native_correct is {minimum_native_correct}, but groups have {samples} samples, so the"
+                " gate would never open: lower it, or raise Method.samples"
+            )
+
+    def adjust(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
+        calls = np.array(episodes.reported("tool_calls", "translate_r1"), int)
+        # One row a group, whose episodes may be anywhere in the batch. Groups may differ in size; the rest is zero.
+        _, row, sizes = np.unique(np.asarray(episodes.group_ids), return_inverse=True, return_counts=True)
+        column = np.empty(len(row), int)
+        column[np.argsort(row, kind="stable")] = np.concatenate([np.arange(0), *map(np.arange, sizes)])
+        shape = (len(sizes), sizes.max(initial=0))
+        rewards, counted, correct = np.zeros(shape), np.zeros(shape, int), np.zeros(shape, bool)
+        rewards[row, column], counted[row, column] = total, calls
+        correct[row, column] = total >= correct_threshold
+        adjusted = cost_adjusted_rewards(rewards, counted, correct, method, strength, minimum_native_correct)
+        costs = np.asarray(adjusted, np.float64) - rewards.astype(np.float32)
+        added, fired = costs[row, column], (costs != 0).any(axis=-1)
+        return total + added, {"task": total, "cost": added, "cost_fired": fired[row].astype(float)}
+
     return dataclasses.replace(
-        reward,
-        adjustments=(*reward.adjustments, costs),
-        group_checks=(*reward.group_checks, costs.check_group),
+        reward, adjustments=(*reward.adjustments, adjust), group_checks=(*reward.group_checks, check_group)
     )
-
-
-def _calls(episodes: Episodes) -> Int[np.ndarray, " episodes"]:
-    return np.array(episodes.reported("tool_calls", "translate_r1"), int)
-
-
-def _places(
-    group_ids: Int[np.ndarray, " episodes"],
-) -> tuple[Int[np.ndarray, " episodes"], Int[np.ndarray, " episodes"]]:
-    """Returns each episode's row (its group) and column."""
-    _, rows, sizes = np.unique(group_ids, return_inverse=True, return_counts=True)
-    order = np.argsort(rows, kind="stable")
-    columns = np.empty(len(rows), int)
-    columns[order] = np.concatenate([np.arange(size) for size in sizes]) if len(sizes) else 0
-    return rows, columns

@@ -25,7 +25,6 @@ from lcrag.data.batches import in_share
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import MATHEMATICS, Question
-from lcrag.limits import Count, Share
 
 CALL_BEGINS = "<tool_call>"
 _CALLING_SEED = 0
@@ -127,8 +126,8 @@ class TranslatingSearcher:
       calls: Share of the questions for which it calls the translator.
     """
 
-    budget: Count = 2
-    calls: Share = 0.5
+    budget: int = 2
+    calls: float = 0.5
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; arguments as for `ComprehensionOracle`."""

@@ -49,7 +49,9 @@ def pareto_shares(points: Mapping[str, Point]) -> dict[str, float]:
     Translate-R1, section 6.3 and figure 1. The result is exact: every utility is a line in alpha, and the upper
     envelope changes only where two lines cross. Policies with equal utility divide their share; the shares sum to 1.
     """
-    cuts = sorted({0.0, 1.0, *_crossings(points)})
+    pairs = itertools.combinations(points.values(), 2)
+    crossings = {(one[0] - other[0]) / (one[1] - other[1]) for one, other in pairs if one[1] != other[1]}
+    cuts = sorted({0.0, 1.0, *(alpha for alpha in crossings if 0 < alpha < 1)})
     shares = dict.fromkeys(points, 0.0)
     for start, end in itertools.pairwise(cuts):
         middle = (start + end) / 2
@@ -65,13 +67,6 @@ def frontier(points: Mapping[str, Point]) -> list[str]:
     """Returns the policies with a positive share, in ascending order of cost."""
     shares = pareto_shares(points)
     return sorted((name for name, share in shares.items() if share > 0), key=lambda name: points[name][::-1])
-
-
-def _crossings(points: Mapping[str, Point]) -> set[float]:
-    """Returns the alphas in (0, 1) where two utilities are equal."""
-    pairs = itertools.combinations(points.values(), 2)
-    found = {(one[0] - other[0]) / (one[1] - other[1]) for one, other in pairs if one[1] != other[1]}
-    return {alpha for alpha in found if 0 < alpha < 1}
 
 
 def has_tool_use(board: Scoreboard) -> bool:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Collection, Generator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from lcrag.data.languages import LANGUAGES, language_of
 from lcrag.episodes.host_services import Translated
@@ -17,22 +17,15 @@ TOOL = "translate"
 ARGUMENTS = ("text", "target")
 
 
-@dataclasses.dataclass(frozen=True)
-class TranslateCall:
+class TranslateCall(NamedTuple):
     """A valid call: translate `text` into the language with code `target`."""
 
     text: str
     target: str
 
 
-@dataclasses.dataclass(frozen=True)
-class ToolError:
-    """The error that the policy is shown instead of a translation.
-
-    Attributes:
-      cause: One of `CAUSES`, for counting.
-      message: One or two sentences.
-    """
+class ToolError(NamedTuple):
+    """The error that the policy is shown instead of a translation; `cause` is one of `CAUSES`, for counting."""
 
     cause: str
     message: str
@@ -77,10 +70,6 @@ def call_in(
     _, opened, content = before.rpartition(opening(TOOL_CALL))
     if not opened or after.strip():
         return MALFORMED
-    return _read(content, targets, text_characters)
-
-
-def _read(content: str, targets: Collection[str] | None, text_characters: int) -> TranslateCall | ToolError:
     try:
         call = json.loads(content)
     except (ValueError, RecursionError):
@@ -89,31 +78,26 @@ def _read(content: str, targets: Collection[str] | None, text_characters: int) -
         return INVALID_JSON
     if call["name"] != TOOL:
         return ToolError("unknown_tool", f'There is no tool of this name. The tool is called "{TOOL}".')
-    if not isinstance(call.get("arguments"), dict):
+    arguments = call.get("arguments")
+    if not isinstance(arguments, dict):
         return INVALID_JSON
     if len(call) > 2:
         return ToolError("extra_argument", 'A call has a "name" and "arguments", and nothing else.')
-    return _checked(call["arguments"], targets, text_characters)
-
-
-def _checked(
-    arguments: dict[str, Any], targets: Collection[str] | None, text_characters: int
-) -> TranslateCall | ToolError:
     if missing := [name for name in ARGUMENTS if name not in arguments]:
         return ToolError("missing_argument", f'The argument "{missing[0]}" is missing.')
     if len(arguments) > len(ARGUMENTS):
         return ToolError("extra_argument", 'The arguments are "text" and "target", and no others.')
     if wrong := [name for name in ARGUMENTS if not isinstance(arguments[name], str)]:
         return ToolError("wrong_type", f'The argument "{wrong[0]}" must be a text.')
-    text, target = (without_surrogates(arguments[name]).strip() for name in ARGUMENTS)
-    if not text:
+    said, target = (without_surrogates(arguments[name]).strip() for name in ARGUMENTS)
+    if not said:
         return EMPTY_TEXT
-    if len(text) > text_characters:
-        return ToolError("long_text", f"The text has {len(text)} characters. The most is {text_characters}.")
+    if len(said) > text_characters:
+        return ToolError("long_text", f"The text has {len(said)} characters. The most is {text_characters}.")
     code = _codes().get(target.casefold())
     if code is None or (targets is not None and code not in targets):
         return ToolError("unknown_target", "The target is not a known language. Name one such as English.")
-    return TranslateCall(text, code)
+    return TranslateCall(said, code)
 
 
 @functools.cache

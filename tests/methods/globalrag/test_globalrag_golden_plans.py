@@ -12,8 +12,7 @@ from lcrag.data.english import question_set
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, UnusableQuestion
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_plans import golden_graph, golden_plans, with_decomposition, with_own_plan
-from lcrag.methods.globalrag.question_plan import parse_plan
+from lcrag.methods.globalrag.plans import golden_graph, golden_plans, parse_plan, with_decomposition, with_own_plan
 
 GRAPH = {
     "Q1": {"query": "Who directed Jaws?", "answer": "Steven Spielberg", "previous": [], "supports": ["Jaws (film)"]},

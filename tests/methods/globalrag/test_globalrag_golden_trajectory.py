@@ -11,9 +11,8 @@ from lcrag.episodes import Chat, Generate, Observe, Retrieve
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_curation import BAD_PLANS, FILTERS, golden_verdict, graph_of
-from lcrag.methods.globalrag.golden_plans import golden_graph
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory, read_plan, read_sub_answer
-from lcrag.methods.globalrag.question_plan import QuestionPlan
+from lcrag.methods.globalrag.plans import QuestionPlan, golden_graph
 from lcrag.retrieval import Hit
 
 QUESTION = Question(

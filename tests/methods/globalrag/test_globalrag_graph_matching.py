@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.methods.globalrag.graph_matching import MOST_EXPLORED, Graph, common_subgraph, edit_distance, graph_of
-from lcrag.methods.globalrag.question_plan import parse_plan
+from lcrag.methods.globalrag.plans import parse_plan
 
 
 @st.composite

@@ -13,10 +13,9 @@ from lcrag.atlas.wording import query_text
 from lcrag.curation.playing import play
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.methods.globalrag.golden_plans import golden_plans, with_own_plan
 from lcrag.methods.globalrag.oracle import PlanOracle, PlanTeacher, plan_of_question
+from lcrag.methods.globalrag.plans import BadPlan, golden_plans, parse_plan, with_own_plan
 from lcrag.methods.globalrag.program import globalrag
-from lcrag.methods.globalrag.question_plan import BadPlan, parse_plan
 from lcrag.retrieval.passages import Hit
 
 WORLD = build_world(seed=0)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_plans import GoldenPlan
 from lcrag.methods.globalrag.plan_scores import PlanPair, plan_rewards, plan_scores
-from lcrag.methods.globalrag.question_plan import plan_of
+from lcrag.methods.globalrag.plans import GoldenPlan, plan_of
 
 CREEK = {"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what does #1 flow?", "#2"]}
 ANSWERS = {"Q1": ["Parramatta River"], "Q2": ["Sydney Harbour", "Port Jackson"]}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.methods.globalrag.question_plan import (
+from lcrag.methods.globalrag.plans import (
     FAULTS,
-    MOST_QUESTIONS,
+    MAX_QUESTIONS,
     BadPlan,
     QuestionPlan,
     parse_plan,
@@ -35,7 +35,7 @@ BAD = {
     "duplicate_key": ('{"Q1": ["Who?", "#1"], "Q1": ["Where?", "#1"]}',),
     "not_an_object": ("[]", '"Q1"', "null", "1", '[["Who?", "#1"]]'),
     "empty": ("{}",),
-    "too_many_questions": (json.dumps({f"Q{n}": ["Who?", f"#{n}"] for n in range(1, MOST_QUESTIONS + 2)}),),
+    "too_many_questions": (json.dumps({f"Q{n}": ["Who?", f"#{n}"] for n in range(1, MAX_QUESTIONS + 2)}),),
     "bad_key": tuple(f'{{"{key}": ["Who?", "#1"]}}' for key in ("q1", "Q0", "Q01", "Q", "1", "Q1 ", "Q①", "Q99999")),
     "bad_entry": tuple(
         f'{{"Q1": {entry}}}'

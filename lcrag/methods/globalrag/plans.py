@@ -1,0 +1,348 @@
+"""Plans of a question, and golden plans: reference plans with the answers to their sub-questions.
+
+A plan is one strict JSON object of sub-questions with placeholders for their answers (GlobalRAG, section 3.1):
+
+  {"Q1": ["What is the most populous city of the USA?", "#1"], "Q2": ["Who was the first mayor of #1?", "#2"]}
+
+`#1` in the question of Q2 is the answer of Q1, so Q2 depends on Q1: a plan is a directed acyclic graph. A `#n` that a
+sub-question quotes from the whole question ("the #1 hit") is ordinary text, and gets a space when the plan is read.
+
+Questions carry golden plans in `extra`, in one of two forms; `previous` and `supports` are optional:
+
+  golden_plans: [{"Q1": {"query": "Who directed Jaws?", "answer": ["Steven Spielberg"], "previous": [], "supports": []},
+                  "Q2": {"query": "Where was #1 born?", "answer": ["Cincinnati"], "previous": ["Q1"], "supports": []}}]
+  plan: {"Q1": ["Who directed Jaws?", "#1"], "Q2": ["Where was #1 born?", "#2"]}, and
+  sub_answers: {"#1": ["Steven Spielberg"], "#2": ["Cincinnati"]}
+
+The first is what `lcrag curate golden_plans` writes, one or several graphs per question; the second is a single plan as
+a policy writes it. `with_own_plan` and `with_decomposition` make golden plans without a teacher.
+"""
+
+import dataclasses
+import functools
+import graphlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+
+import gin
+
+from lcrag.data.questions import Question
+from lcrag.data.rows import UnusableQuestion
+from lcrag.errors import UserError, typed
+
+# What can be wrong with a plan, in the order of the checks.
+Fault: TypeAlias = Literal[
+    "invalid_json",  # includes NaN and lone surrogates
+    "duplicate_key",
+    "not_an_object",
+    "empty",
+    "too_many_questions",
+    "bad_key",  # not Q1, Q2, ...
+    "bad_entry",  # not a list of a non-empty question and a placeholder
+    "bad_placeholder",  # the placeholder of Qn is not #n
+    "unknown_reference",  # a question names the answer of a question that does not exist
+    "cyclic",
+]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+DISORDERED = "inconsistent_order"  # a question names the answer of a later one; invalid in golden plans only
+
+MAX_QUESTIONS = 16  # golden plans have at most about 6; the limit bounds the cost of matching
+_KEY = re.compile(r"Q[1-9][0-9]{0,3}")
+_REFERENCE = re.compile(r"#([0-9]+)")
+_WORD, _LAST_WORD = re.compile(r"\w+"), re.compile(r"(\w+)\W*$")
+
+
+class BadPlan(ValueError):
+    """Raised for a text or an object that is not a valid plan; `fault` is one of `FAULTS`."""
+
+    def __init__(self, fault: Fault, detail: str):
+        super().__init__(detail)
+        self.fault = fault
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionPlan:
+    """A valid plan, `Qn` -> sub-question in the order written; build it with `parse_plan` or `plan_of`."""
+
+    questions: Mapping[str, str]
+
+    @functools.cached_property
+    def dependencies(self) -> Mapping[str, tuple[str, ...]]:
+        """For each key, the keys whose answers its question names, without duplicates, in the order named."""
+        return {
+            key: tuple(dict.fromkeys(f"Q{number}" for number in _REFERENCE.findall(question)))
+            for key, question in self.questions.items()
+        }
+
+    @functools.cached_property
+    def order(self) -> tuple[str, ...]:
+        """The keys in topological order; ties keep the order written."""
+        return tuple(graphlib.TopologicalSorter(self.dependencies).static_order())
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """(Qk, Qi) for each #k in the question of Qi."""
+        return tuple((before, key) for key, names in self.dependencies.items() for before in names)
+
+    @property
+    def forward_reference(self) -> tuple[str, str] | None:
+        """The first (key, later key) where a question names the answer of a later one, None where none does."""
+        keys = list(self.questions)
+        later = ((key, name) for at, key in enumerate(keys) for name in self.dependencies[key] if name in keys[at:])
+        return next(later, None)
+
+    def canonical(self) -> dict[str, str]:
+        """The questions with a neutral word for every placeholder, which makes them independent of the numbering."""
+        return {key: _REFERENCE.sub("something", question) for key, question in self.questions.items()}
+
+    def as_object(self) -> dict[str, list[str]]:
+        """The plan as the JSON object that a policy writes; `plan_of` reads it back."""
+        return {key: [text, placeholder(key)] for key, text in self.questions.items()}
+
+    def as_json(self) -> str:
+        """The plan on one line, as a policy writes it; `parse_plan` reads it back."""
+        return json.dumps(self.as_object(), ensure_ascii=False)
+
+
+def parse_plan(text: str, question: str = "") -> QuestionPlan:
+    """Parses a plan of a question from JSON text; raises `BadPlan`."""
+
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise BadPlan("duplicate_key", "a key of the plan occurs twice")
+        return dict(pairs)
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not valid JSON")
+
+    try:
+        value = json.loads(text, object_pairs_hook=without_duplicates, parse_constant=refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except BadPlan:
+        raise
+    except (ValueError, RecursionError) as error:  # lone surrogates cannot be encoded, deep nesting cannot be parsed
+        raise BadPlan("invalid_json", f"the plan is not valid JSON ({type(error).__name__})") from error
+    return plan_of(value, question)
+
+
+def plan_of(value: object, question: str = "") -> QuestionPlan:
+    """Builds a plan from a decoded JSON object `{"Q1": ["...", "#1"], ...}`; raises `BadPlan`.
+
+    Args:
+      value: The object.
+      question: The question that the plan is for: what it quotes of it is no reference.
+    """
+    if not isinstance(value, Mapping):
+        raise BadPlan("not_an_object", "the plan is not an object of questions")
+    if not value:
+        raise BadPlan("empty", "the plan has no question")
+    if len(value) > MAX_QUESTIONS:
+        raise BadPlan("too_many_questions", f"the plan has {len(value)} questions, more than {MAX_QUESTIONS}")
+    quoted = [_Number.of(match) for match in _REFERENCE.finditer(question)]
+
+    def with_quotes_spaced(match: re.Match[str]) -> str:
+        number = _Number.of(match)
+        return f"# {number.number}" if any(number.quotes(other) for other in quoted) else match[0]
+
+    questions = {}
+    for key, entry in value.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise BadPlan("bad_key", f"the key {key!r} is not Q1, Q2 and so on")
+        pair = list(entry) if isinstance(entry, (list, tuple)) else []
+        if len(pair) != 2 or not all(isinstance(part, str) for part in pair) or not pair[0].strip():
+            raise BadPlan("bad_entry", f"{key} is not a list of a question and a placeholder")
+        if pair[1] != placeholder(key):
+            raise BadPlan("bad_placeholder", f"the placeholder of {key} is {pair[1]!r}, not {placeholder(key)}")
+        questions[key] = _REFERENCE.sub(with_quotes_spaced, pair[0].strip())
+    plan = QuestionPlan(questions)
+    for key, names in plan.dependencies.items():
+        if unknown := [name for name in names if name not in plan.questions]:
+            raise BadPlan("unknown_reference", f"{key} names {placeholder(unknown[0])}, which no question answers")
+    try:
+        graphlib.TopologicalSorter(plan.dependencies).prepare()
+    except graphlib.CycleError as error:
+        raise BadPlan("cyclic", f"{' needs '.join(reversed(error.args[1]))}: the plan is cyclic") from error
+    return plan
+
+
+def placeholder(key: str) -> str:
+    """Returns `#n` for the key `Qn`."""
+    return f"#{key.removeprefix('Q')}"
+
+
+def substituted(question: str, answers: Mapping[str, str]) -> str:
+    """Returns a sub-question with known answers (by key) in place of their placeholders."""
+    return _REFERENCE.sub(lambda name: answers.get(f"Q{name[1]}", name[0]), question)
+
+
+class _Number(NamedTuple):
+    """A `#n` and the words around it, empty where there are none."""
+
+    number: str
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> "_Number":
+        before, after = _LAST_WORD.search(match.string[: match.start()]), _WORD.search(match.string, match.end())
+        return cls(match[1], before[1].casefold() if before else "", after[0].casefold() if after else "")
+
+    def quotes(self, other: "_Number") -> bool:
+        """Whether it is followed by the same word; a word of one or two letters counts only after the same word too."""
+        same = self.number == other.number and self.after == other.after
+        return same and (len(self.after) > 2 or self.before == other.before)
+
+
+NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "another answer"
+
+_LIKE_A_PLACEHOLDER = re.compile(r"#(?=[0-9])")
+
+GoldenGraph: TypeAlias = dict[str, dict[str, Any]]  # {Qn: {"query", "answer", "previous", "supports"}}
+
+
+@dataclasses.dataclass(frozen=True)
+class GoldenPlan:
+    """A reference plan, and for each key its golden answers, aliases included."""
+
+    plan: QuestionPlan
+    answers: Mapping[str, tuple[str, ...]]
+
+
+def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
+    """Returns the golden plans in `Question.extra`, an empty tuple if there are none.
+
+    Raises:
+      ValueError: a golden plan is invalid; the message names its place in `extra`.
+    """
+    if "golden_plans" in extra:
+        graphs = extra["golden_plans"]
+        if not isinstance(graphs, (list, tuple)) or not graphs:
+            raise ValueError("golden_plans: it is not a list of at least one graph")
+        try:
+            plans = []
+            for graph in graphs:
+                plans.append(golden_graph(graph))
+        except ValueError as error:
+            raise ValueError(f"golden_plans.{len(plans)}: {error}") from error
+        return tuple(plans)
+    if "plan" not in extra:
+        return ()
+    try:
+        plan = plan_of(extra["plan"])
+    except BadPlan as error:
+        raise ValueError(f"plan: {error}") from error
+    given = extra.get("sub_answers")
+    answers = given if isinstance(given, Mapping) else {}
+    names = {key: placeholder(key) for key in plan.questions}
+    if unknown := set(answers) - set(names.values()):
+        raise ValueError(f"sub_answers: {min(map(str, unknown))} is the placeholder of no question")
+    return (GoldenPlan(plan, {key: _answers(f"sub_answers.{name}", answers.get(name)) for key, name in names.items()}),)
+
+
+def golden_graph(graph: object) -> GoldenPlan:
+    """Reads the golden plan of one graph.
+
+    Raises:
+      ValueError: the graph is invalid, or a `previous` differs from the answers that the `query` names.
+    """
+    if not isinstance(graph, Mapping) or not all(isinstance(node, Mapping) for node in graph.values()):
+        raise ValueError("it is not an object of sub-questions")
+    plan = plan_of({key: [_query(key, node), placeholder(str(key))] for key, node in graph.items()})
+    for key, node in graph.items():
+        named, given = sorted(plan.dependencies[key]), node.get("previous")
+        if given is not None and not (isinstance(given, (list, tuple)) and sorted(map(str, given)) == named):
+            raise ValueError(f"{key} has previous {given}, but its query names {named}")
+    return GoldenPlan(plan, {key: _answers(f"answer of {key}", node.get("answer")) for key, node in graph.items()})
+
+
+def graph_with_answers(
+    plan: QuestionPlan, answers: Iterable[Sequence[str]], supports: Iterable[Sequence[str]]
+) -> GoldenGraph:
+    """Builds a golden graph of a plan, with the answers and supporting passages of each sub-question in order."""
+    graph = {
+        key: {"query": query, "answer": list(own), "previous": list(plan.dependencies[key]), "supports": list(ids)}
+        for (key, query), own, ids in zip(plan.questions.items(), answers, supports, strict=True)
+    }
+    golden_graph(graph)  # checks that the reward can read it
+    return graph
+
+
+def with_own_plan(question: Question) -> Question:
+    """Returns a one-hop question with itself as its only sub-question; one with a golden plan stays as it is.
+
+    A space separates `#` from a following digit, which would read as a placeholder.
+    """
+    if golden_plans(question.extra):
+        return question
+    own = {"Q1": [_LIKE_A_PLACEHOLDER.sub("# ", question.text), "#1"]}
+    extra = question.extra | {"plan": own, "sub_answers": {"#1": list(question.answers)}}
+    return dataclasses.replace(question, extra=extra)
+
+
+@gin.configurable
+@typed
+def with_own_plans(questions: Sequence[Question]) -> list[Question]:
+    """Gives each question without a golden plan itself as its only sub-question; see `with_own_plan`.
+
+    Raises:
+      UserError: an existing golden plan is invalid.
+    """
+    try:
+        return [with_own_plan(question) for question in questions]
+    except ValueError as error:
+        raise UserError(f"a golden plan of the questions cannot be used: {error}; correct it in their file") from error
+
+
+@gin.configurable
+def decomposition_plans() -> Callable[[Question], Question]:
+    """Returns `with_decomposition`, for `english_questions.golden_plans` (MuSiQue)."""
+    return with_decomposition
+
+
+def with_decomposition(question: Question) -> Question:
+    """Returns a question with its data set's decomposition as its golden plan, in `extra["golden_plans"]`.
+
+    `extra["decomposition"]` is a list of `{"question", "answer", "support"}`. Step n becomes Qn unchanged, where `#k`
+    stands for the answer of step k. A step whose answer is the question's gets the question's aliases too.
+
+    Raises:
+      UnusableQuestion: there is no decomposition, its steps are not a valid plan, a step names the answer of a later
+        one or has no answer, or the last step's answer is not the question's.
+    """
+    steps = question.extra.get("decomposition")
+    if not steps:
+        raise UnusableQuestion(NO_STEPS, "the row has no steps to make a golden plan of")
+    try:
+        written = {f"Q{number}": [step["question"], f"#{number}"] for number, step in enumerate(steps, start=1)}
+        plan = plan_of(written, question.text)
+    except BadPlan as error:
+        raise UnusableQuestion(error.fault.replace("_", " "), str(error)) from error
+    if forward := plan.forward_reference:
+        raise UnusableQuestion(DISORDERED.replace("_", " "), f"{forward[0]} names the answer of {forward[1]}")
+    own = [step["answer"].strip() for step in steps]
+    if not all(own):
+        raise UnusableQuestion(NO_ANSWER, f"step {own.index('') + 1} has no answer")
+    golds, folded = question.answers, {gold.casefold() for gold in question.answers}
+    if own[-1].casefold() not in folded:
+        detail = f"the last step's answer is {own[-1]!r}, the question's is {golds[0]!r}"
+        raise UnusableQuestion(ANOTHER_ANSWER, detail)
+    answers = [list(dict.fromkeys((each, *(golds if each.casefold() in folded else ())))) for each in own]
+    supports = ([step["support"]] if step["support"] else [] for step in steps)
+    graph = graph_with_answers(plan, answers, supports)
+    return dataclasses.replace(question, extra=question.extra | {"golden_plans": [graph]})
+
+
+def _query(key: object, node: Mapping[str, Any]) -> str:
+    query = node.get("query")
+    if not isinstance(query, str) or not query.strip():
+        raise ValueError(f"{key} has no query, or an empty one")
+    return query
+
+
+def _answers(place: str, value: object) -> tuple[str, ...]:
+    answers = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    if not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise ValueError(f"{place}: it is not a non-empty text or a list of such texts")
+    return answers
