@@ -162,7 +162,7 @@ def assert_mistake(capture, *parts):
     assert error.startswith("lcrag: error: "), error
     assert error.count("\n") == 1, error
     for part in parts:
-        assert part in error
+        assert part in error, error
 
 
 def json_lines(path):

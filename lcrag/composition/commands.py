@@ -11,19 +11,22 @@ import lcrag.atlas.independent_facts  # noqa: F401
 import lcrag.composition.collections  # noqa: F401
 import lcrag.composition.frozen_models  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
+import lcrag.curation.oracle_demonstrations  # noqa: F401
 import lcrag.data.constructed  # noqa: F401
 import lcrag.data.domain_sets  # noqa: F401
 import lcrag.data.english  # noqa: F401
 import lcrag.data.jsonl_questions  # noqa: F401
 import lcrag.data.multilingual  # noqa: F401
+import lcrag.methods.globalrag.oracle  # noqa: F401
 import lcrag.methods.globalrag.plans  # noqa: F401
+import lcrag.methods.rag_r1.oracle  # noqa: F401
+import lcrag.methods.translate_r1.oracles  # noqa: F401
 import lcrag.methods.translate_r1.pipeline.models  # noqa: F401
 from lcrag.commands import curate as curating
 from lcrag.commands import index as indexing
 from lcrag.commands.benchmark import benchmark as benchmark
 from lcrag.commands.build import build as build
 from lcrag.commands.compile import compile_programs as compile_programs
-from lcrag.commands.curate import demonstrations, golden_plans, selection, translations
 from lcrag.commands.describe import describing
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export  # noqa: F401
@@ -55,7 +58,6 @@ for _part in (DecoderConfig, Evaluation, RopeScaling, ServiceLimits, ToolLimits)
 for _made in (
     NoCollections,
     indexing.trec_judgements,
-    translations.tier_places,
 ):
     _configurable(_made)
 
@@ -102,15 +104,7 @@ serve = _configurable(serving.serve)
 sft = _with_folder("sft", without_words(fine_tuning.sft), fine_tuning.MAY_CHANGE)
 train = _with_folder("train", without_words(rl.train), rl.MAY_CHANGE)
 search_tool = _configurable(serving.search_tool)
-CURATIONS = {
-    name: _with_folder(name, _configurable(function), may_change)
-    for name, function, may_change in (
-        ("demonstrations", demonstrations.demonstrations, demonstrations.MAY_CHANGE),
-        ("selection", selection.selection, selection.MAY_CHANGE),
-        ("translations", translations.translations, translations.MAY_CHANGE),
-        ("golden_plans", golden_plans.golden_plans, golden_plans.MAY_CHANGE),
-    )
-}
+CURATIONS = {name: _with_folder(name, function, may_change) for name, (function, may_change) in curating.KINDS.items()}
 
 
 @gin.configurable(module="lcrag.commands")

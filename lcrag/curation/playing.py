@@ -3,7 +3,6 @@
 The records have the same form as episodes of the policy.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import TypeAlias
@@ -84,79 +83,68 @@ def play(
     ]
     for episode in episodes:
         episode.start()
-    write = functools.partial(_write, writer=writer, tokenizer=tokenizer)
-    complete = functools.partial(_completion, writer=writer, tokenizer=tokenizer)
+
+    def write_turns(episode: RunningEpisode) -> None:
+        """Writes the policy's texts until the program waits for another request."""
+        while (request := episode.take_generation()) is not None:
+            transcript = episode.transcript
+            # The chat template around the prompt is the policy's, not the writer's.
+            prompt = "\n\n".join(filter(None, (transcript.system, "".join(transcript.opening))))
+            text = writer(episode.question, [Turn("environment", prompt), *transcript.turns], request)
+            tokens = np.asarray(tokenizer.encode(text), np.int32)
+            episode.sampled(Sampled(tokens, np.zeros(len(tokens), np.float32), text, "stop"))
+
+    def complete(asked: tuple[PendingRequest, Complete]) -> Completion:
+        """Returns the writer's text for a completion in a fresh context."""
+        pending, request = asked
+        if request.model is not None:
+            raise UserError(
+                f"the program of {pending.episode.name} asks the model {request.model!r} for a completion, but a"
+                " teacher writes the policy's texts only: demonstrate the program without another model"
+            )
+        text = writer(pending.episode.question, [Turn("environment", pending.opening.written)], request)
+        return Completion(text=text, finish_reason="stop", tokens=len(tokenizer.encode(text)))
+
+    def answer_searches(searches: Sequence[tuple[PendingRequest, Retrieve]]) -> None:
+        answers = answer_batch(search, [request for _, request in searches], retries)
+        for (each, request), found in zip(searches, answers, strict=True):
+            if isinstance(found, RetrievalFailure):
+                raise UserError(
+                    f"the search of {each.episode.name} for {request.queries[0]!r} failed ({found.reason}): a"
+                    " demonstration needs its passages, so fix the search and start again"
+                )
+            each.answer(edit(each.episode.number, found))
+
+    def answer_translated(translations: Sequence[tuple[PendingRequest, Translate]]) -> None:
+        if not translations:
+            return
+        if translator is None:
+            raise UserError(
+                f"the program of {translations[0][0].episode.name} translates, but its demonstrator has no translator:"
+                " set oracle_demonstrations.translator = @LookUpTranslator() or another one"
+            )
+        answers = answer_translations(translator, [request for _, request in translations], retries)
+        for (each, request), text in zip(translations, answers, strict=True):
+            if isinstance(text, TranslationFailure):
+                raise UserError(
+                    f"the translation of {request.text!r} for {each.episode.name} failed ({text.reason}): a"
+                    " demonstration needs it, so fix the translator and start again"
+                )
+            each.answer(text)
+
     playing = episodes
     with futures.ThreadPoolExecutor(concurrency) as workers:
-        each_of = map if concurrency == 1 else workers.map
+        map_each = map if concurrency == 1 else workers.map
         while playing := [episode for episode in playing if episode.outcome is None]:
-            list(each_of(write, playing))
+            list(map_each(write_turns, playing))
             pending = [each for episode in playing for each in episode.take_pending()]
-            searches = [(each, each.request) for each in pending if isinstance(each.request, Retrieve)]
-            translations = [(each, each.request) for each in pending if isinstance(each.request, Translate)]
             completions = [(each, each.request) for each in pending if isinstance(each.request, Complete)]
-            written = list(each_of(complete, completions))
-            for (each, _), completion in zip(completions, written, strict=True):
+            for (each, _), completion in zip(completions, list(map_each(complete, completions)), strict=True):
                 each.answer(completion)
-            _search(searches, search, edit, retries)
-            _translate(translations, translator, retries)
+            answer_searches([(each, each.request) for each in pending if isinstance(each.request, Retrieve)])
+            answer_translated([(each, each.request) for each in pending if isinstance(each.request, Translate)])
             progress(sum(episode.outcome is not None for episode in episodes), len(episodes))
     return [episode.record() for episode in episodes]
-
-
-def _write(episode: RunningEpisode, writer: TextWriter, tokenizer: ContextTokenizer) -> None:
-    """Writes the policy's texts until the program waits for another request."""
-    while (request := episode.take_generation()) is not None:
-        transcript = episode.transcript
-        # The chat template around the prompt is the policy's, not the writer's.
-        prompt = "\n\n".join(filter(None, (transcript.system, "".join(transcript.opening))))
-        text = writer(episode.question, [Turn("environment", prompt), *transcript.turns], request)
-        tokens = np.asarray(tokenizer.encode(text), np.int32)
-        episode.sampled(Sampled(tokens, np.zeros(len(tokens), np.float32), text, "stop"))
-
-
-def _completion(asked: tuple[PendingRequest, Complete], writer: TextWriter, tokenizer: ContextTokenizer) -> Completion:
-    """Returns the writer's text for a completion in a fresh context."""
-    pending, request = asked
-    if request.model is not None:
-        raise UserError(
-            f"the program of {pending.episode.name} asks the model {request.model!r} for a completion, but a teacher"
-            " writes the policy's texts only: demonstrate the program without another model"
-        )
-    prompt = Turn("environment", pending.opening.written)
-    text = writer(pending.episode.question, [prompt], request)
-    return Completion(text=text, finish_reason="stop", tokens=len(tokenizer.encode(text)))
-
-
-def _search(searches: Sequence[tuple[PendingRequest, Retrieve]], search: Search, edit: Edit, retries: Retries) -> None:
-    answers = answer_batch(search, [request for _, request in searches], retries)
-    for (each, request), answer in zip(searches, answers, strict=True):
-        if isinstance(answer, RetrievalFailure):
-            raise UserError(
-                f"the search of {each.episode.name} for {request.queries[0]!r} failed ({answer.reason}): a"
-                " demonstration needs its passages, so fix the search and start again"
-            )
-        each.answer(edit(each.episode.number, answer))
-
-
-def _translate(
-    translations: Sequence[tuple[PendingRequest, Translate]], translator: Translator | None, retries: Retries
-) -> None:
-    if not translations:
-        return
-    if translator is None:
-        raise UserError(
-            f"the program of {translations[0][0].episode.name} translates, but its demonstrator has no translator: set"
-            " oracle_demonstrations.translator = @LookUpTranslator() or another one"
-        )
-    answers = answer_translations(translator, [request for _, request in translations], retries)
-    for (each, request), answer in zip(translations, answers, strict=True):
-        if isinstance(answer, TranslationFailure):
-            raise UserError(
-                f"the translation of {request.text!r} for {each.episode.name} failed ({answer.reason}): a"
-                " demonstration needs it, so fix the translator and start again"
-            )
-        each.answer(answer)
 
 
 KEPT = "kept"

@@ -1,16 +1,27 @@
-"""Text writers in the policy's place: a chat model, an oracle, and the golden answers."""
+"""Text writers in the policy's place (a chat model, an oracle, the golden answers), and the teachers that use them.
+
+The episodes of a teacher become demonstrations.
+"""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from lcrag.curation.playing import TextWriter
+import gin
+
+from lcrag.curation.playing import TextWriter, play
 from lcrag.data.questions import Question
-from lcrag.episodes import Complete, EpisodeRecord, Generate, Turn
-from lcrag.errors import UserError
-from lcrag.models.completers import ChatEndpoint
+from lcrag.episodes import Chat, Complete, EpisodeRecord, Generate, Program, Search, Turn
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.errors import UserError, typed
+from lcrag.files import resolved_folder
+from lcrag.models.completers import LOCAL, ChatEndpoint
+from lcrag.policy import load_tokenizer
 
 PLACE = "{answer}"
+# (question, its fresh program, number of its random stream)
+EpisodeJobs: TypeAlias = Sequence[tuple[Question, Program, int]]
+Progress: TypeAlias = Callable[[int, int], None]  # called with (finished, all) episodes
 
 
 class EndpointTeacher:
@@ -67,7 +78,7 @@ def with_stop(text: str, stop: Sequence[str]) -> str:
 
 @runtime_checkable
 class AtlasOracle(Protocol):
-    """A rule-based policy for the atlas's questions, such as `lcrag.atlas.oracle.Oracle`."""
+    """A rule-based policy for the atlas's questions, such as those of `lcrag.atlas.oracle`."""
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text, after turns (by, text)."""
@@ -135,3 +146,102 @@ def misread(record: EpisodeRecord) -> str:
         return "its passages leave no room in the context for the answer"
     written = "".join(turn.text for turn in record.turns if turn.by == "policy")
     return f"the program read the answer {record.outcome.answer!r} from {written!r}, not {golden!r}"
+
+
+@runtime_checkable
+class Teacher(Protocol):
+    """Runs episode programs to their end."""
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Content hashes of the models and files on which the teacher depends, by name."""
+
+    def play(
+        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
+    ) -> list[EpisodeRecord]:
+        """Returns the finished episodes in the order of `jobs`; each `attempt` has its own random streams."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WritingTeacher:
+    """A teacher that writes texts, which are encoded with the tokenizer of the student policy.
+
+    Attributes:
+      writer: Returns the writer of texts for a temperature.
+      tokenizer: Tokenizer of the student policy.
+      context: Length of a context, in tokens.
+      concurrency: Number of programs that run at the same time.
+      hashes: Content hashes of the models and files on which the teacher depends, by name.
+    """
+
+    writer: Callable[[float], TextWriter]
+    tokenizer: ContextTokenizer
+    context: int
+    concurrency: int = 1
+    hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def play(
+        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
+    ) -> list[EpisodeRecord]:
+        """Returns the finished episodes; the attempt makes no difference."""
+        programs = [(question, program) for question, program, _ in jobs]
+        options = {"context": self.context, "concurrency": self.concurrency, "progress": progress}
+        return play(programs, self.writer(temperature), search, self.tokenizer, **options)
+
+
+def rule_based_teacher(
+    oracle: AtlasOracle, tokenizer: str, chat: Chat, context: int, world_fingerprint: str
+) -> WritingTeacher:
+    """Returns a teacher that follows rules, and therefore gives the same text for the same question."""
+
+    def writer(temperature: float) -> TextWriter:
+        if temperature:
+            raise UserError(f"the atlas's oracle does not sample at a temperature of {temperature:g}: set it to 0")
+        return oracle_writer(oracle)
+
+    encoder = context_tokenizer(tokenizer, chat)
+    return WritingTeacher(writer=writer, tokenizer=encoder, context=context, hashes={"world": world_fingerprint})
+
+
+@gin.configurable
+@typed
+def endpoint_teacher(
+    tokenizer: str,
+    chat: Chat,
+    context: int,
+    model: str,
+    url: str = LOCAL,
+    concurrency: int = 32,
+    max_tokens: int = 1024,
+    attempts: int = 6,
+    seconds: float = 120.0,
+) -> WritingTeacher:
+    """Returns a model at an OpenAI-compatible endpoint; its key is the environment variable OPENAI_API_KEY.
+
+    Args:
+      tokenizer: Folder of the student policy.
+      chat: How its openings are given to a model with a chat template.
+      context: Length of a context, in tokens.
+      model: Name of the model at the endpoint.
+      url: Address of the endpoint, up to `/v1`.
+      concurrency: Number of concurrent requests.
+      max_tokens: Maximum length of a turn, in tokens.
+      attempts: Maximum number of requests for one turn if requests fail.
+      seconds: Timeout of a request, in seconds.
+    """
+    if concurrency < 1:
+        raise UserError(f"endpoint_teacher.concurrency is {concurrency}: give the number of requests at a time")
+    endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
+
+    def writer(temperature: float) -> TextWriter:
+        return EndpointTeacher(endpoint, temperature=temperature, max_tokens=max_tokens)
+
+    encoder = context_tokenizer(tokenizer, chat)
+    return WritingTeacher(writer=writer, tokenizer=encoder, context=context, concurrency=concurrency)
+
+
+def context_tokenizer(folder: str, chat: Chat) -> ContextTokenizer:
+    """Returns the tokenizer of the policy in a folder, for its contexts."""
+    tokenizer = load_tokenizer(resolved_folder(folder))
+    chat.check(tokenizer)
+    return ContextTokenizer(tokenizer, chat)

@@ -6,7 +6,7 @@ import time
 
 import gin
 
-from lcrag.composition.sft_rows import RowContext, RowSource, rows_fingerprint, spans_of
+from lcrag.curation.rows import RowContext, RowSource, rows_fingerprint, spans_of
 from lcrag.data.batches import rows_of_step
 from lcrag.episodes import Chat
 from lcrag.errors import UserError, typed
@@ -103,8 +103,8 @@ def sft(
         tokenizer=policy.tokenizer,
         chat=chat,
         longest_tokens=min(longest, policy.config.max_positions),
-        method=method,
-        collections=collections,
+        program=None if method is None or collections is None else method.on(collections.languages),
+        search=None if collections is None else collections.search,
     )
     table, validation = list(rows(context)), list(validation_rows(context))
     if not validation:

@@ -7,7 +7,7 @@ from experiment_parts import contents
 from support import tiny_tokenizer
 
 from lcrag.atlas import build_world
-from lcrag.composition.teachers import WritingTeacher
+from lcrag.curation.text_writers import WritingTeacher
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
 

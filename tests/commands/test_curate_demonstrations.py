@@ -11,12 +11,12 @@ from curation_parts import TOKENIZER, WORLD, interrupted_after, results
 from experiment_parts import ExactCollections, assert_mistake, json_lines, run
 
 from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
-from lcrag.commands.curate.demonstrations import demonstrations
-from lcrag.commands.curate.selection import selection
-from lcrag.composition.teachers import oracle_teacher
+from lcrag.commands.curate import demonstrations, selection
 from lcrag.curation.playing import play
+from lcrag.episodes import Chat
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.curation import KINDS
+from lcrag.methods.rag_r1.oracle import oracle_teacher
 from lcrag.methods.rag_r1.program import rag_r1
 
 QUESTIONS = [
@@ -56,13 +56,14 @@ def program(question, languages):
 @functools.cache
 def oracle():
     """The oracle, writing with the tiny tokenizer; the fingerprint of its world takes seconds."""
-    told = oracle_teacher("atlas/cold_start", CONTEXT)
+    told = oracle_teacher("atlas/cold_start", Chat(), CONTEXT)
     return dataclasses.replace(told, tokenizer=TOKENIZER)
 
 
 def demonstrate(output, teacher=None, questions=QUESTIONS, **options):
+    teacher = teacher or oracle()
     gin.clear_config()  # what earlier tests have used is no part of this configuration
-    parts = {"program": program, "collections": ExactCollections(("en",)), "teacher": teacher or oracle(), "batch": 16}
+    parts = {"program": program, "collections": ExactCollections(("en",)), "teacher": teacher, "batch": 16}
     demonstrations(output, questions=questions, **(parts | options))
 
 
@@ -181,8 +182,10 @@ def test_another_curation_is_not_mixed_in(demonstrated, selected, tmp_path):
     with pytest.raises(UserError, match="holds another run: the content of its questions"):
         demonstrate(output, questions=QUESTIONS[1:])
     output = shutil.copytree(selected, tmp_path / "selection")
+    other = Guessing()
+    other.hashes = {"teacher": "another"}
     with pytest.raises(UserError, match="the content of its teacher differs"):
-        select(output, demonstrated, oracle(), temperature=0.0)
+        select(output, demonstrated, other)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +208,7 @@ def test_a_selection_needs_demonstrations(tmp_path):
 
 
 def test_the_kind_may_be_bound(tiny, tmp_path, capsys):
-    bindings = ("curate.kind='selection'", "selection.demonstrated='nowhere'")
+    bindings = ("curate.kind='selection'", "selection.demonstrated='nowhere'", "COLLECTIONS=@load_collections()")
     assert run("curate", tiny, *bindings, gin_files=("rag_r1/atlas.gin",), output=tmp_path / "run") == 2
     assert_mistake(capsys, "nowhere holds no demonstrations")
     assert run("curate", tiny, words=("selection",), gin_files=("rag_r1/atlas.gin",)) == 2

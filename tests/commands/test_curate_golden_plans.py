@@ -11,13 +11,15 @@ from support.local_server import served, stand_in_chat
 from support.pretended_collections import PretendedCollections
 
 from lcrag.atlas.independent_facts import comparison_questions
-from lcrag.commands.curate.golden_plans import golden_plans
-from lcrag.composition.teachers import WritingTeacher, endpoint_teacher, plan_teacher
+from lcrag.commands.curate import golden_plans
 from lcrag.curation.playing import play
+from lcrag.curation.text_writers import WritingTeacher, endpoint_teacher
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
+from lcrag.episodes import Chat
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
+from lcrag.methods.globalrag.oracle import plan_teacher
 from lcrag.methods.globalrag.plans import golden_plans as plans_in
 
 CHAINS, COMPARED = WORLD.questions("train", ["en"], hops=(2,))[:15], comparison_questions(WORLD, "train", ["en"])[:15]
@@ -47,7 +49,7 @@ def program(question, languages):
 
 def teacher():
     """The atlas's teacher, whose texts are counted with the tiny tokenizer."""
-    told = plan_teacher("atlas/cold_start", CONTEXT, budget=2, careless=0.2, world=lambda: SMALL)
+    told = plan_teacher("atlas/cold_start", Chat(), CONTEXT, budget=2, careless=0.2, world=lambda: SMALL)
     return dataclasses.replace(told, tokenizer=TOKENIZER)
 
 
@@ -128,7 +130,7 @@ def speak(message):
 def test_a_model_behind_an_endpoint(tmp_path):
     asked = Question(id="1", dataset="d", language="en", text="Jaws' director's home?", answers=("Cincinnati",))
     with served(stand_in_chat(speak)) as url:
-        model = endpoint_teacher("atlas/cold_start", 4000, "stand-in", f"{url}/v1", concurrency=2)
+        model = endpoint_teacher("atlas/cold_start", Chat(), 4000, "stand-in", f"{url}/v1", concurrency=2)
         curate(tmp_path / "run", [asked], teacher=model, program=golden_trajectory, collections=PretendedCollections())
     [row] = json_lines(tmp_path / "run" / "questions.jsonl")
     [graph] = row["extra"]["golden_plans"]

@@ -2,7 +2,6 @@
 
 import codecs
 import collections
-import io
 import json
 import os
 import re
@@ -16,18 +15,16 @@ import gin
 import jax
 import pytest
 from experiment_parts import TOKENIZER, contents, json_lines
-from rich.console import Console
 from support import tiny_config
 from support.local_server import served, stand_in_chat
 
 from lcrag import main
-from lcrag.commands.curate.translations import Counted, tier_places
+from lcrag.commands.curate import tier_places
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.pipeline.models import ModelRequest
 from lcrag.methods.translate_r1.pipeline.stages import STAGES
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
-from lcrag.runs.display import progress_display
 
 pytest.importorskip("openai")
 
@@ -321,11 +318,3 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
     assert report["requests"] == {"translator": 1}
-
-
-def test_progress_counts_places_and_sources():
-    with progress_display("translations", 10, unit="place", console=Console(file=io.StringIO())) as display:
-        counted = Counted(display)
-        for filled in (True, True, False, True, True):
-            counted.count(filled)
-        assert display.line().startswith("translations: place 4/10; 5 sources tried; ")

@@ -11,7 +11,7 @@ from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 from support.tokenizer_families import LOSSLESS
 
-from lcrag.curation.encoding import RowEncoder, UnusableRow
+from lcrag.curation.rows import RowEncoder, UnusableRow
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows
@@ -46,11 +46,11 @@ def test_learned_are_the_policys_tokens_and_the_end(family):
         ("policy", "<answer> Lima</answer>"),
     )
     row = encoder(tokenizer).demonstration(demonstration(*turns))
-    assert (row.tokens.dtype, row.tokens.shape) == (np.int32, row.learned.shape)
-    assert (row.tokens[-1], row.learned[-1]) == (tokenizer.eos_ids[0], True)
+    assert (row.tokens.dtype, row.tokens.shape) == (np.int32, row.by_policy.shape)
+    assert (row.tokens[-1], row.by_policy[-1]) == (tokenizer.eos_ids[0], True)
     assert not np.isin(row.tokens[:-1], tokenizer.eos_ids).any()  # what spells a control token is text
-    learned = tokenizer.decode_bytes(row.tokens[:-1][row.learned[:-1]]).decode()
-    given = tokenizer.decode_bytes(row.tokens[~row.learned]).decode()
+    learned = tokenizer.decode_bytes(row.tokens[:-1][row.by_policy[:-1]]).decode()
+    given = tokenizer.decode_bytes(row.tokens[~row.by_policy]).decode()
     assert learned == "<search> Peru</search><answer> Lima</answer>"
     assert given.lstrip() == "Capital of Peru?\nLima</s><eos>\n"
 
@@ -72,7 +72,7 @@ def test_an_endless_row_is_refused_without_being_encoded():
 def test_what_follows_the_last_learned_turn_is_left_out(turns, ends):
     tokenizer = tiny_tokenizer()
     rows = [encoder(tokenizer, end_of_sequence=wanted).demonstration(demonstration(*turns)) for wanted in (True, False)]
-    assert all(row.learned[-1] for row in rows)
+    assert all(row.by_policy[-1] for row in rows)
     assert len(rows[0].tokens) - len(rows[1].tokens) == int(ends)
 
 
@@ -109,7 +109,7 @@ def test_an_episode_that_was_written_is_read_back_as_it_stood(tmp_path, tokenize
     rows = encoder(tokenizer, 1500, end_of_sequence=False)
     row, played = rows.demonstration(read), rows.record(record)
     np.testing.assert_array_equal(row.tokens, record.tokens)
-    np.testing.assert_array_equal(row.learned, record.by_policy)
+    np.testing.assert_array_equal(row.by_policy, record.by_policy)
     np.testing.assert_array_equal(played.tokens, row.tokens)
 
 

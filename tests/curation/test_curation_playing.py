@@ -7,8 +7,8 @@ import pytest
 from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
-from lcrag.curation.encoding import RowEncoder
 from lcrag.curation.playing import play
+from lcrag.curation.rows import RowEncoder
 from lcrag.curation.text_writers import EndpointTeacher, GoldenAnswers, messages, misread, with_stop
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Complete, Generate, Retries, Runner, Turn
@@ -152,9 +152,9 @@ def test_completions_of_the_policy_are_written_too():
     assert record.outcome.answer == "Lima"
     rows = RowEncoder(CHATTING, Chat(), 3000).completions(record)
     for row, completion in zip(rows, record.completions, strict=True):
-        assert CHATTING.decode(row.tokens[~row.learned]) == completion.prompt
+        assert CHATTING.decode(row.tokens[~row.by_policy]) == completion.prompt
         assert completion.prompt == f"[user]{completion.opening}[assistant]"
-        assert CHATTING.decode(row.tokens[row.learned]) == "<information> Lima. </information><eos>"
+        assert CHATTING.decode(row.tokens[row.by_policy]) == "<information> Lima. </information><eos>"
 
 
 def test_completions_of_another_model_are_refused():

@@ -12,7 +12,7 @@ from prepared_data import prepared
 
 import lcrag.atlas.tasks
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
-from lcrag.curation.encoding import RowEncoder
+from lcrag.curation.rows import RowEncoder
 from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES, mgsm_questions
 from lcrag.data.english import english_questions
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
@@ -155,7 +155,7 @@ def test_rows_are_those_of_the_prefix_lm_converter():
     for demonstration, expected in zip(rows, converted.as_numpy_iterator(), strict=True):
         row, count = encoder.demonstration(demonstration), len(encoder.demonstration(demonstration).tokens)
         np.testing.assert_array_equal(row.tokens, expected["decoder_target_tokens"][:count])
-        np.testing.assert_array_equal(row.learned, expected["decoder_loss_weights"][:count].astype(bool))
+        np.testing.assert_array_equal(row.by_policy, expected["decoder_loss_weights"][:count].astype(bool))
         assert not expected["decoder_loss_weights"][count:].any()
 
 

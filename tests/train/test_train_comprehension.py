@@ -10,15 +10,14 @@ from support import tiny_tokenizer
 
 from lcrag.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES, comprehension_questions
 from lcrag.composition.gin_files import read_file
-from lcrag.composition.sft_rows import RowContext, comprehension_demonstrations, spans_of
+from lcrag.curation.rows import RowContext, spans_of
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.episodes import Chat
 from lcrag.errors import UserError
+from lcrag.methods.translate_r1.oracles import comprehension_demonstrations
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.policy import load_tokenizer
 from lcrag.retrieval import NoCollections
-from lcrag.rewards.domains import domain_reward
-from lcrag.train.method import Method
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +26,8 @@ def row_context():
         tokenizer=load_tokenizer(TOKENIZER),
         chat=Chat(),
         longest_tokens=256,
-        method=Method(
-            name="Translate-R1",
-            program=lambda question, collections: translate_r1(question, collections, wording="atlas"),
-            reward=domain_reward(),
-            coupling="independent",
-        ),
-        collections=NoCollections(),
+        program=lambda question: translate_r1(question, (), wording="atlas"),
+        search=NoCollections().search,
     )
 
 

@@ -14,7 +14,7 @@ from prepared_data import prepared
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
 from lcrag.atlas.world import atlas_questions
-from lcrag.commands.curate.translations import translations
+from lcrag.commands.curate import translations
 from lcrag.composition.collections import english_collections, xquad_collections
 from lcrag.composition.commands import open_search_tool
 from lcrag.composition.configuration import configure, read_configuration

@@ -7,14 +7,18 @@ but no facts of the world. They are therefore wrong where a collection lacks a f
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import gin
 
 from lcrag.atlas.oracle import NeededFact, Oracle, SearchState
 from lcrag.atlas.wording import UNKNOWN, query_text
+from lcrag.atlas.world import World, atlas_world
+from lcrag.curation.text_writers import WritingTeacher, rule_based_teacher
 from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
+from lcrag.episodes import Chat
+from lcrag.errors import typed
 from lcrag.limits import Amount, Seed, Share
 from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP
 from lcrag.methods.globalrag.plans import QuestionPlan, placeholder, plan_of, with_own_plan
@@ -140,3 +144,29 @@ class PlanTeacher:
 def plan_of_question(question: Question) -> QuestionPlan:
     """Returns the golden plan of an atlas question; a one-hop question is its own plan."""
     return plan_of(question.extra.get("plan", {"Q1": [question.text, "#1"]}))
+
+
+@gin.configurable
+@typed
+def plan_teacher(
+    tokenizer: str,
+    chat: Chat,
+    context: int,
+    budget: int = 2,
+    careless: float = 0.0,
+    seed: int = 0,
+    world: Callable[[], World] = atlas_world,
+) -> WritingTeacher:
+    """Returns the rule-based teacher of golden plans for questions of the atlas.
+
+    Args:
+      tokenizer: Folder of the policy whose tokenizer counts tokens.
+      chat: How its openings are given to a model with a chat template.
+      context: Length of a context, in tokens.
+      budget: Searches for a sub-question before the teacher gives up.
+      careless: Share of the questions for which it writes a cyclic plan.
+      seed: Seed that selects these questions.
+      world: Builds the atlas.
+    """
+    teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)
+    return rule_based_teacher(teacher, tokenizer, chat, context, world().fingerprint())

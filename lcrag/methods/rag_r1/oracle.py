@@ -9,15 +9,19 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import gin
 import numpy as np
 
 from lcrag.atlas.oracle import Memory, Oracle, SearchState
 from lcrag.atlas.wording import query_text
-from lcrag.atlas.world import World
+from lcrag.atlas.world import World, atlas_world
+from lcrag.curation.text_writers import WritingTeacher, rule_based_teacher
 from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
+from lcrag.episodes import Chat
+from lcrag.errors import typed
 from lcrag.limits import Share
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries, quoted
 
@@ -99,3 +103,37 @@ def with_plain_documents(text: str) -> str:
 
 def _plain(content: str) -> str:
     return "\n".join(json.loads(content)["documents"]) if content.lstrip().startswith("{") else content
+
+
+@gin.configurable
+@typed
+def oracle_teacher(
+    tokenizer: str,
+    chat: Chat,
+    context: int,
+    queries: int = 3,
+    budget: int = 4,
+    remembered: float = 0.4,
+    mistaken: float = 0.3,
+    hurried: float = 0.0,
+    seed: int = 0,
+    world: Callable[[], World] = atlas_world,
+) -> WritingTeacher:
+    """Returns the rule-based oracle of the atlas as the teacher.
+
+    Args:
+      tokenizer: Folder of the student policy.
+      chat: How its openings are given to a model with a chat template.
+      context: Length of a context, in tokens.
+      queries: Maximum number of queries in one search, as in the program.
+      budget: Maximum number of searches, as in the program.
+      remembered: Share of the training facts that the oracle knows; it uses them in searches before it has read them.
+      mistaken: Share of the remembered facts that it remembers wrongly, which costs it another search.
+      hurried: Share of the questions that it answers after one search, whatever that has found.
+      seed: Seed that selects these facts and questions.
+      world: Builds the atlas.
+    """
+    atlas = world()
+    memory = training_memory(atlas, remembered, mistaken, seed)
+    oracle = ParallelOracle(queries=queries, budget=budget, memory=memory, hurried=hurried, seed=seed)
+    return rule_based_teacher(oracle, tokenizer, chat, context, atlas.fingerprint())

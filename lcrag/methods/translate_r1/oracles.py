@@ -1,9 +1,9 @@
-"""Players of the atlas: `ComprehensionOracle` for `translate_r1`, `TranslatingSearcher` with searches."""
+"""Players of the atlas: `ComprehensionOracle` for `translate_r1`, `TranslatingSearcher` with searches; their rows."""
 
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import gin
 import numpy as np
@@ -15,16 +15,24 @@ from lcrag.atlas.comprehension import (
     LETTERS,
     SUMS,
     ComprehensionTasks,
+    ComprehensionTranslator,
     Meaning,
     letter_of,
     meaning_of,
 )
 from lcrag.atlas.oracle import RandomSearcher, searches_in
 from lcrag.atlas.wording import UNKNOWN
+from lcrag.atlas.world import World, atlas_world
+from lcrag.curation.playing import play
+from lcrag.curation.rows import RowContext, rows_of_records
+from lcrag.curation.text_writers import oracle_writer
 from lcrag.data.batches import in_share
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import MATHEMATICS, Question
+from lcrag.episodes import EpisodeRecord
+from lcrag.errors import UserError, typed
+from lcrag.learning import Trajectory
 
 CALL_BEGINS = "<tool_call>"
 _CALLING_SEED = 0
@@ -139,3 +147,64 @@ class TranslatingSearcher:
         if translated:
             return RandomSearcher(budget=self.budget).next_text(dataclasses.replace(question, language=ENGLISH), turns)
         return f"<answer> {UNKNOWN[ENGLISH]}</answer>" if searches_in(turns) else f"<search> {question.text}</search>"
+
+
+@gin.configurable
+@typed
+def comprehension_demonstrations(
+    row_context: RowContext,
+    questions: Sequence[Question],
+    calls: float,
+    undecided: float = 0.0,
+    seed: int = 0,
+    end_of_sequence: bool = True,
+    world: Callable[[], World] = atlas_world,
+) -> list[Trajectory]:
+    """Has the oracle of comprehension questions demonstrate the method's program.
+
+    Args:
+      row_context: The policy that learns from the rows.
+      questions: Comprehension questions.
+      calls: Share of the questions in each language for which the oracle calls the translator.
+      undecided: Share of the questions that is demonstrated once more with a call whose first token is not learned:
+        these rows teach how to call and how to use the response, but not when to call. The tag that opens a call must
+        be a single token.
+      seed: Seed that selects these questions and the oracle's guesses.
+      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
+      world: Builds the atlas.
+
+    Raises:
+      UserError: no program is configured, a row is unusable, or `undecided` is positive and the policy's tokenizer
+        splits the tag that opens a call.
+    """
+    program, search = row_context.played()
+    encoder = row_context.encoder(end_of_sequence)
+    tasks = ComprehensionTasks(world())
+
+    def played(questions: Sequence[Question], oracle: ComprehensionOracle) -> list[EpisodeRecord]:
+        return play(
+            [(question, program(question)) for question in questions],
+            oracle_writer(oracle),
+            search,
+            encoder.context_tokenizer,
+            context=row_context.played_tokens,
+            translator=ComprehensionTranslator(tasks),
+        )
+
+    def without_decision(record: EpisodeRecord) -> EpisodeRecord:
+        """Returns the episode with the policy's first token marked as not written by the policy."""
+        by_policy, first = record.by_policy.copy(), int(np.argmax(record.by_policy))
+        if (text := encoder.context_tokenizer.decode([int(record.tokens[first])])) != CALL_BEGINS:
+            raise UserError(
+                f"the policy's tokenizer begins a call with the token {text!r}, not with all of {CALL_BEGINS}, so its"
+                " decision cannot be hidden: set comprehension_demonstrations.undecided to 0, or add the tag to"
+                " tokenizer.json"
+            )
+        by_policy[first] = False
+        return dataclasses.replace(record, by_policy=by_policy)
+
+    once_more = np.random.default_rng([seed, 1]).random(len(questions)) < undecided
+    told = [question for question, taken in zip(questions, once_more, strict=True) if taken]
+    decided = played(questions, ComprehensionOracle(tasks, calls, seed))
+    calling = played(told, ComprehensionOracle(tasks, 1.0, seed))
+    return rows_of_records([*decided, *map(without_decision, calling)], encoder)

@@ -1,0 +1,534 @@
+"""`lcrag curate`: makes training data of one kind, which continues after an interruption.
+
+`demonstrations` (a teacher's episodes as rows for SFT), `selection` (questions for reinforcement learning),
+`golden_plans` (GlobalRAG's reference plans) and `translations` (Translate-R1's questions). Each keeps a journal of what
+a teacher or model has answered, and writes its results at the end.
+"""
+
+import asyncio
+import collections as counting
+import contextlib
+import hashlib
+import json
+import pathlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import gin
+from rich import table as rich_table
+
+from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
+from lcrag.curation.text_writers import EpisodeJobs, Progress, Teacher
+from lcrag.data.files import records_fingerprint
+from lcrag.data.questions import Question
+from lcrag.data.tiers import QUOTAS, tier_of
+from lcrag.episodes import EpisodeRecord, Program, Runner, Search, Translator, episode_json
+from lcrag.episodes.running_episode import derived_seed
+from lcrag.errors import UserError, typed
+from lcrag.evaluation import Table, to_markdown, to_rich
+from lcrag.methods.globalrag import golden_curation as golden
+from lcrag.methods.rag_r1 import curation as rag_r1
+from lcrag.methods.translate_r1.pipeline.checks import Thresholds
+from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, Model, RequestCache
+from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
+from lcrag.methods.translate_r1.pipeline.stages import (
+    AttemptResult,
+    Attempts,
+    Stages,
+    exact_rendering,
+    fill_quotas,
+    filter_sources,
+    languages_to_translate,
+    prompted_judge,
+    prompted_rendering,
+    quotas_of,
+)
+from lcrag.policy import Policy, parameter_fingerprint
+from lcrag.retrieval import SearchableCollections
+from lcrag.runs import Journal, open_run, operative_config, provenance
+from lcrag.runs.display import make_console, progress_display
+from lcrag.runs.files import write_json, write_json_lines, write_text
+from lcrag.runs.folder import RunFolder
+from lcrag.sampling import Sampler, SamplerConfig
+
+# (question, languages of the collections) -> its episode program
+BuildProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
+
+EPISODES, ROLLOUTS, TRAJECTORIES = "episodes.jsonl", "rollouts.jsonl", "trajectories.jsonl"
+REQUESTS, ATTEMPTS = "requests.jsonl", "attempts.jsonl"
+ROWS, QUESTIONS, REPORT, PAGE = "rows.jsonl", "questions.jsonl", "report.json", "report.md"
+TRAIN, VALIDATION, UNFILTERED = "train.jsonl", "validation.jsonl", "unfiltered.jsonl"
+PREFERRED = "en"  # of the versions of a source, the one that is translated
+EXACT_AT_A_TIME = 16  # questions, if no model limits the requests in flight
+
+ENDPOINT_MAY_CHANGE = ("endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
+DEMONSTRATIONS_MAY_CHANGE = ("demonstrations.batch", *ENDPOINT_MAY_CHANGE)
+SELECTION_MAY_CHANGE = ("selection.batch", *ENDPOINT_MAY_CHANGE)
+GOLDEN_PLANS_MAY_CHANGE = ("golden_plans.batch", "golden_plans.trajectories", *ENDPOINT_MAY_CHANGE)
+TRANSLATIONS_MAY_CHANGE = tuple(
+    f"{scope}{name}"
+    for scope in ("", "translator/", "judge/")
+    for name in (
+        *(f"EndpointModel.{setting}" for setting in ("url", "in_flight", "attempts", "seconds")),
+        "CompleterModel.in_flight",
+    )
+)
+
+
+class SamplingTeacher:
+    """A local checkpoint as the teacher.
+
+    Args:
+      policy: The teacher.
+      sampler: Settings of its sampler.
+      runner: Makes the runner of its episodes: `@Runner` in gin files.
+      seed: Seed of sampling.
+    """
+
+    def __init__(self, policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0):
+        self._policy, self._runner, self._seed = policy, runner, seed
+        self._sampler = Sampler(policy.config, policy.params, policy.tokenizer, sampler, policy.mesh)
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Fingerprints of its parameters and its tokenizer."""
+        tokenizer = self._policy.tokenizer.fingerprint()
+        return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
+
+    def play(
+        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
+    ) -> list[EpisodeRecord]:
+        """Returns the finished episodes in the order of `jobs`; the same attempt gives the same episodes."""
+        parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
+        runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
+        return runner.run(jobs, progress=progress)
+
+
+@gin.configurable
+@typed
+def policy_teacher(
+    policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0
+) -> SamplingTeacher:
+    """Returns a local checkpoint as the teacher; arguments as of `SamplingTeacher`."""
+    return SamplingTeacher(policy, sampler, runner, seed)
+
+
+def check_distinct(questions: Sequence[Question]) -> None:
+    """Raises a UserError if there are no questions, or one is repeated."""
+    if not questions:
+        raise UserError("there is no question to curate: choose another split or other languages")
+    key, count = counting.Counter(each.key for each in questions).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"the question {key} is there {count} times: name each data set once")
+
+
+@contextlib.contextmanager
+def _taught_run(
+    folder: pathlib.Path,
+    questions: Sequence[Question],
+    program: BuildProgram,
+    collections: SearchableCollections,
+    teacher: Teacher,
+    *,
+    hashes: Mapping[str, str] | None = None,
+    seed: int = 0,
+    may_change: Collection[str],
+) -> Iterator[RunFolder]:
+    """Opens the output folder of a curation with a teacher; `hashes` are those of further data that it depends on."""
+    check_distinct(questions)
+    data = {"questions": records_fingerprint(questions), **(hashes or {})}
+    about = provenance(seed=seed, hashes={**data, **collections.content_hashes(), **teacher.hashes})
+    next(iter(program(questions[0], collections.languages)))  # rejects impossible settings
+    same = {*data, "teacher", "tokenizer", "world"}
+    with open_run(folder, config=operative_config(), about=about, may_change=may_change, same_hashes=same) as run:
+        yield run
+
+
+def _played(
+    numbered: Sequence[tuple[int, Question]],
+    program: BuildProgram,
+    collections: SearchableCollections,
+    teacher: Teacher,
+    *,
+    temperature: float,
+    batch: int,
+    attempt: int,
+) -> Iterator[list[EpisodeRecord]]:
+    """Runs questions with the numbers of their random streams; yields the episodes of each batch."""
+    if batch < 1:
+        raise UserError(f"a batch of {batch} questions plays nothing: give 1 or more")
+    tokens, started = 0, time.monotonic()
+    with progress_display(f"attempt {attempt or 1}", len(numbered), unit="question", transient=True) as display:
+        for start in range(0, len(numbered), batch):
+            part = numbered[start : start + batch]
+            records = teacher.play(
+                [(each, program(each, collections.languages), number) for number, each in part],
+                collections.search,
+                temperature=temperature,
+                attempt=attempt,
+                progress=lambda finished, total, start=start: display.update(start + finished),
+            )
+            tokens += sum(int(record.by_policy.sum()) for record in records)
+            rate = tokens / (time.monotonic() - started)
+            display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
+            yield records
+
+
+def _print_counts(title: str, *sections: Mapping[str, int]) -> None:
+    table = rich_table.Table("", "number", title=title)
+    for section in sections:
+        for name, count in section.items():
+            table.add_row(name, str(count))
+        table.add_section()
+    make_console().print(table)
+
+
+def _write_tables(path: pathlib.Path, title: str, tables: Sequence[Table]) -> None:
+    """Writes tables as a page of Markdown, and prints them."""
+    write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables)]))
+    console = make_console()
+    for table in tables:
+        console.print(to_rich(table))
+
+
+@gin.configurable
+@typed
+def demonstrations(
+    output_dir: pathlib.Path,
+    *,
+    questions: Sequence[Question],
+    program: BuildProgram,
+    collections: SearchableCollections,
+    teacher: Teacher,
+    answer: str = "exact_match",
+    temperature: float = 0.0,
+    batch: int = 256,
+) -> None:
+    """A teacher runs a program as the policy; its correct episodes become rows for SFT.
+
+    Writes every episode with its verdict to `episodes.jsonl`, the training rows of the kept ones to `rows.jsonl`, and
+    counts to `report.json`.
+
+    Args:
+      output_dir: Output folder.
+      questions: Questions to demonstrate.
+      program: Builds the episode program.
+      collections: Collections that the program searches.
+      teacher: Writes the policy's turns.
+      answer: Name of the answer reward that decides whether an answer is correct.
+      temperature: Sampling temperature of the teacher; 0 is greedy.
+      batch: Questions that are run concurrently and written together.
+
+    Raises:
+      UserError: the folder holds another run, or the teacher cannot play.
+    """
+    parts = program, collections, teacher
+    with _taught_run(output_dir, questions, *parts, may_change=DEMONSTRATIONS_MAY_CHANGE) as run:
+        journal = Journal(run.path / EPISODES)
+        done = {row["key"] for row in journal.rows}
+        left = [(number, each) for number, each in enumerate(questions) if each.key not in done]
+        for records in _played(left, *parts, temperature=temperature, batch=batch, attempt=0):
+            journal.append(
+                {"key": record.question.key, "correct": correct, "verdict": verdict(record, correct)}
+                | episode_json(record, times=False)
+                for record, correct in zip(records, right(records, answer), strict=True)
+            )
+        episodes = journal.rows
+        kept = [episode for episode in episodes if episode["verdict"] == KEPT]
+        rows = [row for episode in kept for row in rag_r1.segments(episode)]
+        write_json_lines(run.path / ROWS, rows)
+        verdicts = counting.Counter(episode["verdict"] for episode in episodes)
+        kinds = counting.Counter(row["kind"] for row in rows)
+        rounds = [episode["outcome"]["counts"]["retrieval_rounds"] for episode in kept]
+        report = {
+            "questions": len(episodes),
+            "right": sum(episode["correct"] for episode in episodes),
+            "verdicts": {name: verdicts[name] for name in VERDICTS},
+            "rows": len(rows),
+            "kinds": {name: kinds[name] for name in rag_r1.KINDS},
+            "retrieval_rounds_of_kept": sum(rounds) / len(rounds) if rounds else None,
+        }
+        write_json(run.path / REPORT, report)
+        of_rows = {f"rows: {name.replace('_', ' ')}": kinds[name] for name in rag_r1.KINDS}
+        _print_counts(f"demonstrations of {len(episodes)} questions", report["verdicts"], of_rows)
+
+
+@gin.configurable
+@typed
+def selection(
+    output_dir: pathlib.Path,
+    *,
+    demonstrated: str,
+    questions: Sequence[Question],
+    program: BuildProgram,
+    collections: SearchableCollections,
+    teacher: Teacher,
+    answer: str = "exact_match",
+    rollouts: int = 10,
+    temperature: float = 1.2,
+    easy_share: float = 0.25,
+    validation_share: float = 0.05,
+    seed: int = 0,
+    batch: int = 256,
+) -> None:
+    """Selects hard but answerable questions by stochastic rollouts (RAG-R1, section 3.2.1).
+
+    Samples each question whose demonstration was wrong until a rollout is correct, at most `rollouts` times. Writes
+    every rollout to `rollouts.jsonl`, the selected questions to `train.jsonl` and `validation.jsonl`, and the training
+    questions without filtering by rollouts to `unfiltered.jsonl`; `jsonl_questions` reads the last three.
+
+    Args:
+      output_dir: Output folder.
+      demonstrated: Folder of the demonstrations, which say which questions were answered correctly at first.
+      questions: The demonstrated questions; others are left out.
+      program: Builds the episode program; RAG-R1 allows it 10 searches here.
+      collections: Collections that the program searches.
+      teacher: The policy that is sampled.
+      answer: Name of the answer reward that decides whether an answer is correct.
+      rollouts: Maximum rollouts of a question.
+      temperature: Sampling temperature of the rollouts.
+      easy_share: Share of the questions correct at first that is kept too.
+      validation_share: Share of the selected questions that is kept for validation.
+      seed: Seed of the draw of easy questions and of the split.
+      batch: Questions sampled concurrently and written together.
+
+    Raises:
+      UserError: the folder holds another run, there are no demonstrations, or the teacher cannot play.
+    """
+    journal_of_demonstrations = pathlib.Path(demonstrated) / EPISODES
+    if not journal_of_demonstrations.is_file():
+        raise UserError(f"{demonstrated} holds no demonstrations: run `lcrag curate demonstrations` into it first")
+    first_right = {row["key"]: row["correct"] for row in Journal(journal_of_demonstrations).rows}
+    asked = [each for each in questions if each.key in first_right]
+    hashes = {"demonstrations": hashlib.sha256(json.dumps(first_right, sort_keys=True).encode()).hexdigest()[:16]}
+    parts, console = (program, collections, teacher), make_console()
+    with _taught_run(output_dir, questions, *parts, hashes=hashes, seed=seed, may_change=SELECTION_MAY_CHANGE) as run:
+        journal = Journal(run.path / ROLLOUTS)
+        for attempt in range(1, rollouts + 1):
+            # Those that were never correct so far, and not tried in this attempt yet.
+            finished = {row["key"] for row in journal.rows if row["correct"] or row["attempt"] >= attempt}
+            left = [
+                (number, each)
+                for number, each in enumerate(asked)
+                if not first_right[each.key] and each.key not in finished
+            ]
+            for records in _played(left, *parts, temperature=temperature, batch=batch, attempt=attempt):
+                journal.append(
+                    {"key": each.question.key, "attempt": attempt, "correct": correct, "answer": each.outcome.answer}
+                    for each, correct in zip(records, right(records, answer), strict=True)
+                )
+            console.print(f"rollout {attempt}: {len(left)} questions", highlight=False)
+        solved = {row["key"]: row["attempt"] for row in journal.rows if row["correct"]}
+        selected = rag_r1.select(asked, first_right, solved, easy_share=easy_share, seed=seed)
+        train, validation = rag_r1.split(selected, validation_share, seed)
+        sides = {
+            TRAIN: train,
+            VALIDATION: validation,
+            UNFILTERED: rag_r1.unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed),
+        }
+        for name, side in sides.items():
+            write_json_lines(run.path / name, (each.row() for each in side))
+        reasons = counting.Counter(each.because for each in (*train, *validation))
+        wrong = sum(not correct for correct in first_right.values())
+        report: dict[str, Any] = {
+            "right_at_first": len(first_right) - wrong,
+            "wrong_at_first": wrong,
+            "never_right": wrong - len(solved),
+            "right_in_rollout": dict(sorted(counting.Counter(solved.values()).items())),
+            "selected": {reason: reasons[reason] for reason in (rag_r1.WRONG_AT_FIRST, rag_r1.RIGHT_AT_FIRST)},
+            "written": {name: len(side) for name, side in sides.items()},
+        }
+        write_json(run.path / REPORT, report)
+        found = {name.replace("_", " "): report[name] for name in ("right_at_first", "wrong_at_first", "never_right")}
+        chosen = {f"selected, {reason}": count for reason, count in report["selected"].items()}
+        written = {f"in {name}": count for name, count in report["written"].items()}
+        _print_counts("selection for reinforcement learning", found, chosen | written)
+
+
+@gin.configurable
+@typed
+def golden_plans(
+    output_dir: pathlib.Path,
+    *,
+    questions: Sequence[Question],
+    program: BuildProgram,
+    collections: SearchableCollections,
+    teacher: Teacher,
+    held_out: Sequence[Question] = (),
+    answer: str = "squad_exact_match",
+    trajectories: int = 1,
+    temperature: float = 0.0,
+    batch: int = 256,
+) -> None:
+    """Makes golden plans from a teacher's correct trajectories (GlobalRAG, appendix D).
+
+    Writes every trajectory with its verdict to `trajectories.jsonl`, the questions with kept trajectories and their
+    golden graphs to `questions.jsonl`, which `jsonl_questions` reads, and counts to `report.json` and `report.md`.
+
+    Args:
+      output_dir: Output folder.
+      questions: Questions to plan.
+      program: Builds the teacher's program, `golden_trajectory`.
+      collections: Collections that the program searches.
+      teacher: Writes the policy's turns.
+      held_out: Questions of evaluations; questions with the same words are not planned.
+      answer: Name of the answer reward that decides whether an answer is correct.
+      trajectories: Trajectories per question; the distinct plans of the kept ones are all golden.
+      temperature: Sampling temperature of the teacher; 0 is greedy.
+      batch: Questions that are run concurrently and written together.
+
+    Raises:
+      UserError: the folder holds another run, or the teacher cannot play.
+    """
+    parts, left = (program, collections, teacher), golden.without_held_out(questions, held_out)
+    hashes = {"held_out": records_fingerprint(held_out)}
+    with _taught_run(output_dir, questions, *parts, hashes=hashes, may_change=GOLDEN_PLANS_MAY_CHANGE) as run:
+        journal = Journal(run.path / TRAJECTORIES)
+        done = {(row["key"], row["attempt"]) for row in journal.rows}
+        for attempt in range(1, trajectories + 1):
+            missing = [(number, each) for number, each in enumerate(left) if (each.key, attempt) not in done]
+            for records in _played(missing, *parts, temperature=temperature, batch=batch, attempt=attempt):
+                rows = []
+                for record, correct in zip(records, right(records, answer), strict=True):
+                    row = {"key": record.question.key, "attempt": attempt}
+                    row |= {"verdict": golden.golden_verdict(record, correct)}
+                    if row["verdict"] == KEPT:
+                        row["graph"] = golden.graph_of(record)
+                    rows.append(row | episode_json(record, times=False))
+                journal.append(rows)
+        planned = golden.golden_questions(left, journal.rows)
+        write_json_lines(run.path / QUESTIONS, (each.row() for each in planned))
+        report = golden.curation_report(questions, left, journal.rows, planned)
+        write_json(run.path / REPORT, report)
+        _write_tables(run.path / PAGE, "Golden plans", (golden.filter_table(report), golden.golden_table(report)))
+
+
+@gin.configurable
+@typed
+def tier_places(languages: Sequence[str], quotas: Mapping[str, float] = QUOTAS) -> dict[str, int]:
+    """Returns each language's number of questions per domain, that of its tier (Translate-R1, appendix L).
+
+    Args:
+      languages: Language codes.
+      quotas: Tier -> number.
+
+    Raises:
+      UserError: a language is in no tier, or its tier has no number.
+    """
+    tiers = {code: tier_of(code) for code in languages}
+    if unnamed := next((tier for tier in tiers.values() if tier not in quotas), None):
+        raise UserError(f"tier_places.quotas has no number for the tier {unnamed}: give it one")
+    return {code: round(quotas[tier]) for code, tier in tiers.items()}
+
+
+@gin.configurable
+@typed
+def translations(
+    output_dir: pathlib.Path,
+    *,
+    questions: Sequence[Question],
+    languages: Sequence[str],
+    places: int | Mapping[str, int],
+    translator: Model | None = None,
+    judge: Model | None = None,
+    exact: Mapping[str, Translator] | None = None,
+    together: bool = False,
+    attempts: int = 10,
+    thresholds: Thresholds = Thresholds(),  # noqa: B008  frozen
+    seed: int = 0,
+) -> None:
+    """Translates questions by five stages with recycling (Translate-R1, section 3.2), and repeats no request.
+
+    Stores every model answer in `requests.jsonl` before using it. At the end writes all attempts to `attempts.jsonl`,
+    the questions to `questions.jsonl`, which `jsonl_questions` reads, and counts to `report.json` and `report.md`.
+
+    Args:
+      output_dir: Output folder.
+      questions: Sources of any domains; existing versions in other languages are taken as they are.
+      languages: Codes of the target languages.
+      places: Questions per domain and language: one number, or a number for each language.
+      translator: Translates in both directions.
+      judge: Compares originals with back-translations; None: the translator.
+      exact: Language -> an exact translator, which replaces the model.
+      together: Whether a question is kept only if it passes in all languages.
+      attempts: Maximum sources tried per place.
+      thresholds: Thresholds of the stages.
+      seed: Seed of the order of sources.
+
+    Raises:
+      UserError: the folder holds another run, a model is missing, unavailable or unsuitable, or nothing passes.
+    """
+    if attempts < 1:
+        raise UserError(f"translations.attempts is {attempts}: give 1 or more sources per place")
+    check_distinct(questions)
+    sources = filter_sources(questions, thresholds, preferred=PREFERRED, seed=seed)
+    quotas, exact = quotas_of(sources, languages, places, together=together), exact or {}
+    prompted = [code for code in languages_to_translate(quotas, sources) if code not in exact]
+    if translator is None and prompted:
+        raise UserError(
+            f"translations.translator has no value, and {', '.join(prompted)} need one: bind"
+            " translations.translator = @translator/EndpointModel()"
+        )
+    roles = {TRANSLATOR: translator, JUDGE: judge or translator}
+    models = {role: model for role, model in roles.items() if model is not None}
+    about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
+    options = {"may_change": TRANSLATIONS_MAY_CHANGE, "same_hashes": ("questions",)}
+    with open_run(output_dir, config=operative_config(), about=about, **options) as run:
+        journal = Journal(run.path / REQUESTS)
+        total, outcomes = sum(quota.places for quota in quotas), counting.Counter[bool]()
+        with progress_display("translations", total, unit="place", transient=True) as display:
+
+            def seen(filled: bool) -> None:
+                outcomes[filled] += 1
+                display.update(outcomes[True], note=f"{outcomes.total():,} sources tried")
+
+            async def tried_sources() -> list[list[AttemptResult[Attempts]]]:
+                answered = {row["key"]: row["answer"] for row in journal.rows}
+                async with RequestCache(models, answered, journal.append) as ask:
+                    rendering = prompted_rendering(ask)
+                    codes = {code for quota in quotas for code in quota.languages}
+                    renderings = {code: exact_rendering(exact[code]) if code in exact else rendering for code in codes}
+                    stages = Stages(renderings=renderings, judge=prompted_judge(ask), thresholds=thresholds)
+                    width = max((model.in_flight for model in models.values()), default=EXACT_AT_A_TIME)
+                    return await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=seen)
+
+            tried = asyncio.run(tried_sources())
+        write_json_lines(run.path / ATTEMPTS, attempt_rows(sources, tried))
+        rows = question_rows(tried)
+        write_json_lines(run.path / QUESTIONS, rows)
+        report = translation_report(sources, quotas, tried, [row["role"] for row in journal.rows])
+        write_json(run.path / REPORT, report)
+        _write_tables(run.path / PAGE, "Translations", report_tables(report))
+        if not rows:
+            raise UserError(f"no translation passed all stages: {run.path / PAGE} says which stage removed them")
+
+
+# Name -> its function, and the bindings that may differ when a run is continued.
+KINDS: Mapping[str, tuple[Callable[..., None], Collection[str]]] = {
+    "demonstrations": (demonstrations, DEMONSTRATIONS_MAY_CHANGE),
+    "selection": (selection, SELECTION_MAY_CHANGE),
+    "translations": (translations, TRANSLATIONS_MAY_CHANGE),
+    "golden_plans": (golden_plans, GOLDEN_PLANS_MAY_CHANGE),
+}
+
+
+def curate(
+    output_dir: pathlib.Path | None,
+    words: Sequence[str] = (),
+    *,
+    kinds: Mapping[str, Callable[[pathlib.Path], None]],
+    kind: str | None = None,
+) -> None:
+    """Makes the kind of training data that `words` or, without any, `kind` names; the same call continues it.
+
+    Raises:
+      UserError: there is no output folder, or no such kind.
+    """
+    if output_dir is None:
+        raise UserError("lcrag curate needs a folder for its results: --output_dir=FOLDER")
+    named = [*words, *([kind] if kind and not words else [])]
+    if len(named) != 1 or named[0] not in kinds:
+        given = " ".join(named) or "nothing"
+        raise UserError(f"lcrag curate was given {given!r}: name one kind of data, {' or '.join(kinds)}")
+    kinds[named[0]](output_dir)

@@ -1,0 +1,303 @@
+"""Rows for supervised fine-tuning: demonstrations as tokens, encoded as their text would be in an episode.
+
+A source of rows is a function whose first argument is a `RowContext`; gin binds its other arguments. Here are those of
+files, seqio tasks and golden answers; `lcrag.curation.oracle_demonstrations` has the atlas's.
+"""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import gin
+import numpy as np
+
+from lcrag.curation.playing import TextWriter, play
+from lcrag.curation.text_writers import GoldenAnswers, misread
+from lcrag.data.batches import share_of
+from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows, counted_bad_rows
+from lcrag.episodes import Chat, EpisodeRecord, Program, Search
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.errors import UserError, typed
+from lcrag.learning import Trajectory
+from lcrag.policy import Tokenizer
+
+
+class UnusableRow(ValueError):
+    """A demonstration that cannot be used for training: its field, if one is at fault, and the problem."""
+
+    def __init__(self, field: str, problem: str):
+        super().__init__(problem)
+        self.field, self.problem = field, problem
+
+
+class RowEncoder:
+    """Encodes demonstrations for one policy.
+
+    Args:
+      tokenizer: The policy's tokenizer.
+      chat: How openings are given to a model with a chat template.
+      longest_tokens: Rows with more tokens are unusable.
+      end_of_sequence: Append end-of-sequence to dialogues that end with the policy's turn. Episodes end at their stop
+        strings without it; generation without stop strings needs it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, chat: Chat, longest_tokens: int, end_of_sequence: bool = True):
+        self.context_tokenizer = ContextTokenizer(tokenizer, chat)
+        self._tokenizer, self._chat = tokenizer, chat  # uncached: files hold too many texts
+        self.longest_tokens = longest_tokens
+        self._end = [tokenizer.eos_ids[0]] if end_of_sequence else []
+
+    def demonstration(self, demonstration: Demonstration) -> Trajectory:
+        """Encodes a demonstration up to the policy's last turn.
+
+        Raises:
+          UnusableRow: it is too long, or its prompt is in a chat template already.
+        """
+        if demonstration.in_template and self._chat.template and self._tokenizer.chat_template is not None:
+            if spelled := [token for token in self._tokenizer.special_tokens if token in demonstration.opening]:
+                raise UnusableRow(
+                    "prompt",
+                    f"it holds the control token {spelled[0]}: if it stands in a chat template already, give the text"
+                    ' without it as "opening": ["..."]',
+                )
+        learned_turns = [number for number, turn in enumerate(demonstration.turns, start=1) if turn.learn]
+        turns = demonstration.turns[: max(learned_turns, default=0)]
+        # Text that is certainly too long is not encoded, which would take long.
+        characters = sum(map(len, (demonstration.opening, *(turn.text for turn in turns))))
+        if characters > self.context_tokenizer.most_characters(self.longest_tokens):
+            raise self._too_long(f"{characters} characters")
+        opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system)
+        pieces = [(opening.ids, False)]
+        pieces += [(self._tokenizer.encode_ordinary(turn.text, continues=True), turn.learn) for turn in turns]
+        tokens = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pieces])
+        learned = np.concatenate([np.full(len(ids), learned) for ids, learned in pieces])
+        return self._row(tokens, learned, ends=demonstration.turns[-1].learn)
+
+    def record(self, record: EpisodeRecord) -> Trajectory:
+        """Encodes a played episode.
+
+        Raises:
+          UnusableRow: it is too long, or the policy wrote nothing in it.
+        """
+        if not record.by_policy.any():
+            raise UnusableRow("", "the policy wrote nothing in it")
+        last = int(np.flatnonzero(record.by_policy)[-1]) + 1
+        return self._row(record.tokens[:last], record.by_policy[:last], ends=bool(record.by_policy[-1]))
+
+    def completions(self, record: EpisodeRecord) -> list[Trajectory]:
+        """Encodes the completions of an episode outside its dialogue, one row for each.
+
+        Raises:
+          UnusableRow: one is too long.
+        """
+        rows = []
+        for each in record.completions:
+            if each.model is None:
+                prompt = self.context_tokenizer.place(each.opening or each.prompt, opens=True).tokens
+                text = self.context_tokenizer.encode(each.text)
+                learned = np.repeat([False, True], [len(prompt), len(text)])
+                rows.append(self._row(np.asarray([*prompt, *text], np.int32), learned, ends=True))
+        return rows
+
+    def _row(self, tokens: np.ndarray, learned: np.ndarray, *, ends: bool) -> Trajectory:
+        """Appends end-of-sequence if the policy's turn is the last, and checks the row."""
+        end = self._end if ends else []
+        tokens = np.concatenate([tokens, np.asarray(end, np.int32)])
+        learned = np.concatenate([learned, np.full(len(end), True)])
+        if learned[0]:
+            raise UnusableRow("prompt", "it has no tokens, so nothing precedes the policy's first token")
+        if not learned.any():
+            raise UnusableRow("turns", "the policy's text has no tokens to learn")
+        if len(tokens) > self.longest_tokens:
+            raise self._too_long(f"{len(tokens)} tokens")
+        return Trajectory(tokens, learned, np.broadcast_to(np.float32(0), tokens.shape))
+
+    def _too_long(self, length: str) -> UnusableRow:
+        longest = f"the longest training row holds {self.longest_tokens} tokens; raise Layout.row_lengths"
+        return UnusableRow("", f"it has {length}, but {longest}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowContext:
+    """The policy for which a source makes rows.
+
+    Attributes:
+      tokenizer: The policy's tokenizer.
+      chat: Formats the openings of dialogues for a model with a chat template.
+      longest_tokens: Maximum length of a training row, in tokens.
+      program: Builds the demonstrated program of a question; None: rows do not come from a program.
+      search: Searches for the program.
+    """
+
+    tokenizer: Tokenizer
+    chat: Chat
+    longest_tokens: int
+    program: Callable[[Question], Program] | None = None
+    search: Search | None = None
+
+    def encoder(self, end_of_sequence: bool) -> RowEncoder:
+        """Returns the encoder of the rows."""
+        return RowEncoder(self.tokenizer, self.chat, self.longest_tokens, end_of_sequence)
+
+    @property
+    def played_tokens(self) -> int:
+        """Length of the context in which a demonstration is played, which leaves room for an end of sequence."""
+        return self.longest_tokens - 1
+
+    def played(self) -> tuple[Callable[[Question], Program], Search]:
+        """Returns program and search; raises a UserError if one of them is not configured."""
+        if self.program is None or self.search is None:
+            raise UserError("rows of a program need sft.method and sft.collections: set both, or read rows from files")
+        return self.program, self.search
+
+
+RowSource: TypeAlias = Callable[[RowContext], Sequence[Trajectory]]
+
+
+@gin.configurable
+@typed
+def demonstration_files(
+    row_context: RowContext,
+    files: Sequence[str],
+    part: str = "all",
+    validation_share: float = 0.05,
+    seed: int = 0,
+    end_of_sequence: bool = True,
+) -> list[Trajectory]:
+    """Reads demonstrations from files; see `lcrag.data.demonstrations`.
+
+    Args:
+      row_context: The policy that learns from the rows.
+      files: JSON Lines files, plain or gzipped; names may contain the wildcard `*`.
+      part: "train" or "validation" of a random split by question, or "all".
+      validation_share: Share of the questions in the validation split.
+      seed: Seed of the split.
+      end_of_sequence: Whether to train on an end-of-sequence token after a dialogue that ends with the policy's text.
+    """
+    with counted_bad_rows() as bad_rows:
+        demonstrations = take_part(read_demonstrations(files, bad_rows), part, validation_share, seed)
+        return _encoded(demonstrations, row_context.encoder(end_of_sequence), bad_rows)
+
+
+@gin.configurable
+@typed
+def seqio_demonstrations(
+    row_context: RowContext, task: str, split: str, limit: int | None = None, end_of_sequence: bool = True
+) -> list[Trajectory]:
+    """Reads rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_tasks`.
+
+    Args:
+      row_context: The policy that learns from the rows.
+      task: Name of the task or mixture; a gin file may import the module that registers it.
+      split: Split of the task.
+      limit: Maximum number of examples of each task; None: all.
+      end_of_sequence: Whether to train on an end-of-sequence token after each target.
+    """
+    import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
+    from lcrag.data.seqio_tasks import demonstrations_of_task
+
+    with counted_bad_rows() as bad_rows:
+        demonstrations = demonstrations_of_task(task, split, bad_rows, limit)
+        return _encoded(demonstrations, row_context.encoder(end_of_sequence), bad_rows)
+
+
+@gin.configurable
+@typed
+def golden_answers(
+    row_context: RowContext,
+    questions: Sequence[Question],
+    question_share: float = 1.0,
+    seed: int = 0,
+    template: str = "<answer> {answer}</answer>",
+    end_of_sequence: bool = True,
+    writer: Callable[[Sequence[Question]], TextWriter] | None = None,
+) -> list[Trajectory]:
+    """Runs the method's program on each question, with the golden answer as the policy's text.
+
+    If the program also completes prompts outside its dialogue, each completion is another row.
+
+    Args:
+      row_context: The policy that learns from the rows.
+      questions: The questions.
+      question_share: Share of the questions that is used, in all their languages. With the same seed, a smaller share
+        is a subset of a larger one.
+      seed: Seed that selects the share.
+      template: The policy's text, with `{answer}` for the golden answer.
+      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
+      writer: Makes from all questions a writer of the policy's texts, which replaces the template: `GoldenArguments`.
+    """
+    program, search = row_context.played()
+    encoder = row_context.encoder(end_of_sequence)
+    records = play(
+        [(question, program(question)) for question in share_of(questions, question_share, seed=seed)],
+        GoldenAnswers(template) if writer is None else writer(questions),
+        search,
+        encoder.context_tokenizer,
+        context=row_context.played_tokens,
+    )
+    return rows_of_records(records, encoder, misread)
+
+
+def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_rows: BadRows) -> list[Trajectory]:
+    """Encodes rows on threads, because tokenizers release Python's lock; unusable rows are counted as bad rows."""
+
+    def encode(demonstration: Demonstration) -> Trajectory | UnusableRow:
+        try:
+            return encoder.demonstration(demonstration)
+        except UnusableRow as error:
+            return error
+
+    rows = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for demonstration, row in zip(demonstrations, pool.map(encode, demonstrations), strict=True):
+            if isinstance(row, UnusableRow):
+                bad_rows.add(demonstration.path, demonstration.line, row.field, row.problem)
+            else:
+                rows.append(row)
+    return rows
+
+
+def rows_of_records(
+    records: Iterable[EpisodeRecord],
+    encoder: RowEncoder,
+    problem_of: Callable[[EpisodeRecord], str] = lambda record: "",
+) -> list[Trajectory]:
+    """Returns the rows of episodes and of their completions; episodes with a problem are counted as bad rows."""
+    rows: list[Trajectory] = []
+    with counted_bad_rows() as bad_rows:
+        for record in records:
+            question = record.question
+            try:
+                if problem := problem_of(record):
+                    raise UnusableRow("", problem)
+                rows += [*encoder.completions(record), encoder.record(record)]
+            except UnusableRow as error:
+                place = pathlib.Path(f"question {question.dataset}/{question.id} ({question.language})")
+                bad_rows.add(place, None, "", error.problem)
+    return rows
+
+
+def rows_fingerprint(rows: Iterable[Trajectory]) -> str:
+    """Returns a hash of rows and their order, of 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(np.int64(len(row.tokens)).tobytes() + row.tokens.tobytes() + row.by_policy.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def spans_of(row: Trajectory, tokenizer: Tokenizer) -> list[dict[str, str | bool]]:
+    """Returns the text of a row, split into spans that are learned and spans that are not."""
+    cuts = [0, *(np.flatnonzero(np.diff(row.by_policy)) + 1), len(row.tokens)]
+    return [
+        {
+            "learned": bool(row.by_policy[start]),
+            "text": tokenizer.decode_bytes(row.tokens[start:end]).decode("utf-8", errors="replace"),
+        }
+        for start, end in itertools.pairwise(cuts)
+    ]
