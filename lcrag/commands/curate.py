@@ -102,7 +102,11 @@ class SamplingTeacher:
         """Returns the finished episodes in the order of `jobs`; the same attempt gives the same episodes."""
         parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
         runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
-        return runner.run(jobs, progress=progress)
+        records: dict[int, EpisodeRecord] = {}
+        for record in runner.stream(jobs):
+            records[record.episode] = record
+            progress(len(records), len(jobs))
+        return [records[number] for _, _, number in jobs]
 
 
 @gin.configurable

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from lcrag.composition.stand_ins import replaceable
 from lcrag.episodes import Chat, Retries, Runner
-from lcrag.episodes.agreement import together
+from lcrag.episodes.agreement import is_collective
 from lcrag.errors import UserError
 from lcrag.files import WEIGHTS, resolved_folder  # noqa: F401
 from lcrag.policy import (
@@ -80,10 +80,10 @@ def make_runner(
         loaded.
     """
     parts: dict[str, Any] = {"sampler": sampler, "tokenizer": policy.tokenizer, "search": collections.search}
-    if may_wait and together():
+    if may_wait and is_collective():
         parts |= {"wait_for_searches": True}
     runner = configured_runner(**parts, chat=configured_chat(), seed=seed)
-    if together() and not runner.wait_for_searches:
+    if is_collective() and not runner.wait_for_searches:
         raise UserError(
             f"Runner.wait_for_searches is False, but {jax.process_count()} processes share one lane and must not go on"
             f" at different times: set Runner.wait_for_searches to True, or for train and evaluate Lanes.count to"

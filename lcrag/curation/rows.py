@@ -70,7 +70,7 @@ class RowEncoder:
         turns = demonstration.turns[: max(learned_turns, default=0)]
         # Text that is certainly too long is not encoded, which would take long.
         characters = sum(map(len, (demonstration.opening, *(turn.text for turn in turns))))
-        if characters > self.context_tokenizer.most_characters(self.longest_tokens):
+        if characters > self.context_tokenizer.max_characters(self.longest_tokens):
             raise self._too_long(f"{characters} characters")
         opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system)
         pieces = [(opening.ids, False)]

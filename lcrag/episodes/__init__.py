@@ -36,6 +36,5 @@ from lcrag.episodes.requests import (
     TranslationFailure,
 )
 from lcrag.episodes.routing import all_at_once, available_first, english_only, local_first, native_only
-from lcrag.episodes.runner import Runner
-from lcrag.episodes.slot_scheduler import completion_of
+from lcrag.episodes.runner import Abandoned, Programs, Runner, completion_of
 from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action

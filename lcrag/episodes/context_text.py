@@ -105,7 +105,7 @@ class ContextTokenizer:
         """Returns the tokens of a text that continues a context."""
         return tuple(self._tokenizer.encode_ordinary(text, continues=True))
 
-    def most_characters(self, tokens: int) -> int:
+    def max_characters(self, tokens: int) -> int:
         """Returns a length in characters; a longer text has more than `tokens` tokens, and need not be encoded.
 
         No token spells more than the bytes of the longest one, and Unicode's composition (NFC), which some tokenizers

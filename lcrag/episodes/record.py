@@ -8,9 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32
 
 from lcrag.data.questions import Question
-from lcrag.episodes.context_text import PlacedText
 from lcrag.episodes.requests import Outcome
-from lcrag.sampling import Sampled
 
 PROMPT_TURN = -1
 
@@ -74,8 +72,7 @@ class EpisodeRecord:
         extends beyond the stop string).
       log_probabilities: Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
       turn: Index into `turns`; -1 in the prompt.
-      policy_version: Version of the parameters that sampled its first token.
-      policy_changes: (index into `tokens`, version) where the sampling version changes, in asynchronous training.
+      policy_version: Version of the parameters that sampled it: how many updates they had received.
       outcome: What the program returned.
       counts: Searches (queries), retrieval_rounds (times that the program waited for searches), retrieval_failures
         (requests that failed after every retry), generations, policy_tokens, length_stops (generations that ended
@@ -108,7 +105,6 @@ class EpisodeRecord:
     completions: tuple[SideCompletion, ...] = ()
     opening: tuple[str, ...] = ()
     system: str | None = None
-    policy_changes: tuple[tuple[int, int], ...] = ()
     waits: tuple[Wait, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self):
@@ -157,7 +153,6 @@ def episode_json(
         "rewards": {name: _number(value) for name, value in (rewards or {}).items()},
         "advantage": None if advantage is None else _number(advantage),
         "policy_version": record.policy_version,
-        **({"policy_changes": [list(each) for each in record.policy_changes]} if record.policy_changes else {}),
         "tokens": _tokens_json(record),
         **({"seconds": {"waits": [_wait_json(each) for each in record.waits]}} if times else {}),
     }
@@ -218,63 +213,3 @@ def _wait_json(wait: Wait) -> dict[str, Any]:
 
 def _number(value: SupportsFloat) -> float | None:
     return None if np.isnan(number := float(value)) else number
-
-
-class Transcript:
-    """Collects the texts and tokens of a running episode."""
-
-    def __init__(self):
-        self.prompt = ""
-        self.opening: list[str] = []
-        self.system: str | None = None
-        self.turns: list[Turn] = []
-        self.length = 0
-        self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []
-
-    def observe(self, placed: PlacedText) -> None:
-        """Adds environment text; before the policy's first turn it belongs to the prompt."""
-        if self.turns:
-            self.turns.append(Turn("environment", placed.text))
-        else:
-            self.prompt += placed.text
-            self.opening.append(placed.written)
-            self.system = self.system or placed.system
-        self._add(np.asarray(placed.tokens, np.int32), None, len(self.turns) - 1 if self.turns else PROMPT_TURN)
-
-    def generate(self, sampled: Sampled) -> None:
-        """Adds a turn that the policy sampled."""
-        self.turns.append(Turn("policy", sampled.text))
-        self._add(np.asarray(sampled.tokens, np.int32), sampled.log_probabilities, len(self.turns) - 1)
-
-    def _add(self, tokens: np.ndarray, log_probabilities: np.ndarray | None, turn: int) -> None:
-        self._pieces.append((tokens, log_probabilities, turn))
-        self.length += len(tokens)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
-        pieces = self._pieces
-        scored = [(np.zeros(len(tokens)) if scores is None else scores) for tokens, scores, _ in pieces]
-        return {
-            "tokens": _joined([tokens for tokens, _, _ in pieces], np.int32),
-            "by_policy": _joined([np.full(len(tokens), scores is not None) for tokens, scores, _ in pieces], np.bool_),
-            "log_probabilities": _joined(scored, np.float32),
-            "turn": _joined([np.full(len(tokens), turn) for tokens, _, turn in pieces], np.int32),
-        }
-
-
-def _joined(pieces: list[np.ndarray], dtype) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype), *pieces], dtype=dtype, casting="unsafe")
-
-
-def sampled_by(versions: Sequence[tuple[int, int]], by_policy: Bool[np.ndarray, " length"]) -> list[tuple[int, int]]:
-    """Returns (index of a policy token, version) at every change of the version that sampled the policy's tokens.
-
-    Args:
-      versions: (first index, version) of the policies in use, in order.
-      by_policy: Whether the policy sampled each token; if it sampled none, the first version is returned.
-    """
-    places = np.flatnonzero(by_policy)
-    firsts = np.array([first for first, _ in versions])
-    used = [versions[each][1] for each in np.searchsorted(firsts, places, side="right") - 1]
-    changes = [(int(place), used[n]) for n, place in enumerate(places) if not n or used[n] != used[n - 1]]
-    return changes or [versions[0]]

@@ -1,4 +1,4 @@
-"""Runs episode programs over a sampler's slots, and returns their records.
+"""Runs episode programs over a sampler's slots, and yields the record of each as it finishes.
 
 One pass of the loop: free slots take waiting completions and episodes (a shared opening is prefilled once and forked);
 all observations are appended in one call; generations begin; waiting searches, translations and requests to other
@@ -8,16 +8,19 @@ duration of a search. This holds up to rounding, which depends on the shapes in 
 each pass waits for its searches, the shapes repeat, and a run can be repeated bit for bit.
 """
 
+import codecs
 import collections
 import dataclasses
 import functools
+import heapq
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeAlias
 
 from lcrag.data.questions import Question
-from lcrag.episodes.agreement import as_programs_see, same_everywhere
+from lcrag.episodes.agreement import compare_across_processes
 from lcrag.episodes.context_text import Chat, ContextTokenizer
 from lcrag.episodes.host_services import (
     Completer,
@@ -30,15 +33,32 @@ from lcrag.episodes.host_services import (
 )
 from lcrag.episodes.passage_cuts import CUTS, MATCHING
 from lcrag.episodes.record import EpisodeRecord, Wait
-from lcrag.episodes.requests import TRANSLATION, Complete, Generate, Program, Retrieve, Translate
-from lcrag.episodes.running_episode import NOT_FINITE, PendingRequest, RunningEpisode, Stream, is_finite
-from lcrag.episodes.slot_scheduler import CompletionContext, SlotScheduler, completion_of
+from lcrag.episodes.requests import (
+    TRANSLATION,
+    Complete,
+    Completion,
+    FoundPassages,
+    Generate,
+    GenerationFailure,
+    Program,
+    RetrievalFailure,
+    Retrieve,
+    Translate,
+    TranslationFailure,
+)
+from lcrag.episodes.running_episode import (
+    NOT_FINITE,
+    PendingRequest,
+    RunningEpisode,
+    SlotOwner,
+    derived_seed,
+    is_finite,
+)
 from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative, PositiveShare, Seed, check_fields
 from lcrag.policy import Tokenizer
-from lcrag.sampling import Sampler, SamplingParameters
+from lcrag.sampling import Sampled, Sampler, SamplingParameters
 
-Progress: TypeAlias = Callable[[int, int], None]
+Programs: TypeAlias = Sequence[tuple[Question, Program, int]]
 _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion"}  # names of waits
 
 
@@ -63,6 +83,10 @@ class RolloutStatistics:
     forks: int = 0
     evictions: int = 0
     written_tokens: int = 0
+
+
+class Abandoned(Exception):
+    """Raised between two passes of a run that another thread has abandoned."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -94,22 +118,22 @@ class Runner:
       statistics: Of the latest run.
 
     Raises:
-      UserError: `answer_room` leaves nothing of the context, `cut_passages` is unknown, or the chat template cannot do
-        what `chat` asks.
+      UserError: a number is out of range, `answer_room` leaves nothing of the context, `cut_passages` is unknown, or
+        the chat template cannot do what `chat` asks.
     """
 
     sampler: Sampler
     tokenizer: Tokenizer
     search: Search
-    max_tokens: Count = 256
-    temperature: NonNegative = 1.0
-    top_p: PositiveShare = 1.0
-    seed: Seed = 0
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
     chat: Chat = Chat()
-    answer_room: Count = 16
+    answer_room: int = 16
     cut_passages: str = MATCHING
     wait_for_searches: bool = True
-    searches_at_once: Count = 2
+    searches_at_once: int = 2
     retries: Retries = Retries()
     translator: Translator | None = None
     completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)
@@ -118,7 +142,13 @@ class Runner:
 
     def __post_init__(self):
         context = self.sampler.context
-        check_fields(self)
+        for name, least in (("max_tokens", 1), ("answer_room", 1), ("searches_at_once", 1), ("temperature", 0)):
+            if not getattr(self, name) >= least:
+                raise UserError(f"Runner.{name} is {getattr(self, name)}: set it to at least {least}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"Runner.top_p is {self.top_p}: set it above 0 and to at most 1")
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"Runner.seed is {self.seed}: set it between 0 and {2**32 - 1}")
         if self.answer_room >= context:
             raise UserError(
                 f"Runner.answer_room is {self.answer_room}, which leaves nothing of the context of {context} tokens:"
@@ -128,95 +158,34 @@ class Runner:
             raise UserError(f"Runner.cut_passages is {self.cut_passages!r}: choose one of {', '.join(CUTS)}")
         self.chat.check(self.tokenizer)
 
-    def run(
-        self,
-        programs: Sequence[tuple[Question, Program, int]],
-        *,
-        policy_version: int = 0,
-        progress: Progress | None = None,
-        between: Callable[[], None] | None = None,
-        finished: Callable[[EpisodeRecord], None] | None = None,
-    ) -> list[EpisodeRecord]:
-        """Runs programs to their end; uses every slot of the sampler and leaves them all free.
+    def run(self, programs: Programs, *, policy_version: int = 0) -> list[EpisodeRecord]:
+        """Runs programs to their end; returns their records in the order of `programs`. See `stream`."""
+        episodes = self._start(programs)
+        for _ in self._serve(episodes):
+            pass
+        return [episode.record(policy_version) for episode in episodes]
+
+    def stream(
+        self, programs: Programs, *, policy_version: int = 0, abandoned: threading.Event | None = None
+    ) -> Iterator[EpisodeRecord]:
+        """Runs programs, and yields each record as soon as its episode has finished.
+
+        Uses every slot of the sampler and leaves them all free. Closing the iterator early abandons the other episodes.
 
         Args:
           programs: (question, its fresh program, number that selects its random stream).
           policy_version: Version of the sampler's parameters, written into the records.
-          progress: Called with (finished, total) whenever an episode has finished.
-          between: Called before every pass, between blocks of the device; it may call `add` and `change_policy`. An
-            exception in it abandons the rollout.
-          finished: Called with each record when its episode finishes, also for programs that were added.
-
-        Returns:
-          The records, in the order of `programs`; none if `finished` takes them.
+          abandoned: Another thread sets it to end the run between two passes.
 
         Raises:
           UserError: a prompt does not fit the context or offers a tool that the runner lacks (before anything is
             sampled), or a program requested a search or a model that does not exist.
+          Abandoned: `abandoned` has been set.
         """
-        self._progress, self._between, self._deliver = progress, between, finished
-        episodes = self._start(programs)
-        for _ in self._served(episodes, policy_version):
-            pass
-        return [] if finished else [episode.record() for episode in episodes]
+        for episode in self._serve(self._start(programs), abandoned):
+            yield episode.record(policy_version)
 
-    def stream(
-        self, programs: Sequence[tuple[Question, Program, int]], *, policy_version: int = 0
-    ) -> Iterator[EpisodeRecord]:
-        """Runs programs like `run`, but yields each record as soon as its episode has finished.
-
-        Closing the iterator early abandons the other episodes and frees the slots.
-        """
-        self._progress = self._between = self._deliver = None
-        for episode in self._served(self._start(programs), policy_version):
-            yield episode.record()
-
-    def _served(self, episodes: Sequence[RunningEpisode], policy_version: int) -> Iterator[RunningEpisode]:
-        """Serves started episodes, and those that are added, and yields each when it has finished."""
-        self._started = time.monotonic()
-        self._asked: dict[RunningEpisode | PendingRequest, float] = {}
-        self.statistics, self._policy_version = RolloutStatistics(), policy_version
-        self._finished, self._total, self._ended = 0, 0, collections.deque[RunningEpisode]()
-        self._running: set[RunningEpisode] = set()
-        self._workers, self._scheduler = self._make_workers(), SlotScheduler(self.sampler.slots)
-        try:
-            self._enter(episodes)
-            while self._unfinished():
-                self._pass()
-                while self._ended:
-                    yield self._ended.popleft()
-            yield from self._ended  # those that ended when they were entered, in a run without a pass
-        finally:
-            for worker in self._workers.values():
-                worker.close()
-            self.sampler.free(range(self.sampler.slots))
-            self.statistics.retrieval_batches = self._workers[Retrieve].batches
-            self.statistics.seconds = time.monotonic() - self._started
-
-    def add(self, programs: Sequence[tuple[Question, Program, int]]) -> None:
-        """Adds programs to a run, between passes.
-
-        Raises:
-          UserError: see `run`.
-        """
-        self._enter(self._start(programs))
-
-    def change_policy(self, version: int) -> None:
-        """Records, between passes, that the sampler has new parameters and has kept its contexts."""
-        self._policy_version = version
-        for episode in self._running:
-            length = episode.transcript.length if episode.slot is None else self.sampler.length(episode.slot)
-            episode.versions.append((length, version))
-
-    def contexts(self) -> dict[int, list[int]]:
-        """Returns slot -> its tokens, without those of an unfinished generation; call it between passes."""
-        return {slot: owner.sent for slot, owner in self._scheduler.owners.items()}
-
-    def written_tokens(self) -> int:
-        """Returns how many tokens the policy has written in the latest run, for displays while it runs."""
-        return self.statistics.written_tokens
-
-    def check(self, programs: Sequence[tuple[Question, Program, int]]) -> None:
+    def check(self, programs: Programs) -> None:
         """Runs programs up to the first request that they wait for, and no further.
 
         Raises:
@@ -224,8 +193,8 @@ class Runner:
         """
         self._start(programs)
 
-    def _start(self, programs: Sequence[tuple[Question, Program, int]]) -> list[RunningEpisode]:
-        """Starts all programs before anything is sampled, so a bad prompt is found at once."""
+    def _start(self, programs: Programs) -> list[RunningEpisode]:
+        """Starts all programs before anything is sampled, so that a bad prompt is found at once."""
         tokenizer = ContextTokenizer(self.tokenizer, self.chat, self.cut_passages)
         episodes = [
             RunningEpisode(question, program, number, tokenizer, self.sampler.context, self.answer_room)
@@ -237,66 +206,120 @@ class Runner:
                 raise _missing_translator(episode)
         return episodes
 
-    def _make_workers(self) -> dict[type | str, HostWorker[PendingRequest]]:
-        """Returns a worker for each type of request or, where a model is named, for each name."""
-        search = functools.partial(answer_batch, self.search, retries=self.retries, cut_passages=self.cut_passages)
-        at_once = 1 if self.wait_for_searches else self.searches_at_once
-        workers: dict[type | str, HostWorker[PendingRequest]] = {Retrieve: HostWorker("retrieval", search, at_once)}
-        if self.translator is not None:
-            translate = functools.partial(answer_translations, self.translator, retries=self.retries)
-            workers[Translate] = HostWorker("translation", translate)
-        return workers | {name: HostWorker(name, completer) for name, completer in self.completers.items()}
+    def written_tokens(self) -> int:
+        """Returns how many tokens the policy has written in the latest run, for displays while it runs."""
+        return self.statistics.written_tokens
 
-    def _enter(self, episodes: Sequence[RunningEpisode]) -> None:
-        """Adds started episodes to the run, in this order."""
-        self._total += len(episodes)
-        self._running.update(episodes)
-        for episode in episodes:
-            episode.versions = [(0, self._policy_version)]
-            self._dispatch(episode)
+    def _serve(
+        self, episodes: Sequence[RunningEpisode], abandoned: threading.Event | None = None
+    ) -> Iterator[RunningEpisode]:
+        """Serves started episodes until all have finished, and yields each when it has."""
+        self.statistics, started = RolloutStatistics(), time.monotonic()
+        run, unfinished = _Run(self), len(episodes)
+        try:
+            for episode in episodes:
+                run.dispatch(episode)
+            while True:
+                while run.finished:
+                    yield run.finished.popleft()
+                    unfinished -= 1
+                if not unfinished:
+                    return
+                if abandoned is not None and abandoned.is_set():
+                    raise Abandoned
+                run.do_pass()
+        finally:
+            for worker in run.workers.values():
+                worker.close()
+            self.sampler.free(range(self.sampler.slots))
+            self.statistics.retrieval_batches = run.workers[Retrieve].batches
+            self.statistics.seconds = time.monotonic() - started
 
-    def _pass(self) -> None:
-        """Starts what waits, decodes a block, and continues the programs whose answers have come."""
-        self._start_workers()
-        if slots := self._scheduler.make_room():
-            self.statistics.evictions += len(slots)
-            self.sampler.free(slots)
-        self._begin_generations(self._scheduler.admit())
-        if self.sampler.running:
-            self._decode()
-        self._wait(idle=not self.sampler.running and self._scheduler.stuck)
-        for worker in self._workers.values():
-            for pending, answer in self._collected(worker):
-                self._answer(pending, answer)
 
-    def _start_workers(self) -> None:
-        for worker in self._workers.values():
-            worker.start()
+class _Run:
+    """The state of one run: its slots, its host threads, and the episodes that have finished."""
 
-    def _unfinished(self) -> bool:
-        """Does the work between passes, then returns whether unfinished episodes are left."""
-        if self._between is not None:
-            self._between()
-        return self._finished < self._total
-
-    def _collected(self, worker: HostWorker[PendingRequest]) -> list[tuple[PendingRequest, Any]]:
-        """Returns the answers of a worker's finished batches, after comparing them between processes."""
-        if not worker.futures:
-            return []
-        return same_everywhere(
-            f"the {worker.name} service",
-            worker.collect,
-            lambda answers: [as_programs_see(each) for _, each in answers],
+    def __init__(self, runner: Runner):
+        self.runner, self.sampler, self.statistics = runner, runner.sampler, runner.statistics
+        self.finished: collections.deque[RunningEpisode] = collections.deque()
+        self._scheduler = SlotScheduler(self.sampler.slots)
+        self._started = time.monotonic()
+        self._asked: dict[SlotOwner, float] = {}  # when what an episode waits for was requested
+        # A worker for each type of request or, where a model is named, for each name.
+        search = functools.partial(
+            answer_batch, runner.search, retries=runner.retries, cut_passages=runner.cut_passages
         )
+        at_once = 1 if runner.wait_for_searches else runner.searches_at_once
+        self.workers: dict[type | str, HostWorker[PendingRequest]] = {
+            Retrieve: HostWorker("retrieval", search, at_once)
+        }
+        if runner.translator is not None:
+            translate = functools.partial(answer_translations, runner.translator, retries=runner.retries)
+            self.workers[Translate] = HostWorker("translation", translate)
+        self.workers |= {name: HostWorker(name, completer) for name, completer in runner.completers.items()}
 
-    def _dispatch(self, episode: RunningEpisode) -> None:
+    def do_pass(self) -> None:
+        """Does one pass of the loop at the top of this file."""
+        sampler, scheduler = self.sampler, self._scheduler
+        self._start_workers()
+        # Slots: free ones take waiting contexts, and contexts are brought up to date by one append.
+        if slots := scheduler.make_room():
+            self.statistics.evictions += len(slots)
+            sampler.free(slots)
+        forks = scheduler.admit()
+        owners, ready = scheduler.owners, scheduler.ready
+        if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
+            sampler.append(unsent)
+        for source, targets in forks.items():
+            self.statistics.prefills += 1
+            self.statistics.forks += len(targets)
+            if targets:
+                sampler.fork(source, targets)
+        if ready:
+            begun = {slot: self._parameters(request, owners[slot]) for slot, request in ready.items()}
+            for slot, parameters in begun.items():
+                fitting = min(parameters.max_tokens, owners[slot].room_tokens)
+                begun[slot] = dataclasses.replace(parameters, max_tokens=fitting)
+            sampler.begin(begun)
+            ready.clear()
+
+        # The device decodes a block while host threads search, and programs continue with what was sampled.
+        for slot, sampled in sampler.decode().items() if sampler.running else ():
+            owner = owners[slot]
+            self.statistics.written_tokens += len(sampled.tokens)
+            if isinstance(owner, PendingRequest):
+                sampler.free([scheduler.leave(owner)])
+                completion = completion_of(sampled, self.runner.tokenizer)
+                self._answer(owner, completion if is_finite(sampled) else NOT_FINITE)
+            else:
+                assert isinstance(owner, RunningEpisode)
+                self._end_wait(owner, owner, "generation")
+                owner.sampled(sampled)  # its slot keeps the context, so the next turn appends to it
+                self.dispatch(owner)
+
+        # Programs continue with the answers of host threads. All processes that run these episodes must get the same.
+        self._wait(idle=not sampler.running and scheduler.stuck)
+        for worker in self.workers.values():
+            if worker.futures:
+                answers = compare_across_processes(
+                    f"the {worker.name} service",
+                    worker.collect,
+                    lambda answers: [_as_programs_see(answer) for _, answer in answers],
+                )
+                for pending, answer in answers:
+                    self._answer(pending, answer)
+
+    def dispatch(self, episode: RunningEpisode) -> None:
         """Passes on the current requests of an episode."""
-        if self.watch is not None:
-            self.watch(episode)
+        if self.runner.watch is not None:
+            self.runner.watch(episode)
         for pending in episode.take_pending():
             self._submit(pending)
         if episode.outcome is not None:
-            self._finish(episode)
+            self._scheduler.drop(episode)
+            if episode.slot is not None:
+                self.sampler.free([self._scheduler.leave(episode)])
+            self.finished.append(episode)
         elif (generate := episode.take_generation()) is not None:
             self._asked[episode] = time.monotonic()
             self._scheduler.ask(episode, generate)
@@ -305,85 +328,54 @@ class Runner:
         request = pending.request
         self._asked[pending] = time.monotonic()
         if not isinstance(request, Complete):
-            if type(request) not in self._workers:
+            if type(request) not in self.workers:
                 raise _missing_translator(pending.episode)
-            self._workers[type(request)].ask(pending, request)
+            self.workers[type(request)].ask(pending, request)
         elif request.model is None:
-            self._scheduler.ask(CompletionContext(pending, self.sampler.context), request)
-        elif request.model in self._workers:
-            prompt = pending.opening.text
-            self._workers[request.model].ask(pending, (prompt, self._generation(request, pending.stream)))
+            self._scheduler.ask(pending, request)
+        elif request.model in self.workers:
+            self.workers[request.model].ask(pending, (pending.opening.text, self._parameters(request, pending)))
         else:
             raise UserError(
                 f"the program of {pending.episode.name} asks the model {request.model!r}, but the runner has"
-                f" {', '.join(self.completers) or 'none'} besides the policy: add it to Runner.completers"
+                f" {', '.join(self.runner.completers) or 'none'} in addition to the policy: add it to Runner.completers"
             )
 
-    def _finish(self, episode: RunningEpisode) -> None:
-        self._scheduler.drop(episode)
-        if episode.slot is not None:
-            self.sampler.free([self._scheduler.leave(episode)])
-        self._finished += 1
-        self._running.discard(episode)
-        self._ended.append(episode)
-        if self._deliver is not None:
-            self._deliver(episode.record())
-        if self._progress is not None:
-            self._progress(self._finished, self._total)
+    def _parameters(self, request: Generate | Complete, owner: SlotOwner) -> SamplingParameters:
+        """Returns how to sample a request, with the random stream of its episode or completion.
 
-    def _begin_generations(self, forks: Mapping[int, Sequence[int]]) -> None:
-        owners, ready = self._scheduler.owners, self._scheduler.ready
-        if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
-            self.sampler.append(unsent)
-        for source, targets in forks.items():
-            self.statistics.prefills += 1
-            self.statistics.forks += len(targets)
-            if targets:
-                self.sampler.fork(source, targets)
-        if ready:
-            generations = {slot: self._generation(request, owners[slot].stream) for slot, request in ready.items()}
-            self.sampler.begin(
-                {
-                    slot: dataclasses.replace(each, max_tokens=min(each.max_tokens, owners[slot].room_tokens))
-                    for slot, each in generations.items()
-                }
-            )
-            ready.clear()
-
-    def _generation(self, request: Generate | Complete, stream: Stream) -> SamplingParameters:
+        A stream is named by (seed, episode), and a token's random number also by its position. A completion has the
+        number of its episode and a seed derived from its place among the episode's completions.
+        """
+        runner = self.runner
+        if isinstance(owner, PendingRequest):
+            episode, seed = owner.episode.number, derived_seed(runner.seed, owner.completion)
+        else:
+            assert isinstance(owner, RunningEpisode)
+            episode, seed = owner.number, runner.seed
         return SamplingParameters(
             stop=request.stop,
-            max_tokens=self.max_tokens if request.max_tokens is None else request.max_tokens,
-            temperature=self.temperature if request.temperature is None else request.temperature,
-            top_p=self.top_p if request.top_p is None else request.top_p,
-            seed=stream.seed(self.seed),
-            episode=stream.episode,
+            max_tokens=runner.max_tokens if request.max_tokens is None else request.max_tokens,
+            temperature=runner.temperature if request.temperature is None else request.temperature,
+            top_p=runner.top_p if request.top_p is None else request.top_p,
+            seed=seed,
+            episode=episode,
             unscaled_scores=isinstance(request, Complete),
         )
 
-    def _decode(self) -> None:
-        for slot, sampled in self.sampler.decode().items():
-            owner = self._scheduler.owners[slot]
-            self.statistics.written_tokens += len(sampled.tokens)
-            if isinstance(owner, CompletionContext):
-                self.sampler.free([self._scheduler.leave(owner)])
-                completion = completion_of(sampled, self.tokenizer)
-                self._answer(owner.pending, completion if is_finite(sampled) else NOT_FINITE)
-            else:
-                self._end_wait(owner, owner, "generation")
-                owner.sampled(sampled)
-                self._dispatch(owner)
+    def _start_workers(self) -> None:
+        for worker in self.workers.values():
+            worker.start()
 
     def _wait(self, *, idle: bool) -> None:
         """Waits for all running batches or, without `wait_for_searches`, for the first one if the device is idle."""
-        if idle and not self.wait_for_searches:
+        if idle and not self.runner.wait_for_searches:
             self._start_workers()  # with what the latest block asked for
-        running = [future for worker in self._workers.values() for future in worker.futures]
-        if running and (idle or self.wait_for_searches):
+        running = [future for worker in self.workers.values() for future in worker.futures]
+        if running and (idle or self.runner.wait_for_searches):
             started = time.monotonic()
-            futures.wait(
-                running, return_when=futures.ALL_COMPLETED if self.wait_for_searches else futures.FIRST_COMPLETED
-            )
+            until = futures.ALL_COMPLETED if self.runner.wait_for_searches else futures.FIRST_COMPLETED
+            futures.wait(running, return_when=until)
             self.statistics.retrieval_wait_seconds += time.monotonic() - started
 
     def _answer(self, pending: PendingRequest, answer: Any) -> None:
@@ -391,12 +383,133 @@ class Runner:
         if pending.episode.outcome is None:
             self._end_wait(pending.episode, pending, _SERVICES[type(pending.request)])
             pending.answer(answer)
-            self._dispatch(pending.episode)
+            self.dispatch(pending.episode)
 
-    def _end_wait(self, episode: RunningEpisode, asked: RunningEpisode | PendingRequest, service: str) -> None:
+    def _end_wait(self, episode: RunningEpisode, asked: SlotOwner, service: str) -> None:
         """Records how long an episode waited, for a generation or for the answer to a request."""
         start, end = self._asked.pop(asked) - self._started, time.monotonic() - self._started
         episode.waits.append(Wait(len(episode.transcript.turns), service, start, end))
+
+
+class SlotScheduler:
+    """Assigns free slots to waiting completions first, then to waiting episodes, each in order of arrival.
+
+    An episode waits for each completion, so completions never wait for episodes: if there are not enough slots,
+    episodes that await a completion give theirs up, the shortest first. Their contexts are prefilled again when they
+    continue. Any number of slots, even one, therefore serves any number of episodes.
+
+    Attributes: owners: Slot -> the context in it. ready: Slot -> the request to start in it.
+    """
+
+    def __init__(self, slots: int):
+        self.owners: dict[int, SlotOwner] = {}
+        self.ready: dict[int, Generate | Complete] = {}
+        self._free = list(range(slots))
+        self._completions: list[tuple[PendingRequest, Generate | Complete]] = []
+        self._episodes: list[tuple[RunningEpisode, Generate | Complete]] = []
+
+    def ask(self, owner: PendingRequest | RunningEpisode, request: Generate | Complete) -> None:
+        """Schedules a request in the owner's slot, or in the next slot that it gets."""
+        if owner.slot is not None:
+            self.ready[owner.slot] = request
+        elif isinstance(owner, PendingRequest):
+            self._completions.append((owner, request))
+        else:
+            self._episodes.append((owner, request))
+
+    def leave(self, owner: SlotOwner) -> int:
+        """Frees and returns the owner's slot."""
+        assert owner.slot is not None
+        del self.owners[owner.slot]
+        heapq.heappush(self._free, owner.slot)
+        return owner.slot
+
+    def drop(self, episode: RunningEpisode) -> None:
+        """Cancels the episode's waiting completions."""
+        self._completions = [each for each in self._completions if each[0].episode is not episode]
+
+    def make_room(self) -> list[int]:
+        """Evicts episodes that await a completion, as many as completions need slots; returns these slots."""
+        missing = len(self._completions) - len(self._free)
+        if missing <= 0:
+            return []
+        waiting = sorted(self._that_can_wait(), key=lambda episode: (episode.transcript.length, episode.slot))
+        slots = []
+        for episode in waiting[:missing]:
+            slots.append(self.leave(episode))
+            episode.give_up_slot()
+        return slots
+
+    def _that_can_wait(self) -> list[RunningEpisode]:
+        return [each for each in self.owners.values() if isinstance(each, RunningEpisode) and each.awaits_completion]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing can begin before a host service answers."""
+        waiting = bool(self._completions or self._episodes) and bool(self._free)
+        return not (self.ready or waiting or (self._completions and self._that_can_wait()))
+
+    def admit(self) -> dict[int, list[int]]:
+        """Assigns free slots to waiting contexts; returns slot to prefill -> slots to fork from it."""
+        queue: list[tuple[SlotOwner, Generate | Complete]] = [*self._completions, *self._episodes]
+        if not (queue and self._free):
+            return {}
+
+        def assign(place: int) -> int:
+            owner, request = queue[place]
+            slot = owner.slot = heapq.heappop(self._free)
+            self.owners[slot], self.ready[slot] = owner, request
+            return slot
+
+        forks: dict[int, list[int]] = {}
+        for leader, followers in plan_admissions([tuple(owner.unsent) for owner, _ in queue], len(self._free)).items():
+            source = assign(leader)
+            forks[source] = [assign(place) for place in followers]
+            for target in forks[source]:
+                self.owners[target].take_unsent()  # copied with the slot
+        self._completions = [each for each in self._completions if each[0].slot is None]
+        self._episodes = [each for each in self._episodes if each[0].slot is None]
+        return forks
+
+
+def plan_admissions(openings: Sequence[Hashable], free: int) -> dict[int, list[int]]:
+    """Fills `free` slots from the head of a queue.
+
+    The head of the queue is always admitted, together with all others of the same opening, so a shared prompt is
+    prefilled as rarely as possible. The order of admission changes no episode.
+
+    Returns:
+      Position in the queue of a context to prefill -> positions of those to fork from it.
+    """
+    places: dict[Hashable, list[int]] = {}
+    for place, opening in enumerate(openings):
+        places.setdefault(opening, []).append(place)
+    admissions = {}
+    for leader, *followers in places.values():
+        if free <= 0:
+            break
+        admissions[leader] = followers[: free - 1]
+        free -= 1 + len(admissions[leader])
+    return admissions
+
+
+def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:
+    """Returns a finished generation as programs see it."""
+    ids, ends = sampled.tokens.tolist(), sampled.finish_reason == "eos"
+    written = ids[:-1] if ends else ids
+    # The text of each token; a character spread over several belongs to the last, and end-of-sequence is empty.
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    pieces = [
+        decoder.decode(tokenizer.decode_bytes([token]), final=place == len(written) - 1)
+        for place, token in enumerate(written)
+    ]
+    return Completion(
+        text=sampled.text,
+        finish_reason=sampled.finish_reason,
+        tokens=len(ids),
+        pieces=(*pieces, "") if ends else tuple(pieces),
+        log_probabilities=tuple(sampled.log_probabilities.tolist()),
+    )
 
 
 def _missing_translator(episode: RunningEpisode) -> UserError:
@@ -404,3 +517,12 @@ def _missing_translator(episode: RunningEpisode) -> UserError:
         f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
         " Runner.translator, with a file of gin/translator for example"
     )
+
+
+def _as_programs_see(answer: Any) -> Any:
+    """Returns the parts of an answer that an episode program reads: not scores, nor the reason of a failure."""
+    if isinstance(answer, FoundPassages):
+        return [[[(hit.title, hit.text) for hit in hits] for hits in languages] for languages in answer]
+    if isinstance(answer, GenerationFailure | RetrievalFailure | TranslationFailure):
+        return type(answer).__name__
+    return answer.text if isinstance(answer, Completion) else answer

@@ -1,17 +1,18 @@
-"""A running episode: its generator, its transcript, and the requests that it waits for."""
+"""A running episode: its generator, its transcript, and the requests that it waits for.
 
-import contextlib
-import dataclasses
+`lcrag.episodes.runner` decides when and where requests are served; this module knows what they mean for an episode.
+"""
+
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from lcrag.data.questions import Question
 from lcrag.episodes.context_text import ContextTokenizer, PlacedText
-from lcrag.episodes.record import EpisodeRecord, SideCompletion, Transcript, Wait, sampled_by
+from lcrag.episodes.record import PROMPT_TURN, EpisodeRecord, SideCompletion, Turn, Wait
 from lcrag.episodes.requests import (
     Complete,
     ContextFull,
@@ -30,33 +31,17 @@ from lcrag.episodes.requests import (
 from lcrag.errors import UserError
 from lcrag.sampling import Sampled
 
-_NO_TEXT = PlacedText("", (), "")
-
-
-@dataclasses.dataclass(frozen=True)
-class Stream:
-    """Identifies the random stream of one context.
-
-    Attributes:
-      episode: Number of the episode.
-      completion: Number of a completion within its episode, from 1; 0 is the episode's own context.
-    """
-
-    episode: int
-    completion: int = 0
-
-    def seed(self, seed: int) -> int:
-        """Returns the seed of this stream: a run's own for an episode's context, a derived one for a completion."""
-        return derived_seed(seed, self.completion) if self.completion else seed
+NOT_FINITE = GenerationFailure("the policy gave probabilities that are not finite: its weights are damaged")
+COUNTERS = (
+    *("searches", "retrieval_failures", "generations", "policy_tokens", "length_stops", "context_full"),
+    *("completions", "completion_tokens", "retrieval_rounds"),
+)
 
 
 @functools.cache
-def derived_seed(seed: int, completion: int) -> int:
+def derived_seed(seed: int, number: int) -> int:
     """Returns a 32-bit seed for the n-th completion of every episode, independent of the run's."""
-    return int(np.random.SeedSequence((seed, completion)).generate_state(1)[0])
-
-
-NOT_FINITE = GenerationFailure("the policy gave probabilities that are not finite: its weights are damaged")
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
 
 
 def is_finite(sampled: Sampled) -> bool:
@@ -64,46 +49,108 @@ def is_finite(sampled: Sampled) -> bool:
     return bool(np.isfinite(sampled.log_probabilities).all())
 
 
+class Transcript:
+    """The texts and tokens of an episode so far: who wrote what, token by token.
+
+    The arrays of the record are built from the pieces as they were written. A sampled token is never decoded and
+    encoded again, because another tokenization of the same text has other probabilities.
+    """
+
+    def __init__(self):
+        self.prompt = ""
+        self.opening: list[str] = []
+        self.system: str | None = None
+        self.turns: list[Turn] = []
+        self.length = 0
+        self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []  # tokens, scores of the policy's, turn
+
+    def observe(self, placed: PlacedText) -> None:
+        """Adds environment text; before the policy's first turn it belongs to the prompt."""
+        if self.turns:
+            self.turns.append(Turn("environment", placed.text))
+        else:
+            self.prompt += placed.text
+            self.opening.append(placed.written)
+            self.system = self.system or placed.system
+        self._add(placed.tokens, None, len(self.turns) - 1 if self.turns else PROMPT_TURN)
+
+    def generate(self, sampled: Sampled) -> None:
+        """Adds a turn that the policy sampled."""
+        self.turns.append(Turn("policy", sampled.text))
+        self._add(sampled.tokens, sampled.log_probabilities, len(self.turns) - 1)
+
+    def _add(self, tokens: Any, log_probabilities: np.ndarray | None, turn: int) -> None:
+        self._pieces.append((np.asarray(tokens, np.int32), log_probabilities, turn))
+        self.length += len(tokens)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
+
+        def joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+            return np.concatenate([np.empty(0, dtype), *parts], dtype=dtype, casting="unsafe")
+
+        pieces = self._pieces
+        scored = [np.zeros(len(tokens)) if scores is None else scores for tokens, scores, _ in pieces]
+        return {
+            "tokens": joined([tokens for tokens, _, _ in pieces], np.int32),
+            "by_policy": joined([np.full(len(tokens), scores is not None) for tokens, scores, _ in pieces], np.bool_),
+            "log_probabilities": joined(scored, np.float32),
+            "turn": joined([np.full(len(tokens), turn) for tokens, _, turn in pieces], np.int32),
+        }
+
+
+class SlotOwner:
+    """A context that the policy continues in a slot: an episode's, or that of a completion.
+
+    Attributes:
+      slot: The slot that holds it; None: none yet, or it has been given up.
+      unsent: Tokens at its end that are not in the slot yet.
+      room_tokens: Tokens left in the context.
+    """
+
+    slot: int | None
+    unsent: list[int]
+    room_tokens: int
+
+    def take_unsent(self) -> list[int]:
+        """Returns the tokens that are not in the slot yet, once."""
+        taken, self.unsent = self.unsent, []
+        return taken
+
+
 class _Exchange:
-    """A request, or several in parallel, and the answers received."""
+    """The requests that a program has yielded together, and the answers received so far, by place."""
 
     def __init__(self, asked: Request | tuple[Request, ...]):
-        self._single = not isinstance(asked, tuple)
-        self.parts: tuple[Request, ...] = asked if isinstance(asked, tuple) else (asked,)
+        self.single = not isinstance(asked, tuple)
+        self.requests: tuple[Request, ...] = asked if isinstance(asked, tuple) else (asked,)
         self.answers: dict[int, Any] = {}
 
-    @property
-    def complete(self) -> bool:
-        return len(self.answers) == len(self.parts)
 
-    @property
-    def failure(self) -> GenerationFailure | None:
-        """The first failure of another model among the answers."""
-        return next((each for each in self.answers.values() if isinstance(each, GenerationFailure)), None)
-
-    @property
-    def value(self) -> Any:
-        """The value sent to the program: one answer, or a tuple of answers in the order requested."""
-        return self.answers[0] if self._single else tuple(self.answers[part] for part in range(len(self.parts)))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PendingRequest:
+class PendingRequest(SlotOwner):
     """A search, translation or completion that an episode waits for.
 
     Attributes:
       request: The request.
       episode: The episode that waits.
-      stream: Names the random numbers of a completion.
+      completion: Number of a completion within its episode, from 1, which selects its random numbers; else 0.
       opening: Prompt of a completion with its tokens; without tokens if another model completes it.
     """
 
-    request: Retrieve | Translate | Complete
-    episode: "RunningEpisode"
-    stream: Stream
-    opening: PlacedText
-    _exchange: _Exchange
-    _part: int
+    def __init__(
+        self,
+        request: Retrieve | Translate | Complete,
+        episode: "RunningEpisode",
+        exchange: _Exchange,
+        part: int,
+        completion: int = 0,
+        opening: PlacedText | None = None,
+    ):
+        self.request, self.episode, self.completion = request, episode, completion
+        self.opening = opening or PlacedText("", (), "")
+        self._exchange, self._part = exchange, part
+        self.slot, self.unsent = None, list(self.opening.tokens)
+        self.room_tokens = episode.context - len(self.unsent)
 
     def answer(self, value: Any) -> None:
         """Records the answer; the program resumes if it waits for nothing else."""
@@ -111,7 +158,7 @@ class PendingRequest:
         self.episode.answered(value)
 
 
-class RunningEpisode:
+class RunningEpisode(SlotOwner):
     """Runs a program until it waits for a generation or an answer, and records what happens.
 
     Observations are fitted and kept in `unsent` until the next generation needs them in a slot. Of several parallel
@@ -119,14 +166,16 @@ class RunningEpisode:
     become `PendingRequest`s immediately.
 
     Attributes:
+      number: Selects the episode's random stream.
+      transcript: Texts and tokens so far.
+      outcome: The result of the program; None while it runs.
       offered: Names of the tools that the program has offered the policy.
       waits: Its waits so far.
-      versions: (length, version) of each policy that samples it, with the length of the context when it began.
 
     Args:
       question: The question.
       program: A fresh episode program.
-      number: Selects the episode's random stream.
+      number: See `number`.
       tokenizer: Encodes environment text.
       context: Size of a slot, in tokens.
       answer_room: Tokens kept free after every observation, for an answer.
@@ -141,37 +190,31 @@ class RunningEpisode:
         context: int,
         answer_room: int,
     ):
-        self.question, self.number, self.stream = question, number, Stream(number)
+        self.question, self.number, self.context = question, number, context
         self.transcript = Transcript()
-        self.unsent: list[int] = []
-        self.slot: int | None = None
+        self.slot, self.unsent = None, []
         self.outcome: Outcome | None = None
         self.offered: set[str] = set()
         self.waits: list[Wait] = []
-        self.versions: list[tuple[int, int]] = [(0, 0)]
-        self.counts = dict.fromkeys(("searches", "retrieval_failures", "generations", "policy_tokens"), 0)
-        self.counts |= dict.fromkeys(("length_stops", "context_full", "completions", "completion_tokens"), 0)
-        self.counts["retrieval_rounds"] = 0
-        self._program, self._tokenizer = program, tokenizer
-        self._context, self._answer_room = context, answer_room
-        self._most_characters = tokenizer.most_characters(context)
-        self._in_order: deque[tuple[int, Observe | Generate]] = deque()
-        self._untaken: list[PendingRequest] = []
-        self._completing: list[tuple[int, Complete, PlacedText]] = []  # completions of the current exchange
+        self.counts = dict.fromkeys(COUNTERS, 0)
+        self._program, self._tokenizer, self._answer_room = program, tokenizer, answer_room
+        self._exchange = _Exchange(())
+        self._in_order: deque[tuple[int, Observe | Generate]] = deque()  # those of the exchange still to be handled
+        self._new_requests: list[PendingRequest] = []
+        self._completing: list[tuple[int, Complete, PlacedText]] = []  # completions of the exchange
         self._completions: list[SideCompletion] = []
         self._generating = self._overfull = False
         self._finished = True
         self._failure: str | None = None
-        self._exchange = _Exchange(())
 
     @property
     def name(self) -> str:
         return f"question {self.question.dataset}/{self.question.id} ({self.question.language})"
 
     @property
-    def room_tokens(self) -> int:
+    def room_tokens(self) -> int:  # type: ignore[override]
         """Tokens left in the context."""
-        return self._context - self.transcript.length
+        return self.context - self.transcript.length
 
     @property
     def awaits_completion(self) -> bool:
@@ -184,11 +227,6 @@ class RunningEpisode:
         self.slot = None
         self.unsent = self.transcript.arrays()["tokens"].tolist()
 
-    @property
-    def sent(self) -> list[int]:
-        """The tokens in its slot, without those of a running generation."""
-        return self.transcript.arrays()["tokens"].tolist()[: self.transcript.length - len(self.unsent)]
-
     def take_generation(self) -> Generate | None:
         """Returns the generation that the program waits for, once."""
         request = self._in_order[0][1] if self._in_order else None
@@ -197,14 +235,9 @@ class RunningEpisode:
         self._generating = True
         return request
 
-    def take_unsent(self) -> list[int]:
-        """Returns the observed tokens that are not in the slot yet, once."""
-        taken, self.unsent = self.unsent, []
-        return taken
-
     def take_pending(self) -> list[PendingRequest]:
         """Returns the requests made since the last call."""
-        taken, self._untaken = self._untaken, []
+        taken, self._new_requests = self._new_requests, []
         return taken
 
     def start(self) -> None:
@@ -213,7 +246,7 @@ class RunningEpisode:
         Raises:
           UserError: its prompt does not fit the context.
         """
-        self._send(functools.partial(next, self._program))
+        self._resume(functools.partial(next, self._program))
         self._run()
 
     def sampled(self, sampled: Sampled) -> None:
@@ -234,20 +267,17 @@ class RunningEpisode:
             self._failure = self._failure or f"a search failed: {answer.reason}"
         self._run()
 
-    def record(self) -> EpisodeRecord:
+    def record(self, policy_version: int = 0) -> EpisodeRecord:
         """Returns the record of the finished episode."""
         assert self.outcome is not None
-        arrays = self.transcript.arrays()
-        first, *changes = sampled_by(self.versions, arrays["by_policy"])
         return EpisodeRecord(
             question=self.question,
             prompt=self.transcript.prompt,
             opening=tuple(self.transcript.opening),
             system=self.transcript.system,
             turns=tuple(self.transcript.turns),
-            **arrays,
-            policy_version=first[1],
-            policy_changes=tuple(changes),
+            **self.transcript.arrays(),
+            policy_version=policy_version,
             outcome=self.outcome,
             counts=self.counts | self.outcome.counts,
             finished=self._finished,
@@ -258,44 +288,36 @@ class RunningEpisode:
         )
 
     def _run(self) -> None:
-        """Handles observations and resumes the program while every request is answered."""
+        """Handles observations in order, and resumes the program whenever every request is answered."""
         while self.outcome is None:
-            self._carry_out()
-            if self.outcome is not None or not self._exchange.complete:
+            # What must happen in order: observations at once, and the first generation stops here until it is sampled.
+            while (self._in_order or self._overfull) and self.outcome is None:
+                part, request = self._in_order[0] if self._in_order else (0, None)
+                if not self._overfull and isinstance(request, Generate) and self.room_tokens > 0:
+                    return
+                if not self._overfull and isinstance(request, Observe) and self._observe(request):
+                    self._in_order.popleft()
+                    self._exchange.answers[part] = None
+                else:
+                    self.counts["context_full"] = 1
+                    self._finished = False
+                    self._resume(functools.partial(self._program.throw, ContextFull()))
+            answers = self._exchange.answers
+            if self.outcome is not None or len(answers) < len(self._exchange.requests):
                 return
-            self._record_completions()
-            if (failure := self._exchange.failure) is None:
-                self._send(functools.partial(self._program.send, self._exchange.value))
+            # Completions are recorded in the order requested, whatever the order of their answers.
+            for part, asked, opening in self._completing:
+                completion = answers[part]
+                if not isinstance(completion, GenerationFailure):
+                    self.counts["completion_tokens"] += completion.tokens
+                    written = "" if opening.written == opening.text else opening.written
+                    parts = asked.model, opening.text, completion.text, completion.tokens, written, len(opening.tokens)
+                    self._completions.append(SideCompletion(*parts))
+            if failed := [each for each in answers.values() if isinstance(each, GenerationFailure)]:
+                self._resume(functools.partial(self._program.throw, GenerationFailed(failed[0].reason)))
             else:
-                self._send(functools.partial(self._program.throw, GenerationFailed(failure.reason)))
-
-    def _record_completions(self) -> None:
-        """Records the completions of an exchange in the order requested, whatever the order of their answers."""
-        for part, request, opening in self._completing:
-            completion = self._exchange.answers[part]
-            if isinstance(completion, GenerationFailure):
-                continue
-            self.counts["completion_tokens"] += completion.tokens
-            written = "" if opening.written == opening.text else opening.written
-            self._completions.append(
-                SideCompletion(
-                    request.model, opening.text, completion.text, completion.tokens, written, len(opening.tokens)
-                )
-            )
-
-    def _carry_out(self) -> None:
-        while (self._in_order or self._overfull) and self.outcome is None:
-            if self._overfull:
-                self._end_context()
-                continue
-            part, request = self._in_order[0]
-            if isinstance(request, Generate) and self.room_tokens > 0:
-                return
-            if isinstance(request, Observe) and self._observe(request):
-                self._in_order.popleft()
-                self._exchange.answers[part] = None
-            else:
-                self._end_context()
+                value = answers[0] if self._exchange.single else tuple(answers[part] for part in range(len(answers)))
+                self._resume(functools.partial(self._program.send, value))
 
     def _observe(self, request: Observe) -> bool:
         """Adds environment text if it leaves room for an answer; returns whether it does."""
@@ -311,7 +333,7 @@ class RunningEpisode:
         if not self.transcript.turns:
             raise UserError(
                 f"the prompt of {self.name} has at least {self.transcript.length + len(placed.tokens)} tokens, but the"
-                f" context holds {self._context} of which {self._answer_room} are kept for an answer: raise the"
+                f" context holds {self.context} of which {self._answer_room} are kept for an answer: raise the"
                 " sampler's context"
             )
         return False
@@ -321,77 +343,66 @@ class RunningEpisode:
     ) -> PlacedText | None:
         """Returns text with its tokens; None if a `FittedText` does not fit into `room` tokens."""
         if isinstance(text, str):  # of one that cannot fit, enough is encoded not to fit
-            return self._tokenizer.place(text[: self._most_characters + 1], opens=opens, system=system)
+            return self._tokenizer.place(
+                text[: self._tokenizer.max_characters(self.context) + 1], opens=opens, system=system
+            )
         return self._tokenizer.fit(text, room, opens=opens, system=system)
 
-    def _end_context(self) -> None:
-        self.counts["context_full"] = 1
-        self._finished = False
-        self._send(functools.partial(self._program.throw, ContextFull()))
-
-    def _send(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
-        """Resumes the program and handles its next requests; drops completions not yet taken, keeps other requests."""
+    def _resume(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
+        """Resumes the program and sorts its next requests; drops completions not yet taken, keeps other requests."""
         self._in_order.clear()
-        self._untaken = [each for each in self._untaken if not isinstance(each.request, Complete)]
+        self._new_requests = [each for each in self._new_requests if not isinstance(each.request, Complete)]
         self._overfull = False
-        with _named(self.name):
+        try:
             try:
-                self._take_up(resume())
+                asked = resume()
             except StopIteration as stop:
                 if not isinstance(stop.value, Outcome):
                     raise TypeError(f"an episode program must return an Outcome, not {stop.value!r}") from None
                 self.outcome = stop.value
+                return
             except ContextFull:
                 self.outcome = Outcome(answer=None)
+                return
             except GenerationFailed as failed:
                 self.outcome, self._failure, self._finished = Outcome(answer=None), str(failed), False
+                return
+            self._exchange, self._completing = _Exchange(asked), []
+            requests = self._exchange.requests
+            self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in requests)
+            for part, request in enumerate(requests):
+                if isinstance(request, Retrieve | Translate):
+                    self.counts["searches"] += len(request.queries) if isinstance(request, Retrieve) else 0
+                    self._new_requests.append(PendingRequest(request, self, self._exchange, part))
+                elif isinstance(request, Complete):
+                    self._take_completion(part, request)
+                elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:
+                    raise ValueError("a program must observe something before the policy can continue it")
+                elif isinstance(request, Observe | Generate):
+                    self._in_order.append((part, request))
+                else:
+                    raise TypeError(f"a program yielded {request!r}, which is not a request that the runner serves")
+        except UserError:
+            raise
+        except Exception as error:
+            error.add_note(f"in the episode program of {self.name}")
+            raise
 
-    def _take_up(self, asked: Request | tuple[Request, ...]) -> None:
-        self._exchange, self._completing = _Exchange(asked), []
-        self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in self._exchange.parts)
-        for part, request in enumerate(self._exchange.parts):
-            if isinstance(request, Retrieve | Translate):
-                self.counts["searches"] += len(request.queries) if isinstance(request, Retrieve) else 0
-                self._untaken.append(PendingRequest(request, self, self.stream, _NO_TEXT, self._exchange, part))
-            elif isinstance(request, Complete):
-                self._take_up_completion(part, request)
-            elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:
-                raise ValueError("a program must observe something before the policy can continue it")
-            elif isinstance(request, Observe | Generate):
-                self._in_order.append((part, request))
-            else:
-                raise TypeError(f"a program yielded {request!r}, which is not a request that the runner serves")
-
-    def _take_up_completion(self, part: int, request: Complete) -> None:
+    def _take_completion(self, part: int, request: Complete) -> None:
+        """Encodes the beginning of a completion's context; if the policy's context has no room, the episode is full."""
         self.counts["completions"] += 1
-        opening = self._completion_opening(request)
-        if opening is None:
-            self._overfull = True
-            return
-        stream = Stream(self.number, self.counts["completions"])
-        self._completing.append((part, request, opening))
-        self._untaken.append(PendingRequest(request, self, stream, opening, self._exchange, part))
-
-    def _completion_opening(self, request: Complete) -> PlacedText | None:
-        """Returns the beginning of the completion's context; None if the policy's context has no room for it."""
         if request.model is not None:
             if not isinstance(request.prompt, str):
                 raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
-            return PlacedText(request.prompt, (), request.prompt)
-        room = self._context - self._answer_room
-        placed = self._placed(request.prompt, room, opens=True)
-        if placed is not None and not placed.tokens:
-            raise ValueError("a completion needs a prompt of at least one token")
-        return placed if placed is not None and len(placed.tokens) <= room else None
-
-
-@contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Adds the question's name to errors of a program, except to a `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        error.add_note(f"in the episode program of {name}")
-        raise
+            opening: PlacedText | None = PlacedText(request.prompt, (), request.prompt)
+        else:
+            room = self.context - self._answer_room
+            opening = self._placed(request.prompt, room, opens=True)
+            if opening is not None and not opening.tokens:
+                raise ValueError("a completion needs a prompt of at least one token")
+            if opening is None or len(opening.tokens) > room:
+                self._overfull = True
+                return
+        number = self.counts["completions"]
+        self._completing.append((part, request, opening))
+        self._new_requests.append(PendingRequest(request, self, self._exchange, part, number, opening))

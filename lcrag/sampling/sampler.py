@@ -108,31 +108,11 @@ class Sampler:
         """Number of tokens in a slot's context."""
         return int(self._lengths[slot])
 
-    def set_params(self, params, *, keep_contexts: bool = False) -> None:
-        """Replaces the parameters; drops all contexts, or keeps the keys and values that the old ones computed."""
+    def set_params(self, params) -> None:
+        """Replaces the parameters and drops all contexts, whose keys and values the old parameters computed."""
         self.drop_params()
         self._params = self._form.placed(params)
-        if not keep_contexts:
-            self.free(range(self.slots))
-
-    def recompute(self, contexts: Mapping[int, TokenIds]) -> None:
-        """Computes contexts again with the current parameters; running generations continue.
-
-        Args:
-          contexts: Slot -> the tokens of its context without those of an unfinished generation.
-        """
-        whole = {
-            slot: [*ids, *(token for each in self._sampled_so_far(slot) for token in each.tolist())]
-            for slot, ids in contexts.items()
-        }
-        self._lengths[list(whole)] = 0
-        self.append(whole)  # which stops these slots
-        running = np.zeros(self.slots, bool)
-        running[list(self._unfinished)] = True
-        self._state = self._state._replace(running=self._put(running, "slots"))
-
-    def _sampled_so_far(self, slot: int) -> list[np.ndarray]:
-        return self._unfinished[slot].tokens if slot in self._unfinished else []
+        self.free(range(self.slots))
 
     def drop_params(self) -> None:
         """Frees the memory of the parameters; `set_params` must follow before anything else is sampled."""

@@ -161,7 +161,7 @@ class SamplerStatistics:
 
     Attributes:
       sampled_tokens: Tokens sampled by the policy.
-      appended_tokens: Tokens that were prefilled: those of the environment, and contexts that were computed again.
+      appended_tokens: Tokens that were prefilled: those of the environment, and contexts that gave up their slot.
       append_positions: Positions computed for that, padding included.
       append_seconds: Time spent appending, forks included, until the devices had finished.
       decode_seconds: Time spent decoding.

@@ -12,7 +12,7 @@ from lcrag.data.batches import Coupled, coupled
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Program
-from lcrag.episodes.agreement import same_everywhere
+from lcrag.episodes.agreement import compare_across_processes
 from lcrag.episodes.programs import check_settings, with_settings
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.routing import CollectionChoice, every_collection
@@ -208,7 +208,7 @@ def reward_values(
     if not places:
         return {"total": np.full(len(records), np.nan)}
     rewarded = rewardable([records[place] for place in places], ids[places], step)
-    scored = same_everywhere("the reward", lambda: reward(rewarded), _as_bytes)
+    scored = compare_across_processes("the reward", lambda: reward(rewarded), _as_bytes)
     values = {name: np.full(len(records), np.nan) for name in scored}
     for name, of_scored in scored.items():
         values[name][places] = of_scored

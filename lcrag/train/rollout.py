@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import pickle
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,10 +23,8 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, PyTree
 
 from lcrag.data.batches import Coupled
-from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Program, Runner
-from lcrag.episodes.agreement import alone, exchanged, together
-from lcrag.episodes.exchange import packed, unpacked
+from lcrag.episodes import EpisodeRecord, Programs, Runner
+from lcrag.episodes.agreement import allgather_bytes, is_collective, without_collectives
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.lanes import hand_over, lane_config, lane_meshes
@@ -35,7 +34,6 @@ from lcrag.train.checks import check_models
 from lcrag.train.episode import Episode, GroupStatistics, kept_for_update
 from lcrag.train.method import Method
 
-Programs: TypeAlias = Sequence[tuple[Question, Program, int]]  # (question, its program, number of the episode)
 Progress: TypeAlias = Callable[[int, int], None]  # (finished, all) episodes
 PHASES = ("rollout", "retrieval_wait", "rewards")
 
@@ -119,12 +117,10 @@ class Share:
     """The episodes of this process's lanes, or the exception that prevented them.
 
     Attributes:
-      questions: Question of each episode of all lanes by the episode's number.
       lanes: Results of this process's lanes.
       failure: The exception; None: sampling succeeded.
     """
 
-    questions: dict[int, Question]
     lanes: Sequence[LaneResult] = ()
     failure: Exception | None = None
 
@@ -167,10 +163,6 @@ class Measured:
         }
 
 
-class Abandoned(Exception):
-    """Raised in a lane whose rollout is abandoned because another lane failed or a signal was received."""
-
-
 class Rollouts:
     """Samples and scores the episodes of groups on the lanes of this process.
 
@@ -200,7 +192,7 @@ class Rollouts:
             self._meshes = []
             sampler = Sampler(policy.config, policy.params, policy.tokenizer, lanes.sampler, lanes.mesh or policy.mesh)
             # Processes that run one lane together must call its sampler at the same points, so they wait for searches.
-            waits = {"wait_for_searches": True} if together() else {}
+            waits = {"wait_for_searches": True} if is_collective() else {}
             self._lanes = [Lane(number=0, sampler=sampler, runner=lanes.runner(sampler=sampler, **parts, **waits))]
         else:
             self._meshes = lane_meshes(policy.mesh, lanes.count, lanes.tensor)
@@ -208,7 +200,7 @@ class Rollouts:
             self._lanes = []
             for number, params in self._handed_over(policy.params).items():
                 sampler = Sampler(config, params, policy.tokenizer, settings, self._meshes[number])
-                with alone():
+                with without_collectives():
                     runner = lanes.runner(sampler=sampler, **parts)
                 self._lanes.append(Lane(number=number, sampler=sampler, runner=runner))
         self.runner, self._running = self._lanes[0].runner, [lane.runner for lane in self._lanes]
@@ -301,7 +293,7 @@ class Rollouts:
         """Returns for each program the texts that its lane collected; `texts` are those of this process's lanes."""
         if self.lane_count == 1:
             return list(texts)
-        parts = exchanged("what the searches found", json.dumps(texts).encode())
+        parts = allgather_bytes("what the searches found", json.dumps(texts).encode())
         return [max(each, key=len) for each in zip(*map(json.loads, parts), strict=True)]
 
     def _sample(
@@ -315,7 +307,6 @@ class Rollouts:
         policy_version: int = 0,
     ) -> Share:
         """Runs and scores the programs of this process's lanes; `programs` are those of each group."""
-        questions = {number: question for of_group in programs for question, _, number in of_group}
         lane_of = assign_lanes(groups, self.lane_count)
         parts = [
             [each for of_group, lane in zip(programs, lane_of, strict=True) if lane == n.number for each in of_group]
@@ -327,15 +318,13 @@ class Rollouts:
             lane, started = self._lanes[index], time.monotonic()
             before = dataclasses.replace(lane.sampler.statistics)
             runner = self._running[index] = dataclasses.replace(lane.runner, **settings) if settings else lane.runner
-
-            def show(done: int, _: int) -> None:
+            records: list[EpisodeRecord] = []
+            for record in runner.stream(parts[index], policy_version=policy_version, abandoned=self._abandoned):
+                records.append(record)
                 with lock:
-                    finished[index] = done
+                    finished[index] += 1
                     progress(sum(finished), total)
-
-            records = runner.run(
-                parts[index], policy_version=policy_version, progress=show, between=self._raise_if_abandoned
-            )
+            records.sort(key=lambda record: record.episode)
             rolled_out = time.monotonic()
             episodes = score(records)
             return LaneResult(
@@ -350,17 +339,17 @@ class Rollouts:
             )
 
         if self.lane_count == 1:
-            return Share(questions=questions, lanes=[work(0)])
+            return Share(lanes=[work(0)])
         try:
-            return Share(questions=questions, lanes=self._on_threads(work))
+            return Share(lanes=self._on_threads(work))
         except Exception as failure:  # the other processes must hear of it before it is raised
-            return Share(questions=questions, failure=failure)
+            return Share(failure=failure)
 
     def _on_threads(self, work: Callable[[int], LaneResult]) -> list[LaneResult]:
         """Runs the lanes in parallel; if one fails or a signal is received, all are abandoned."""
 
         def by_itself(index: int) -> LaneResult:
-            with alone():
+            with without_collectives():
                 return work(index)
 
         pool = futures.ThreadPoolExecutor(len(self._lanes), thread_name_prefix="lane")
@@ -376,21 +365,15 @@ class Rollouts:
         finally:
             pool.shutdown()
 
-    def _raise_if_abandoned(self) -> None:
-        if self._abandoned.is_set():
-            raise Abandoned
-
     def _exchange(self, share: Share) -> list[LaneResult]:
         """Returns the results of all lanes of all processes, by lane."""
         if jax.process_count() == 1 or self.lane_count == 1:
             if share.failure is not None:
                 raise share.failure
             return list(share.lanes)
-        lanes = list(share.lanes)
-        for process, content in enumerate(exchanged("the rollout", share.failure or packed_lanes(lanes))):
-            if process != jax.process_index():
-                lanes += unpacked_lanes(content, share.questions)
-        return sorted(lanes, key=lambda each: each.lane)
+        # The bytes are of processes of this run, which pickle may trust; arrays and floats keep their bits.
+        contents = allgather_bytes("the rollout", share.failure or pickle.dumps(share.lanes))
+        return sorted(itertools.chain(*map(pickle.loads, contents)), key=lambda each: each.lane)
 
 
 def assign_lanes(groups: Sequence[Coupled], count: int) -> list[int]:
@@ -420,52 +403,6 @@ def statistics_since(now: SamplerStatistics, before: SamplerStatistics) -> Sampl
     """Returns the increase of the counters; `compiled_shapes` is that of `now`."""
     increase = {name: value - getattr(before, name) for name, value in vars(now).items()}
     return SamplerStatistics(**increase | {"compiled_shapes": now.compiled_shapes})
-
-
-def packed_lanes(lanes: Sequence[LaneResult]) -> bytes:
-    """Serialises the results of a process's lanes for the others; floats keep their bits."""
-    about = [
-        {
-            "lane": lane.lane,
-            "seconds": lane.seconds,
-            "statistics": vars(lane.statistics),
-            "episodes": [
-                {
-                    "group": each.group,
-                    "rewards": dict(each.rewards),
-                    "turns": None
-                    if each.turn_rewards is None
-                    else [(n, float(r)) for n, r in each.turn_rewards.items()],
-                }
-                for each in lane.episodes
-            ],
-        }
-        for lane in lanes
-    ]
-    return packed([each.record for lane in lanes for each in lane.episodes], about)
-
-
-def unpacked_lanes(content: bytes, questions: dict[int, Question]) -> list[LaneResult]:
-    """Returns the results that `packed_lanes` serialised; `questions` by the number of their episode."""
-    records, about = unpacked(content, questions)
-    remaining = iter(records)
-    return [
-        LaneResult(
-            lane=lane["lane"],
-            seconds=lane["seconds"],
-            statistics=SamplerStatistics(**lane["statistics"]),
-            episodes=[
-                Episode(
-                    record=next(remaining),
-                    group=each["group"],
-                    rewards=each["rewards"],
-                    turn_rewards=None if each["turns"] is None else dict(each["turns"]),
-                )
-                for each in lane["episodes"]
-            ],
-        )
-        for lane in about
-    ]
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -25,6 +25,7 @@ from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
 from lcrag.episodes import (
+    Abandoned,
     Complete,
     ContextFull,
     Generate,
@@ -35,8 +36,8 @@ from lcrag.episodes import (
     Retrieve,
     information,
 )
+from lcrag.episodes.runner import plan_admissions
 from lcrag.episodes.running_episode import NOT_FINITE
-from lcrag.episodes.slot_scheduler import plan_admissions
 from lcrag.errors import UserError
 
 NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
@@ -62,20 +63,26 @@ def test_order_and_neighbours_change_no_episode():
         assert_same(runner(fickle).run(lcrl_programs(24)[number : number + 1]), [reference()[number]])
 
 
-def test_finished_episodes_are_yielded_as_they_finish():
-    whole = {record.episode: record for record in reference()}
+def test_records_are_yielded_as_episodes_finish():
     r = runner(fickle, slots=2, block=1)
     stream = r.stream(lcrl_programs(24))
     first = next(stream)
     assert r.sampler.running  # the others have not finished yet
-    order = [first, *stream]
-    assert_same(sorted(order, key=lambda record: record.episode), list(whole.values()))
-    abandoned = runner(fickle)
-    stream = abandoned.stream(lcrl_programs(24))
+    assert_same(sorted([first, *stream], key=lambda record: record.episode), reference())
+
+
+def test_an_abandoned_run_leaves_the_sampler_usable():
+    r, abandoned = runner(fickle), threading.Event()
+    stream = r.stream(lcrl_programs(24), abandoned=abandoned)
+    next(stream)
+    abandoned.set()
+    with pytest.raises(Abandoned):
+        list(stream)
+    stream = r.stream(lcrl_programs(24))
     next(stream)
     stream.close()
-    assert not abandoned.sampler.running
-    assert_same(abandoned.run(lcrl_programs(24)), reference())
+    assert not r.sampler.running
+    assert_same(r.run(lcrl_programs(24)), reference())
 
 
 def test_each_token_knows_who_wrote_it():
@@ -131,15 +138,12 @@ def test_a_slow_search_blocks_no_other_slot():
     def script(context, generation):
         return searches_then_answers(context, generation) if generation.episode == 0 else "<answer>Lima</answer>"
 
-    def progress(done, total):
-        seen.append((done, total))
-        if done == 5:
+    for record in runner(script, slots=2, search=patient, wait_for_searches=False).stream(lcrl_programs(6, budget=1)):
+        seen.append((record.episode, record.counts["searches"]))
+        if len(seen) == 5:
             finished.set()
-
-    r = runner(script, slots=2, search=patient, wait_for_searches=False)
-    records = r.run(lcrl_programs(6, budget=1), progress=progress)
-    assert [record.counts["searches"] for record in records] == [1, 0, 0, 0, 0, 0]
-    assert seen == [(done, 6) for done in range(1, 7)]
+    assert sorted(seen) == [(0, 1), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
+    assert seen[-1] == (0, 1)
 
 
 def test_a_search_need_not_wait_for_the_end_of_another():
@@ -380,59 +384,3 @@ def test_any_policy_text_comes_to_an_end(texts, slots, context):
         assert record.counts["searches"] <= 3
         written = "".join(turn.text for turn in record.turns if turn.by == "policy")
         assert record.outcome.answer is None or record.outcome.answer in written
-
-
-def test_what_is_raised_between_passes_abandons_the_run_and_leaves_the_sampler_usable():
-    passes, r = [], runner(fickle)
-
-    def between():
-        passes.append(r.sampler.running)
-        if len(passes) == 4:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        r.run(lcrl_programs(16), between=between)
-    assert len(passes) == 4
-    assert_same(r.run(lcrl_programs(16)), runner(fickle).run(lcrl_programs(16)))
-
-
-@given(st.lists(st.integers(0, 6), max_size=12))
-@settings(max_examples=30, deadline=None)
-def test_programs_that_are_added_between_passes_give_the_same_episodes(arrivals):
-    r, left, records = runner(fickle), lcrl_programs(24), []
-
-    def between():
-        count = arrivals.pop() if arrivals else len(left)
-        r.add([left.pop(0) for _ in range(min(count, len(left)))])
-
-    assert r.run([left.pop(0)], between=between, finished=records.append) == []
-    assert_same(sorted(records, key=lambda record: record.episode), reference())
-
-
-def test_a_record_says_which_policy_sampled_which_tokens():
-    """Blocks of one token, a new version after every fifth pass: versions change within and between generations."""
-    r, passes, versions = runner(fickle, slots=2, block=1), [], {}
-    decode = r.sampler.decode
-
-    def between():
-        passes.append(None)
-        if len(passes) % 5 == 0:
-            r.change_policy(3 + len(passes) // 5)
-
-    def noted():
-        lengths = {slot: r.sampler.length(slot) for slot in range(2)}
-        owners = {slot: owner.number for slot, owner in r._scheduler.owners.items()}
-        done = decode()
-        for slot, number in owners.items():
-            versions.setdefault(number, {}).update({lengths[slot]: 3 + len(passes) // 5})
-        return done
-
-    r.sampler.decode = noted
-    for record in r.run(lcrl_programs(6), policy_version=3, between=between):
-        found = np.full(len(record.tokens), record.policy_version)
-        for place, version in record.policy_changes:
-            found[place:] = version
-        sampled = [place for place in np.flatnonzero(record.by_policy) if place in versions[record.episode]]
-        assert len(sampled) >= record.by_policy.sum() - 6
-        assert found[sampled].tolist() == [versions[record.episode][place] for place in sampled]
-        assert record.policy_changes

@@ -60,29 +60,3 @@ def test_slots_and_timing_change_no_token(params, records):
         np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-5)
         assert one.turns == two.turns
     assert len({record.outcome.answer for record in records}) > 5
-
-
-def test_contexts_that_new_weights_computed_again_give_their_log_probabilities(params):
-    """Every token's log-probability is that of the policy which sampled it, over the whole context before it."""
-    tokenizer, passes = tiny_tokenizer(), []
-    policies = [jax.tree.map(lambda leaf, by=by: leaf * by, params) for by in (1.0, 1.5, 2.0)]
-    sizes = SamplerConfig(slots=4, context=192, block=4, append_tokens=(64,))
-    sampler = Sampler(tiny_config(), policies[0], tokenizer, sizes)
-    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, max_tokens=12, seed=3)
-
-    def between():
-        passes.append(None)
-        if len(passes) in (3, 6):
-            version = len(passes) // 3
-            sampler.set_params(policies[version], keep_contexts=True)
-            sampler.recompute(runner.contexts())
-            runner.change_policy(version)
-
-    records = runner.run([(asked, read_twice(asked), n) for asked, _, n in lcrl_programs(6)], between=between)
-    for record in records:
-        versions = np.full(len(record.tokens), record.policy_version)
-        for place, version in record.policy_changes:
-            versions[place:] = version
-        for version, policy in enumerate(policies):
-            assert_scored_by(policy, record, record.by_policy & (versions == version))
-    assert max(len(record.policy_changes) for record in records) == 2

@@ -304,36 +304,6 @@ def test_new_masters_replace_the_samplers_copy():
     assert [tokens for tokens, _ in spread] == [tokens for tokens, _ in before]
 
 
-def half_sampled(sampler: Sampler, contexts: dict[int, list[int]], limit: int = 20) -> None:
-    sampler.append(contexts)
-    sampler.begin({slot: SamplingParameters(max_tokens=limit, episode=slot) for slot in contexts})
-    assert not sampler.decode()
-
-
-def test_contexts_are_computed_again_while_generations_go_on():
-    """The rest of a generation is, to the bit, what a new sampler with the new weights writes in the same context."""
-    first, second = random_parameters(0), random_parameters(1)
-    contexts = {0: [5, 6, 7], 2: list(range(9, 20)), 3: [30]}
-    old, kept, new = (Sampler(NARROW, first, tiny_tokenizer(), SMALL) for _ in range(3))
-    for each in (old, kept, new):
-        half_sampled(each, contexts)
-    written = {slot: new.length(slot) - len(ids) for slot, ids in contexts.items()}
-    for each in (kept, new):
-        each.set_params(second, keep_contexts=True)
-    new.recompute(contexts)
-    assert {slot: new.length(slot) for slot in contexts} == {slot: kept.length(slot) for slot in contexts}
-    by_first, by_both, mixed = finished(old), finished(new), finished(kept)
-    fresh = Sampler(NARROW, second, tiny_tokenizer(), SMALL)
-    fresh.append({slot: [*ids, *by_first[slot].tokens[: written[slot]].tolist()] for slot, ids in contexts.items()})
-    fresh.begin({slot: SamplingParameters(max_tokens=20 - written[slot], episode=slot) for slot in contexts})
-    by_second = finished(fresh)
-    for slot, count in written.items():
-        for field in ("tokens", "log_probabilities"):
-            parts = getattr(by_first[slot], field)[:count], getattr(by_second[slot], field)
-            np.testing.assert_array_equal(getattr(by_both[slot], field), np.concatenate(parts))
-    assert any(mixed[slot].log_probabilities[-1] != by_both[slot].log_probabilities[-1] for slot in contexts)
-
-
 @pytest.mark.parametrize(
     ("count", "parts"),
     [(0, ()), (1, (4,)), (5, (8,)), (20, (16, 4)), (13, (16,)), (24, (16, 8)), (48, (48,)), (101, (48, 48, 8))],

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from lcrag.policy import Tokenizer
-from lcrag.sampling import FinishReason, Sampled, SamplerStatistics, SamplingParameters
+from lcrag.sampling import FinishReason, Sampled, Sampler, SamplerStatistics, SamplingParameters
 
 Script = Callable[[str, SamplingParameters], str]
 
 
-class ScriptedSampler:
-    """Implements the interface of `lcrag.sampling.Sampler`, with slots and blocks.
+class ScriptedSampler(Sampler):
+    """Stands in for a sampler, with slots and blocks, but without devices.
 
     Args:
       tokenizer: Encodes what the script writes.
