@@ -1,13 +1,12 @@
 """Kivari and Toqal, constructed languages: English with substituted words (Translate-R1, section 3.4)."""
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import math
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import gin
 
@@ -19,7 +18,8 @@ from lcrag.errors import UserError, lookup, typed
 # In this order: display and inline mathematics (an opening dollar sign precedes a non-blank character, a closing one
 # follows a non-blank character and does not precede a digit, which excludes prices), environments, commands, and runs
 # of letters, digits and underscores. Matches do not depend on the letters of words, so a text splits at the same places
-# after its words are replaced.
+# after its words are replaced. A word is a run of two or more ASCII letters that touches no other letter, digit or
+# underscore; single letters, which name variables or options, are kept.
 _PIECES = re.compile(
     r"""
       \$\$.+?\$\$ | \\\[.+?\\\] | \\\(.+?\\\)
@@ -30,15 +30,6 @@ _PIECES = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
-
-
-def replaced_words(text: str, replace: Callable[[str], str]) -> str:
-    """Returns the text with every word replaced by `replace(word)`.
-
-    A word is a run of two or more ASCII letters that touches no other letter, digit or underscore and is not part of
-    LaTeX mathematics or a LaTeX command. Single letters, which name variables or options, are kept.
-    """
-    return _PIECES.sub(lambda match: replace(match[0]) if _WORD.fullmatch(match[0]) else match[0], text)
 
 
 def words_of(text: str) -> list[str]:
@@ -83,20 +74,26 @@ class WordSubstitution:
 
     def constructed(self, text: str) -> str:
         """Translates an English text into the constructed language and preserves the case of every letter."""
-        return replaced_words(text, functools.partial(_replaced, self._forward))
+        return _replaced(text, self._forward)
 
     def english(self, text: str) -> str:
         """Inverts `constructed` exactly."""
-        return replaced_words(text, functools.partial(_replaced, self._backward))
+        return _replaced(text, self._backward)
+
+
+def _replaced(text: str, table: Mapping[str, str]) -> str:
+    def replace(piece: re.Match) -> str:
+        word = piece[0]
+        if not _WORD.fullmatch(word):
+            return word
+        letters = zip(word, table.get(word.lower(), word.lower()), strict=True)
+        return "".join(new.upper() if old.isupper() else new for old, new in letters)
+
+    return _PIECES.sub(replace, text)
 
 
 def _by_length(words: Iterable[str]) -> list[str]:
     return sorted(words, key=lambda word: (len(word), word))
-
-
-def _replaced(table: Mapping[str, str], word: str) -> str:
-    found = table.get(word.lower(), word.lower())
-    return "".join(new.upper() if old.isupper() else new for old, new in zip(word, found, strict=True))
 
 
 def _constructed_words(words: Sequence[str], seed: int) -> dict[str, str]:
@@ -109,20 +106,16 @@ def _constructed_words(words: Sequence[str], seed: int) -> dict[str, str]:
     for place, word in enumerate(words):
         alphabets = shape if place < syllables else (LETTERS,) * length
         unwanted = english if place < nonsense else ()
-        drawn = next(each for each in _draws(word, seed, alphabets) if each not in found and each not in unwanted)
-        found[drawn] = word
+        for attempt in itertools.count():
+            number = int.from_bytes(hashlib.sha256(f"{seed}/{attempt}/{word}".encode()).digest())
+            drawn = ""
+            for alphabet in alphabets:
+                number, index = divmod(number, len(alphabet))
+                drawn += alphabet[index]
+            if drawn not in found and drawn not in unwanted:
+                found[drawn] = word
+                break
     return {word: drawn for drawn, word in found.items()}
-
-
-def _draws(word: str, seed: int, alphabets: Sequence[str]) -> Iterator[str]:
-    """Yields an endless sequence of strings with one letter of each alphabet."""
-    for attempt in itertools.count():
-        number = int.from_bytes(hashlib.sha256(f"{seed}/{attempt}/{word}".encode()).digest())
-        letters = []
-        for alphabet in alphabets:
-            number, place = divmod(number, len(alphabet))
-            letters.append(alphabet[place])
-        yield "".join(letters)
 
 
 ENGLISH = "en"

@@ -48,8 +48,7 @@ class Demonstration:
       opening: First text of the environment, without a chat template.
       turns: The following turns.
       topic: Key of the question; all demonstrations of a topic are on the same side of a split.
-      path: File it was read from.
-      line: Its line there, from 1.
+      path, line: File it was read from, and its line there, from 1.
       in_template: Whether the opening may already be in a chat template, because the row does not specify it.
       system: The program's instructions, used as a chat model's system message.
     """
@@ -100,7 +99,6 @@ class _DemonstrationRow(Row):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _of_messages(cls, value: Any) -> Any:
-        """Converts messages to an opening and turns."""
         if not isinstance(value, dict) or "messages" not in value or "turns" in value:
             return value
         messages = _Dialogue.model_validate(value).messages
@@ -142,34 +140,26 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
                 elif not any(turn.learned and turn.text for turn in row.turns):
                     bad_rows.add(path, line, "turns", "the row has no policy text to learn")
                 else:
-                    demonstrations.append(_demonstration(row, path, line))
+                    opening, *shown = row.opening or [row.prompt]
+                    turns = [DemonstratedTurn(by="environment", text=text, learn=False) for text in shown]
+                    turns += [DemonstratedTurn(by=turn.by, text=turn.text, learn=turn.learned) for turn in row.turns]
+                    demonstration = Demonstration(
+                        opening=opening,
+                        turns=tuple(turns),
+                        topic=row.prompt if row.question_id is None else f"{row.dataset}/{row.question_id}",
+                        path=path,
+                        line=line,
+                        in_template=row.opening is None,
+                        system=row.system,
+                    )
+                    demonstrations.append(demonstration)
     return demonstrations
-
-
-def _demonstration(row: _DemonstrationRow, path: pathlib.Path, line: int) -> Demonstration:
-    opening, *shown = row.opening or [row.prompt]
-    return Demonstration(
-        opening=opening,
-        turns=(
-            *(DemonstratedTurn(by="environment", text=text, learn=False) for text in shown),
-            *(DemonstratedTurn(by=turn.by, text=turn.text, learn=turn.learned) for turn in row.turns),
-        ),
-        topic=row.prompt if row.question_id is None else f"{row.dataset}/{row.question_id}",
-        path=path,
-        line=line,
-        in_template=row.opening is None,
-        system=row.system,
-    )
 
 
 def take_part(
     demonstrations: Sequence[Demonstration], part: str, validation_share: float, seed: int
 ) -> list[Demonstration]:
-    """Returns one side of a seeded split in the given order; all demonstrations of a topic are on the same side.
-
-    Args:
-      part: "train", "validation" or "all".
-      validation_share: Share of the topics in the validation part.
+    """Returns a part (train, validation or all) of a seeded split; all demonstrations of a topic are on the same side.
 
     Raises:
       UserError: there is no such part, the share is not between 0 and 1, or a side would be empty.

@@ -144,8 +144,8 @@ def global_mmlu_questions(
         )
     languages = known_languages(languages, GLOBAL_MMLU_LANGUAGES, "global_mmlu")
     root = dataset_folder("global_mmlu", folder)
-    names = (f"{split}-00000-of-00001.parquet", f"{split}/0000.parquet")
-    names += tuple(f"{split}.{ending}" for ending in ("parquet", "csv", "jsonl"))
+    names = [f"{split}-00000-of-00001.parquet", f"{split}/0000.parquet"]
+    names += [f"{split}.{ending}" for ending in ("parquet", "csv", "jsonl")]
     versions = []
     with counted_bad_rows() as bad_rows:
         for language in languages:

@@ -13,6 +13,7 @@ https://arxiv.org/abs/2405.13576), JSON lines `{"id", "question", "golden_answer
 """
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -65,7 +66,7 @@ class _SetRow(Row):
         raise NotImplementedError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Format:
     """A file format: JSON lines, unless it is a JSON list or a table.
 
@@ -132,16 +133,12 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 def _parsed_list(value: Any) -> Any:
     """Parses the list in a table's cell: PopQA writes JSON, DPR Python."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError) as error:
-        raise ValueError("expected a list of answers") from error
+    for parse in (json.loads, ast.literal_eval) if isinstance(value, str) else ():
+        with contextlib.suppress(ValueError, SyntaxError):
+            return parse(value)
+    if isinstance(value, str):
+        raise ValueError("expected a list of answers")
+    return value
 
 
 def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
@@ -149,6 +146,10 @@ def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
         return check(value)
     except pydantic.ValidationError:
         return None
+
+
+def _named(*names: str | pydantic.AliasPath) -> Any:
+    return pydantic.Field(validation_alias=pydantic.AliasChoices(*names))
 
 
 _IfValid = pydantic.WrapValidator(_if_valid)
@@ -180,21 +181,21 @@ class MultiHopRow(_SetRow):
 
 
 class PlainRow(_SetRow):
-    """A question and its answers, in the columns of NQ-open, Bamboogle, PopQA, DPR and others.
+    """A question and its answers, in the columns of NQ-open, TriviaQA, Bamboogle, PopQA, DPR and others.
 
     Rows without an id have their line number, in a list their index, as their id. PopQA's `prop` is the relation, its
     `s_pop` the monthly views of the subject's page.
     """
 
-    id: Text | None = None
-    question: Annotated[Text, pydantic.Field(validation_alias=pydantic.AliasChoices("question", "Question"))]
-    answer: Annotated[str | list[str], pydantic.Field(validation_alias=pydantic.AliasChoices("answer", "Answer"))] = []
+    id: Annotated[Text | None, _named("id", "QuestionId")] = None
+    question: Annotated[Text, _named("question", "Question")]
+    answer: Annotated[str | list[str], _named("answer", pydantic.AliasPath("Answer", "Value"), "Answer")] = []
     answers: Annotated[
         list[str],
-        pydantic.Field(validation_alias=pydantic.AliasChoices("answers", "possible_answers")),
+        _named("answers", "possible_answers", pydantic.AliasPath("Answer", "Aliases")),
         pydantic.BeforeValidator(_parsed_list),
     ] = []
-    type: Annotated[str | None, pydantic.Field(validation_alias=pydantic.AliasChoices("type", "prop"))] = None
+    type: Annotated[str | None, _named("type", "prop")] = None
     s_pop: Annotated[str | None, pydantic.StringConstraints(pattern=r"^[0-9]+$")] = None
 
     def asked(self, number: int) -> Asked:
@@ -204,18 +205,27 @@ class PlainRow(_SetRow):
         return _asked(identity, self.question, [*golds, *self.answers], type=self.type, popularity=popularity)
 
 
-class MusiqueParagraph(Row):
-    idx: int
+class Paragraph(Row):
+    """A paragraph of MuSiQue; FlashRAG's have no number."""
+
+    idx: int | None = None
     title: str
     paragraph_text: Text
 
+    def passage(self) -> Passage:
+        return _paragraph(self.title, self.paragraph_text)
 
-class MusiqueStep(Row):
-    """A single-hop question; `#1` in it stands for the first one's answer."""
+
+class Step(Row):
+    """A single-hop question of MuSiQue, with its paragraph or its number; `#1` in it stands for the first's answer."""
 
     question: Text
     answer: Text
     paragraph_support_idx: int | None = None
+    support_paragraph: Paragraph | None = None
+
+    def decomposed(self, support: Passage | None) -> dict[str, Any]:
+        return {"question": self.question, "answer": self.answer, "support": support.id if support else None}
 
 
 class MusiqueRow(_SetRow):
@@ -229,25 +239,23 @@ class MusiqueRow(_SetRow):
     answer: Text
     answer_aliases: list[str] = []
     answerable: bool = True
-    paragraphs: list[MusiqueParagraph]
-    question_decomposition: list[MusiqueStep]
+    paragraphs: list[Paragraph]
+    question_decomposition: list[Step]
 
     def asked(self, number: int) -> Asked | None:
         if not self.answerable:
             return None
-        passages = {each.idx: _paragraph(each.title, each.paragraph_text) for each in self.paragraphs}
-        decomposition: list[dict[str, Any]] = []
-        for step in self.question_decomposition:
-            index = step.paragraph_support_idx
-            if index is not None and index not in passages:
-                raise ValueError(f"question_decomposition: there is no paragraph {index}")
-            support = None if index is None else passages[index].id
-            decomposition.append({"question": step.question, "answer": step.answer, "support": support})
+        passages = {each.idx: each.passage() for each in self.paragraphs}
+        numbers = [step.paragraph_support_idx for step in self.question_decomposition]
+        if missing := set(numbers) - {None, *passages}:
+            raise ValueError(f"question_decomposition: there is no paragraph {missing.pop()}")
+        supports = [None if number is None else passages[number] for number in numbers]
+        steps = zip(self.question_decomposition, supports, strict=True)
         kind, mark, _ = self.id.partition("__")
         annotations = {
             "type": kind if mark else "",
-            "supports": [step["support"] for step in decomposition if step["support"]],
-            "decomposition": decomposition,
+            "supports": [support.id for support in supports if support],
+            "decomposition": [step.decomposed(support) for step, support in steps],
         }
         return _asked(self.id, self.question, [self.answer, *self.answer_aliases], passages.values(), **annotations)
 
@@ -271,48 +279,13 @@ class WikiHopRow(_SetRow):
         return _asked(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **annotations)
 
 
-class TriviaAnswer(Row):
-    value: Annotated[Text, pydantic.Field(alias="Value")]
-    aliases: Annotated[list[str], pydantic.Field(alias="Aliases")] = []
-
-
-class TriviaRow(_SetRow):
-    """An element of TriviaQA's `Data`, without the evidence documents, which are other files."""
-
-    id: Annotated[Text, pydantic.Field(alias="QuestionId")]
-    question: Annotated[Text, pydantic.Field(alias="Question")]
-    answer: Annotated[TriviaAnswer, pydantic.Field(alias="Answer")]
-
-    def asked(self, number: int) -> Asked:
-        return _asked(self.id, self.question, [self.answer.value, *self.answer.aliases])
-
-
-class Facts(Row):
-    """Supporting facts as columns."""
+class Columns(Row):
+    """Supporting facts, or paragraphs, as columns; sets name the sentences `sentences` or `content`."""
 
     title: list[str]
     sent_id: list[int] = []
-
-
-class Context(Row):
-    """Paragraphs as columns; sets name the sentences `sentences` or `content`."""
-
-    title: list[str]
     sentences: list[list[str]] | None = None
     content: list[list[str]] | None = None
-
-
-class SupportParagraph(Row):
-    title: str
-    paragraph_text: Text
-
-
-class Step(Row):
-    """A single-hop question of MuSiQue."""
-
-    question: Text
-    answer: Text
-    support_paragraph: SupportParagraph | None = None
 
 
 class Metadata(Row):
@@ -321,8 +294,8 @@ class Metadata(Row):
     type: Annotated[str | None, _IfValid] = None
     level: Annotated[str | None, _IfValid] = None
     prop: Annotated[str | None, _IfValid] = None
-    supporting_facts: Annotated[Facts | None, _IfValid] = None
-    context: Annotated[Context | None, _IfValid] = None
+    supporting_facts: Annotated[Columns | None, _IfValid] = None
+    context: Annotated[Columns | None, _IfValid] = None
     question_decomposition: Annotated[list[Step] | None, _IfValid] = None
 
 
@@ -336,9 +309,8 @@ class FlashRagRow(_SetRow):
 
     def asked(self, number: int) -> Asked:
         metadata = self.metadata or Metadata()
-        facts, steps = metadata.supporting_facts or Facts(title=[]), metadata.question_decomposition or []
-        given = [step.support_paragraph for step in steps]
-        of_steps = [_paragraph(each.title, each.paragraph_text) if each else None for each in given]
+        facts, steps = metadata.supporting_facts or Columns(title=[]), metadata.question_decomposition or []
+        of_steps = [step.support_paragraph.passage() if step.support_paragraph else None for step in steps]
         passages = [passage for passage in of_steps if passage]
         if context := metadata.context:
             sentences = context.sentences or context.content or []
@@ -348,10 +320,7 @@ class FlashRagRow(_SetRow):
             "level": metadata.level,
             "supports": _with_titles(passages, facts.title) or [passage.id for passage in of_steps if passage],
             "supporting_facts": [list(fact) for fact in zip(facts.title, facts.sent_id, strict=False)],
-            "decomposition": [
-                {"question": step.question, "answer": step.answer, "support": passage.id if passage else None}
-                for step, passage in zip(steps, of_steps, strict=True)
-            ],
+            "decomposition": [step.decomposed(passage) for step, passage in zip(steps, of_steps, strict=True)],
         }
         return _asked(self.id, self.question, self.golden_answers, passages, **annotations)
 
@@ -372,7 +341,7 @@ class KiltRow(_SetRow):
         return _asked(self.id, self.input, golds, pages=_distinct(place.get("title") or "" for place in places))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class QuestionSet:
     """A published question set.
 
@@ -437,11 +406,11 @@ class QuestionSet:
         chosen = self.json if beginning.startswith(("{", "[")) else self.table
         keys = {key for key in ("golden_answers", "output", "Question", "source", "_id") if f'"{key}"' in beginning}
         if beginning.startswith("{") and keys & {"golden_answers", "output"}:
-            chosen = Format(row=FlashRagRow if "golden_answers" in keys else KiltRow)
+            chosen = Format(FlashRagRow if "golden_answers" in keys else KiltRow)
         elif beginning.startswith("[") and (
             {"Question", "source"} <= keys or (chosen is MULTI_HOP and "_id" not in keys)
         ):
-            chosen = Format(row=PlainRow, list_under="")  # SimpleDeepSearcher's list, or ReAct's
+            chosen = Format(PlainRow, list_under="")  # SimpleDeepSearcher's list, or ReAct's
         if chosen is None:
             known = " or ".join(name for name, read in (("JSON", self.json), ("a table", self.table)) if read)
             raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
@@ -513,11 +482,12 @@ def english_questions(
     return questions
 
 
-MULTI_HOP = Format(row=MultiHopRow, list_under="")
-DPR = Format(row=PlainRow, delimiter="\t", columns=("question", "answers"))
+MULTI_HOP = Format(MultiHopRow, list_under="")
+_LINES, _DPR = Format(PlainRow), Format(PlainRow, delimiter="\t", columns=("question", "answers"))
+_GITHUB = "https://github.com"
 _ALL = (
     QuestionSet(
-        name="hotpotqa",
+        "hotpotqa",
         files={
             "train": ("hotpot_train_v1.1.json", "train.jsonl"),
             "test": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json", "dev.jsonl"),
@@ -526,60 +496,60 @@ _ALL = (
         json=MULTI_HOP,
     ),
     QuestionSet(
-        name="2wikimultihopqa",
+        "2wikimultihopqa",
         files={"train": ("train.json", "train.jsonl"), "test": ("dev.json", "dev.jsonl")},
-        source="https://github.com/Alab-NII/2wikimultihop (data_ids_april7.zip)",
+        source=f"{_GITHUB}/Alab-NII/2wikimultihop (data_ids_april7.zip)",
         json=MULTI_HOP,
     ),
     QuestionSet(
-        name="musique",
+        "musique",
         files={
             "train": ("musique_ans_v1.0_train.jsonl", "train.jsonl"),
             "test": ("musique_ans_v1.0_dev.jsonl", "dev.jsonl"),
         },
-        source="https://github.com/StonyBrookNLP/musique (musique_v1.0.zip)",
-        json=Format(row=MusiqueRow),
+        source=f"{_GITHUB}/StonyBrookNLP/musique (musique_v1.0.zip)",
+        json=Format(MusiqueRow),
         decomposed=True,
     ),
     QuestionSet(
-        name="bamboogle",
+        "bamboogle",
         files={"test": ("Bamboogle Prerelease - Sheet1.csv", "test.jsonl", "bamboogle.json")},
-        source="https://github.com/ofirpress/self-ask (the spreadsheet as CSV)",
-        table=Format(row=PlainRow, delimiter=","),
+        source=f"{_GITHUB}/ofirpress/self-ask (the spreadsheet as CSV)",
+        table=Format(PlainRow, delimiter=","),
     ),
     QuestionSet(
-        name="wikihop",
+        "wikihop",
         files={"train": ("train.json",), "test": ("dev.json",)},
         source="http://qangaroo.cs.ucl.ac.uk/ (qangaroo_v1.1.zip)",
-        json=Format(row=WikiHopRow, list_under=""),
+        json=Format(WikiHopRow, list_under=""),
     ),
     QuestionSet(
-        name="nq_open",
+        "nq_open",
         files={
             "train": ("NQ-open.train.jsonl", "train.jsonl", "nq-train.qa.csv"),
             "validation": ("dev.jsonl", "nq-dev.qa.csv"),
             "test": ("NQ-open.dev.jsonl", "test.jsonl", "nq-test.qa.csv"),
         },
-        source="https://github.com/google-research-datasets/natural-questions/tree/master/nq_open",
-        json=Format(row=PlainRow),
-        table=DPR,
+        source=f"{_GITHUB}/google-research-datasets/natural-questions/tree/master/nq_open",
+        json=_LINES,
+        table=_DPR,
     ),
     QuestionSet(
-        name="triviaqa",
+        "triviaqa",
         files={
             "train": ("unfiltered-web-train.json", "train.jsonl", "trivia-train.qa.csv"),
             "validation": ("dev.jsonl", "trivia-dev.qa.csv"),
             "test": ("unfiltered-web-dev.json", "test.jsonl", "trivia-test.qa.csv"),
         },
         source="https://nlp.cs.washington.edu/triviaqa/ (triviaqa-unfiltered.tar.gz)",
-        json=Format(row=TriviaRow, list_under="Data"),
-        table=DPR,
+        json=Format(PlainRow, list_under="Data"),
+        table=_DPR,
     ),
     QuestionSet(
-        name="popqa",
+        "popqa",
         files={"test": ("popQA.tsv", "test.tsv", "test.jsonl")},
-        source="https://github.com/AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
-        table=Format(row=PlainRow, delimiter="\t"),
+        source=f"{_GITHUB}/AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
+        table=Format(PlainRow, delimiter="\t"),
     ),
 )
 QUESTION_SETS: Mapping[str, QuestionSet] = {each.name: each for each in _ALL}

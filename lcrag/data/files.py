@@ -19,11 +19,8 @@ def dataset_folder(
 ) -> pathlib.Path:
     """Returns the folder of a data set's files: `folder` if given, else `$LCRAG_DATA/<dataset>`.
 
-    Args:
-      binding: Parameter named in the error message; None: `<dataset>_questions.folder`.
-
     Raises:
-      AbsentError: there is no such folder.
+      AbsentError: there is no such folder; the message names `binding`, by default `<dataset>_questions.folder`.
     """
     if folder is None and ENVIRONMENT not in os.environ:
         raise AbsentError(

@@ -11,19 +11,12 @@ from lcrag.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JudgedQuery:
-    """A query with its judged passages.
-
-    Attributes:
-      id: Its id in its data set and language.
-      language: ISO 639-1 code of the query and of the collection.
-      text: The query.
-      grades: Passage id -> grade; grades above 0 mean relevant.
-    """
+    """A query with its judged passages."""
 
     id: str
-    language: str
+    language: str  # of the query and of the collection
     text: str
-    grades: Mapping[str, int]
+    grades: Mapping[str, int]  # passage id -> grade; above 0 means relevant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,12 +72,9 @@ def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
     queries = []
     for question in questions:
         single = question.extra.get("passage")
-        golds = [single] if single else question.extra.get("supports", [])
-        if not golds:
-            raise UserError(
-                f"question {question.id} of {question.dataset} names no gold passage: evaluate retrieval with questions"
-                " that do, such as XQuAD's"
-            )
+        if not (golds := [single] if single else question.extra.get("supports", [])):
+            where = f"question {question.id} of {question.dataset}"
+            raise UserError(f"{where} names no gold passage: judge retrieval by questions that do, such as XQuAD's")
         grades = dict.fromkeys(golds, 1)
         queries.append(JudgedQuery(id=question.id, language=question.language, text=question.text, grades=grades))
     return Judgements(dataset=questions[0].dataset, split=split, queries=tuple(queries))

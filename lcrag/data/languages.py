@@ -8,23 +8,14 @@ from lcrag.errors import lookup
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Language:
-    """A language.
+    """A language."""
 
-    Attributes:
-      code: ISO 639-1 code, or the ISO 639-3 code of a language that has none.
-      name: English name, as used in prompts.
-      endonym: Name in the language itself.
-      spaces: Whether its script separates words by spaces; otherwise corpora are cut by characters.
-      relative: Code of a larger language that is close by family, script or region, for prompts in a pivot language.
-      example: An example answer for prompts.
-    """
-
-    code: str
-    name: str
-    endonym: str
-    relative: str
-    example: str
-    spaces: bool = True
+    code: str  # of ISO 639-1, else of ISO 639-3
+    name: str  # in English, as used in prompts
+    endonym: str  # its name in itself
+    relative: str  # code of a larger language close by family, script or region, for prompts in a pivot language
+    example: str  # an example answer for prompts
+    spaces: bool = True  # whether its script separates words; otherwise corpora are cut by characters
 
 
 _ALL = (

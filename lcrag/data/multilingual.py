@@ -201,8 +201,8 @@ def xor_tydi_questions(
             chosen = take_split(texts, "train", {"train": train}, seed=seed, what=what)
         for key in chosen:
             text, answers = texts[key]
-            names = {"id": key, "dataset": "xor_tydi", "language": code}
-            questions.append(Question(**names, text=with_question_mark(text), answers=answers))
+            text = with_question_mark(text)
+            questions.append(Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers))
     return limited(questions, limit, seed=seed)
 
 

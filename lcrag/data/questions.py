@@ -11,8 +11,6 @@ INSTRUCTION_FOLLOWING = "instruction_following"
 SUMMARISATION = "summarisation"
 TRANSLATION = "translation"
 DOMAINS: tuple[str, ...] = (MATHEMATICS, MULTIPLE_CHOICE, INSTRUCTION_FOLLOWING, SUMMARISATION, TRANSLATION)
-
-
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")  # all of ASCII except white space
 QUESTION_MARKS = ("?", "？", "؟", ";", "\u037e")  # the last two are Greek
 

@@ -64,25 +64,14 @@ class UnusableQuestion(ValueError):
 @gin.configurable
 @dataclasses.dataclass(kw_only=True)
 class BadRows:
-    """Raises an error for the first bad row, or skips and counts bad rows.
-
-    Attributes:
-      skip: Whether to skip bad rows.
-      problems: One line per skipped row.
-      causes: Number of skipped rows per named cause.
-    """
+    """Raises an error for the first bad row, or with `skip` counts them: a line in `problems`, `causes` by name."""
 
     skip: bool = False
     problems: list[str] = dataclasses.field(default_factory=list, init=False)
     causes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, init=False)
 
     def add(self, path: pathlib.Path, place: Place | None, field: str, problem: str, *, cause: str = "") -> None:
-        """Records a bad row.
-
-        Args:
-          place: Its line, from 1, or its place in words; None: the path says it.
-          field: Path of the wrong field, joined by dots; empty: the row as a whole.
-          cause: Name to count the row under; empty: none.
+        """Records the row at a place (None: the path says it) with its wrong field, and counts it under a cause.
 
         Raises:
           UserError: bad rows are not skipped.
@@ -118,7 +107,7 @@ def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedI
     """Yields a file's content, decompressed if it ends in .gz or .bz2, and the file as stored, for its position.
 
     Raises:
-      UserError: the file cannot be read, or its content is damaged or not UTF-8, also within the block.
+      UserError: the file cannot be read, or (within the block) its content is damaged or not UTF-8.
     """
     try:
         with path.open("rb") as stored:
@@ -152,13 +141,10 @@ def read_rows(
     delimiter: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, Schema]]:
-    """Yields (line, row) for a file of JSON lines, a table with a delimiter, or Parquet, where rows count as lines.
-
-    The name's ending decides: .csv (comma), .tsv (tab), .parquet, else JSON lines.
+    """Yields (line, row) for a file of JSON lines, a table of strings, or Parquet, whose rows are counted as lines.
 
     Args:
-      schema: Schema of a row; the values of a table are strings.
-      delimiter: Separator of a table's fields; None: see above.
+      delimiter: Separator of a table's fields; None: by the name's ending, .csv, .tsv, .parquet, else JSON lines.
       columns: Column names of a table; None: its first line.
 
     Raises:
@@ -181,14 +167,16 @@ def parsed_rows(
     """Yields (line, row) for the lines of an open file, or an open Parquet file; see `read_rows`. It may be empty."""
     suffix = path.name.removesuffix(".gz").removesuffix(".bz2").rpartition(".")[2]
     delimiter = delimiter or {"csv": ",", "tsv": "\t"}.get(suffix)
+    # Some editors begin a file with a byte order mark.
+    lines = (line if number else line.removeprefix(codecs.BOM_UTF8) for number, line in enumerate(content))
     numbered: Iterable[tuple[int, Any]]
     validate: Callable[[Any], Schema] = schema.model_validate
     if suffix == "parquet":
         numbered = enumerate(parquet_values(content), start=1)
     elif delimiter:
-        numbered = _table_values(path, _without_mark(content), bad_rows, delimiter, columns)
+        numbered = _table_values(path, lines, bad_rows, delimiter, columns)
     else:
-        numbered = ((number, line) for number, line in enumerate(_without_mark(content), start=1) if line.strip())
+        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
         validate = schema.model_validate_json
     for number, value in numbered:
         if (row := validated(validate, value, path, number, bad_rows)) is not None:
@@ -201,12 +189,6 @@ def parquet_values(content: Any) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Removes the byte order mark, with which some editors begin a file."""
-    for number, line in enumerate(lines):
-        yield line if number else line.removeprefix(codecs.BOM_UTF8)
-
-
 def _table_values(
     path: pathlib.Path, lines: Iterable[bytes], bad_rows: BadRows, delimiter: str, columns: Sequence[str] | None
 ) -> Iterator[tuple[int, dict[str, str]]]:
@@ -215,26 +197,20 @@ def _table_values(
     rows = csv.DictReader((line.decode() for line in lines), fieldnames=columns, delimiter=delimiter)
     while True:
         try:
-            values = next(rows)
-        except StopIteration:
+            for values in rows:
+                yield rows.line_num, {name: value for name, value in values.items() if name}
             return
         except csv.Error as error:
             bad_rows.add(path, rows.reader.line_num, "", str(error).partition(" - ")[0])
-        else:
-            yield rows.line_num, {name: value for name, value in values.items() if name}
 
 
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
 ) -> Iterator[tuple[str, int, Schema]]:
-    """Yields (place in words, index from 0, row) for the elements of a JSON list, plain or gzipped.
-
-    Args:
-      key: Key of the list in the file's object; empty: the file is the list.
+    """Yields (place in words, index from 0, row) for the elements of the JSON list that is a file, or under its `key`.
 
     Raises:
-      UserError: the file is not JSON or has no such list, it has no valid row, or a row is bad and bad rows are not
-        skipped.
+      UserError: there is no such list, it has no valid row, or a row is bad and bad rows are not skipped.
     """
     content = read_json(path)
     rows = content.get(key) if key and isinstance(content, dict) else content

@@ -10,20 +10,13 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
-from lcrag.data.domain_sets import (
-    GLOBAL_MMLU_LANGUAGES,
-    GLOBAL_MMLU_SPLITS,
-    MGSM_LANGUAGES,
-    global_mmlu_questions,
-    mgsm_questions,
-)
+from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES, global_mmlu_questions, mgsm_questions
 from lcrag.data.english import LANGUAGE, QUESTION_SETS, english_questions
 from lcrag.data.files import dataset_folder
 from lcrag.data.jsonl_questions import jsonl_questions
@@ -54,17 +47,11 @@ class TokenizerVocabulary(seqio.Vocabulary):
     def tokenizer(self) -> Tokenizer:
         return load_tokenizer(self._folder)
 
-    @property
-    def bos_id(self) -> int | None:
-        return None
+    bos_id = unk_id = None  # the tokenizer of a policy needs neither
 
     @property
     def eos_id(self) -> int | None:
         return self.tokenizer.eos_ids[0]
-
-    @property
-    def unk_id(self) -> int | None:
-        return None
 
     @property
     def _base_vocab_size(self) -> int:
@@ -147,17 +134,19 @@ def register_file_data(vocabulary: seqio.Vocabulary) -> None:
     def read_mkqa(split: str, language: str) -> list[Question]:
         return [each for each in mkqa(dataset_folder("mkqa"), split) if each.language == language]
 
+    def of_language(read: Callable[..., list[Question]]) -> Callable[[str, str], list[Question]]:
+        return lambda split, language: read(split, (language,))
+
+    def english(name: str) -> Callable[[str, str], list[Question]]:
+        return lambda split, _: english_questions(name, split)
+
     add("mkqa", {"train": LCRL_TRAINING, "validation": LCRL_TRAINING, "test": LCRL_LANGUAGES}, read_mkqa)
-    xor_tydi = {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}
-    add("xor_tydi", xor_tydi, lambda split, language: xor_tydi_questions(split, (language,)))
-    xquad = dict.fromkeys(("train", "test"), XQUAD_LANGUAGES)
-    add("xquad", xquad, lambda split, language: xquad_questions(split, (language,)))
-    add("mgsm", {"test": MGSM_LANGUAGES}, lambda split, language: mgsm_questions((language,)))
-    global_mmlu = dict.fromkeys(GLOBAL_MMLU_SPLITS, GLOBAL_MMLU_LANGUAGES)
-    add("global_mmlu", global_mmlu, lambda split, language: global_mmlu_questions(split, (language,)))
+    add("xor_tydi", {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}, of_language(xor_tydi_questions))
+    add("xquad", dict.fromkeys(("train", "test"), XQUAD_LANGUAGES), of_language(xquad_questions))
+    add("mgsm", {"test": MGSM_LANGUAGES}, lambda _, language: mgsm_questions((language,)))
+    add("global_mmlu", dict.fromkeys(("test", "dev"), GLOBAL_MMLU_LANGUAGES), of_language(global_mmlu_questions))
     for name, chosen in QUESTION_SETS.items():
-        read = functools.partial(english_questions, name)
-        add(name, dict.fromkeys(chosen.files, (LANGUAGE,)), lambda split, language, read=read: read(split))
+        add(name, dict.fromkeys(chosen.files, (LANGUAGE,)), english(name))
 
 
 def register_jsonl(
@@ -202,8 +191,8 @@ def questions_of_task(name: str) -> list[Question]:
     for task in _tasks(name):
         for row in task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator():
             if missing := {*_TEXTS, "answers"} - set(row):
-                names = ", ".join(sorted(missing))
-                raise UserError(f"seqio task {task.name!r} holds no questions: its examples lack {names}")
+                lacking = ", ".join(sorted(missing))
+                raise UserError(f"seqio task {task.name!r} holds no questions: its examples lack {lacking}")
             text = {name: row[name].decode() for name in _TEXTS}
             answers, extra = tuple(answer.decode() for answer in row["answers"]), json.loads(text["extra"])
             names = {name: text[name] for name in ("id", "dataset", "language")}
@@ -235,7 +224,17 @@ def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int 
         path = pathlib.Path(f"seqio task {task.name}")
         examples = task.get_dataset(sequence_length=None, split=split, shuffle=False).as_numpy_iterator()
         for number, example in enumerate(itertools.islice(examples, limit), start=1):
-            inputs, targets = (_text(example, feature, task) for feature in FEATURES)
+            texts = []
+            for feature in FEATURES:
+                # The text before tokenization, or the decoded tokens of a task that does not keep it.
+                value = example.get(f"{feature}_pretokenized", example[feature])
+                if isinstance(value, bytes):
+                    texts.append(value.decode())
+                else:
+                    vocabulary = task.output_features[feature].vocabulary
+                    ids = np.asarray(value).tolist()
+                    texts.append(vocabulary.decode([index for index in ids if index != vocabulary.eos_id]))
+            inputs, targets = texts
             if not inputs or not targets:
                 bad_rows.add(path, number, "targets" if inputs else "inputs", "it has no text")
                 continue
@@ -243,12 +242,3 @@ def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int 
             demonstration = Demonstration(opening=inputs, turns=(turn,), topic=inputs, path=path, line=number)
             demonstrations.append(demonstration)
     return demonstrations
-
-
-def _text(example: Mapping[str, Any], feature: str, task: seqio.Task) -> str:
-    """Returns a feature's text before tokenization, or its decoded tokens if the task does not keep the text."""
-    value = example.get(f"{feature}_pretokenized", example[feature])
-    if isinstance(value, bytes):
-        return value.decode()
-    vocabulary = task.output_features[feature].vocabulary
-    return vocabulary.decode([index for index in np.asarray(value).tolist() if index != vocabulary.eos_id])

@@ -65,10 +65,13 @@ def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
       UserError: the file is not JSON, or an article or a question of it is bad and bad rows are not skipped.
     """
     content = validated(_File.model_validate, read_json(path), path, None, bad_rows)
-    paragraphs, seen = [], set()
+    paragraphs: list[SquadParagraph] = []
+    seen: set[str] = set()
     for a, value in enumerate(content.data if content else ()):
         article = validated(_Article.model_validate, value, path, f"data.{a}", bad_rows)
-        for p, paragraph in enumerate(article.paragraphs if article else ()):
+        if article is None:
+            continue
+        for p, paragraph in enumerate(article.paragraphs):
             questions = []
             for q, row in enumerate(paragraph.qas):
                 place = f"data.{a}.paragraphs.{p}.qas.{q}"

@@ -17,19 +17,12 @@ from lcrag.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WikiPage:
-    """A page of a Wikimedia dump.
+    """A page of a Wikimedia dump."""
 
-    Attributes:
-      id: The page's number in its wiki.
-      title: Its title.
-      wikitext: The markup of its last revision.
-      hidden_namespaces: Lower-case names of the namespaces whose links show no text: files, categories.
-    """
-
-    id: str
+    id: str  # its number in the wiki
     title: str
-    wikitext: str
-    hidden_namespaces: frozenset[str]
+    wikitext: str  # of its last revision
+    hidden_namespaces: frozenset[str]  # lower-case names of those whose links show no text: files, categories
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

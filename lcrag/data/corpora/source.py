@@ -80,20 +80,13 @@ class PassageRow(Row):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:
-    """Consecutive documents of one file, which are cleaned and cut together.
+    """Consecutive documents of one file, which are cleaned and cut together."""
 
-    Attributes:
-      file: The file's index in its source.
-      number: The block's index in the file.
-      documents: In the file's order; empty only if the whole file is.
-      bytes_read: Position in the stored file at the end of the block.
-    """
-
-    file: int
+    file: int  # its index in the source
     path: pathlib.Path
-    number: int
-    documents: tuple[Document, ...]
-    bytes_read: int
+    number: int  # the block's index in the file
+    documents: tuple[Document, ...]  # empty only if the whole file is
+    bytes_read: int  # position in the stored file at the end of the block
 
     @property
     def name(self) -> str:
