@@ -189,19 +189,25 @@ def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_record(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the JSON object of a record, with the present names of gin's parameters.
+    """Reads the JSON object of a record, its configurations with the present names of parameters.
 
     Raises:
       UserError: it cannot be read, or lacks a field.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        for old, new in RENAMED.items():
-            text = re.sub(rf"\b{re.escape(old)}\b", new, text)
-        record = json.loads(text)
+        record = json.loads(path.read_bytes())
+        for config in ("config", "trained_config"):
+            record[config] = {with_present_names(name): value for name, value in record[config].items()}
         return {**record, "command": list(record["command"]), "folder": str(record["folder"])}
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(path, error) from error
+
+
+def with_present_names(text: str) -> str:
+    """Replaces the names of parameters in `RENAMED`."""
+    for old, new in RENAMED.items():
+        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+    return text
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> UserError:
