@@ -57,7 +57,7 @@ def check_command(words):
     assert {*dict(arguments.others), *arguments.switches} <= own
     if arguments.command == "study":
         chosen = STUDIES[arguments.words[0]]
-        assert chosen.points(settings_of(chosen, arguments)[0])
+        assert chosen.points(settings_of(chosen, arguments))
     elif command.configured and not command.of_run:
         files = arguments.gin_files or (command.gin_file,)
         check_bindings([each for name in files for each in read_file(name)] + list(read_bindings(arguments.bindings)))

@@ -30,7 +30,7 @@ from lcrag.commands.compile import compile_programs as compile_programs
 from lcrag.commands.describe import describing
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export  # noqa: F401
-from lcrag.commands.report import report  # noqa: F401
+from lcrag.commands.report.reporting import report  # noqa: F401
 from lcrag.commands.sample import sample as sample_command
 from lcrag.commands.serve import SearchTool, ToolLimits, serving
 from lcrag.composition.configuration import configure, missing_as_sentence, read_configuration

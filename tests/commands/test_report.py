@@ -15,12 +15,12 @@ from lcrag.commands.report.sources import (
     MAX_POINTS,
     QUESTIONS,
     RENAMED,
+    as_now,
     base_model,
     fingerprint,
     read_record,
     read_sources,
     thinned,
-    with_present_names,
     write_records,
 )
 from lcrag.commands.study import STUDIES
@@ -307,7 +307,8 @@ def test_old_records_have_the_present_names_of_parameters(records):
     own["config"] |= {f"sft/{old}": "1" for old in RENAMED}
     (records / "LcRL-0.json").write_text(json.dumps(own))
     assert {f"sft/{new}" for new in RENAMED.values()} <= read_record(records / "LcRL-0.json")["config"].keys()
-    assert with_present_names("--gin.train.couplings=2") == "--gin.train.questions_per_step=2"
+    assert as_now("--gin.train.couplings=2") == "--gin.train.questions_per_step=2"
+    assert as_now("--gin.Method.program=@search_r1()") == "--gin.Method.program=@search_r1"
 
 
 def test_a_record_is_small(tmp_path):

@@ -32,7 +32,7 @@ from lcrag.runs.metrics import METRICS as LOG
 
 QUESTIONS = "questions.json"  # of a folder of records
 MAX_POINTS = 60  # of a recorded curve
-# Parameters of gin that had other names when docs/results was recorded: old name -> name.
+# What gin files called otherwise when docs/results was recorded: old name -> name.
 RENAMED = {
     "Layout.least_episodes": "Layout.min_episodes",
     "Layout.least_micro_batches": "Layout.min_micro_batches",
@@ -197,17 +197,19 @@ def read_record(path: pathlib.Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
         for config in ("config", "trained_config"):
-            record[config] = {with_present_names(name): value for name, value in record[config].items()}
+            present = (as_now(f"{name} = {value}") for name, value in record[config].items())
+            record[config] = dict(statement.split(" = ", 1) for statement in present)
         return {**record, "command": list(record["command"]), "folder": str(record["folder"])}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(path, error) from error
 
 
-def with_present_names(text: str) -> str:
-    """Replaces the names of parameters in `RENAMED`."""
+def as_now(statement: str) -> str:
+    """Returns a statement of an old configuration, or an option of an old command, as it is written now."""
     for old, new in RENAMED.items():
-        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
-    return text
+        statement = statement.replace(old, new)
+    # Programs and restrictions of collections were calls: @search_r1().
+    return re.sub(r"(\bMethod\.(?:program|collections) ?= ?@\w+)\(\)$", r"\1", statement)
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> UserError:

@@ -4,20 +4,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lcrag.commands.study.points import EVALUATED, Point, Settings, Study, Variant, policy_of, seeded
+from lcrag.commands.study.points import Point, Settings, Study, Variant, policy_of, seeded
 from lcrag.data.languages import LCRL_TRAINING
 
 ABLATIONS = {
-    "no_penalty": Variant(name="LcRL w/o Lc reward", bindings=("language_coupled.weight = 0.0",)),
-    "exact_match": Variant(name="LcRL w/o c3Recall", bindings=("language_coupled.answer = 'exact_match'",)),
+    "no_penalty": Variant("LcRL w/o Lc reward", bindings=("language_coupled.weight = 0.0",)),
+    "exact_match": Variant("LcRL w/o c3Recall", bindings=("language_coupled.answer = 'exact_match'",)),
     "independent_groups": Variant(  # the samples of one prompt share a baseline, as in plain GRPO
-        name="LcRL w/o Lc rollout", bindings=("Method.baseline = 'prompt'",)
+        "LcRL w/o Lc rollout", bindings=("Method.baseline = 'prompt'",)
     ),
-    "native_only": Variant(
-        name="LcRL w/o multi-language rollout", bindings=("hierarchical_search.route = @native_only",)
-    ),
+    "native_only": Variant("LcRL w/o multi-language rollout", bindings=("hierarchical_search.route = @native_only",)),
     "ppo": Variant(  # the same prompts, samples, aggregation and KL; advantages come from a value model
-        name="LcRL with PPO",
+        "LcRL with PPO",
         files=("objective/ppo.gin",),
         bindings=("PolicyGradient.aggregation = 'sequence_mean'", "Critic.kl_in_reward = 0.0"),
     ),
@@ -25,21 +23,21 @@ ABLATIONS = {
 # Not in the paper's table.
 MORE_ABLATIONS = {
     "pivot_coupling": Variant(  # native, English and a related version of a question, answered in the native language
-        name="LcRL, pivot coupling", bindings=("Method.coupling = 'pivot'", "train.questions_per_step = 32")
+        "LcRL, pivot coupling", bindings=("Method.coupling = 'pivot'", "train.questions_per_step = 32")
     ),
     "two_samples": Variant(  # the prompts and samples of `independent_groups` on the atlas, with coupled baselines
-        name="LcRL, two samples a prompt", bindings=("Method.samples = 2", "train.questions_per_step = 6")
+        "LcRL, two samples a prompt", bindings=("Method.samples = 2", "train.questions_per_step = 6")
     ),
-    "dapo": Variant(name="LcRL with DAPO", files=("objective/dapo.gin",)),
-    "dr_grpo": Variant(name="LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
-    "from_long_sft": Variant(name="LcRL from long SFT", bindings=("policy.folder = 'atlas/long_sft'",)),
+    "dapo": Variant("LcRL with DAPO", files=("objective/dapo.gin",)),
+    "dr_grpo": Variant("LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
+    "from_long_sft": Variant("LcRL from long SFT", bindings=("policy.folder = 'atlas/long_sft'",)),
 }
 # The rows of the tables that are LcRL or a variant of it.
 COMPARED = {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS}
 # The penalty of section 3.3 with and without the floor of the whole reward, by weight.
 PENALTIES = {
     f"{'floor' if floor == 0.0 else 'no_floor'}_{weight}": Variant(
-        name=f"LcRL, penalty {weight:g}{'' if floor == 0.0 else ' without floor'}",
+        f"LcRL, penalty {weight:g}{'' if floor == 0.0 else ' without floor'}",
         bindings=(f"language_coupled.weight = {weight}", f"language_coupled.floor = {floor}"),
     )
     for floor in (0.0, None)
@@ -96,22 +94,10 @@ TRAINING_LANGUAGES = {
 }
 
 
-def _trained(folder: Path, settings: Settings, seed: int, files: tuple[str, ...] = (), *bindings: str) -> Point:
-    return Point(
-        folder=folder,
-        command=("train",),
-        gin_files=settings.files(*files),
-        bindings=(*bindings, seeded(seed), *settings.bindings),
-    )
-
-
-def _evaluated(folder: Path, settings: Settings, seed: int, files: tuple[str, ...] = (), *bindings: str) -> Point:
-    trained = _trained(folder, settings, seed, files, *bindings)
-    return dataclasses.replace(trained, command=("evaluate",), done=EVALUATED)
-
-
-def _variant(folder: Path, settings: Settings, seed: int, variant: Variant) -> Point:
-    return _trained(folder, settings, seed, variant.files, *variant.bound())
+def _point(folder: Path, settings: Settings, name: str, seed: int, *bindings: str) -> Point:
+    """Returns the training or the evaluation of a method."""
+    command = "train" if name in TRAINED_METHODS else "evaluate"
+    return settings.point(folder, [command], *bindings, seeded(seed), files=METHODS[name])
 
 
 def compared_points(
@@ -120,15 +106,14 @@ def compared_points(
     """Returns the function that lists a training of each variant, one seed after the other."""
 
     def points(settings: Settings) -> list[Point]:
-        names = settings.chosen(variants, usual)
-        root = settings.output / study
-        return [
-            _variant(root / f"{name}-{seed}", settings, seed, variants[name])
-            for seed in settings.seeds
-            for name in names
-        ]
+        names, root = settings.chosen(variants, usual), settings.output / study
+        return [_variant(root, settings, name, variants[name], seed) for seed in settings.seeds for name in names]
 
     return points
+
+
+def _variant(root: Path, settings: Settings, name: str, variant: Variant, seed: int) -> Point:
+    return settings.point(root / f"{name}-{seed}", ["train"], *variant.bound(), seeded(seed), files=variant.files)
 
 
 def table_points(settings: Settings) -> list[Point]:
@@ -136,38 +121,38 @@ def table_points(settings: Settings) -> list[Point]:
     usual = ("lcrl", *ABLATIONS, *TRAINED_METHODS[1:], "sft", "before", *PROMPTED_METHODS)
     names = settings.chosen((*usual, *MORE_ABLATIONS, "long_sft", *MORE_PROMPTED_METHODS), usual)
     untrained = {*UNREWARDED, *PROMPTED_METHODS, *MORE_PROMPTED_METHODS}
-    first = settings.seeds[0]
-    return [
-        _row(settings, name, seed)
-        for seed in settings.seeds
-        for name in names
-        if seed == first or name not in untrained
-    ]
-
-
-def _row(settings: Settings, name: str, seed: int) -> Point:
-    """Returns the point of a row of the tables."""
-    folder = settings.output / "tables" / f"{name}-{seed}"
-    if name == "sft":
-        tuned = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
-        return dataclasses.replace(_trained(folder, tuned, seed, ("baselines/sft.gin",)), command=("sft",))
-    if name in COMPARED:
-        return _variant(folder, settings, seed, COMPARED[name])
-    if name in UNREWARDED:
-        return _evaluated(folder, settings, seed, (), *UNREWARDED[name])
-    return (_trained if name in TRAINED_METHODS else _evaluated)(folder, settings, seed, METHODS[name])
+    root, found = settings.output / "tables", []
+    for seed in settings.seeds:
+        for name in names:
+            folder = root / f"{name}-{seed}"
+            if seed != settings.seeds[0] and name in untrained:
+                continue
+            if name == "sft":
+                own = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
+                found.append(own.point(folder, ["sft"], seeded(seed), files=("baselines/sft.gin",)))
+            elif name in COMPARED:
+                found.append(_variant(root, settings, name, COMPARED[name], seed))
+            elif name in UNREWARDED:
+                found.append(settings.point(folder, ["evaluate"], *UNREWARDED[name], seeded(seed)))
+            else:
+                found.append(_point(folder, settings, name, seed))
+    return found
 
 
 def trained_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callable[[Settings], list[Point]]:
     """Returns the function that lists a training of each method at every point of a table, one seed after the other."""
 
     def points(settings: Settings) -> list[Point]:
-        methods = settings.chosen(METHODS, ("lcrl", "msearch_r1"))
-        root = settings.output / study
         return [
-            _trained(root / f"{method}-{name}-{seed}", settings, seed, METHODS[method], *bindings)
+            settings.point(
+                settings.output / study / f"{method}-{name}-{seed}",
+                ["train"],
+                *bindings,
+                seeded(seed),
+                files=METHODS[method],
+            )
             for seed in settings.seeds
-            for method in methods
+            for method in settings.chosen(METHODS, ("lcrl", "msearch_r1"))
             for name, bindings in table.items()
         ]
 
@@ -184,15 +169,14 @@ def evaluated_points(study: str, table: Mapping[str, tuple[str, ...]]) -> Callab
         found: list[Point] = []
         for seed in settings.seeds:
             for method in settings.chosen(METHODS, ("lcrl", "rag", "d_rag")):
-                if method not in TRAINED_METHODS and seed != settings.seeds[0]:
+                trained = [settings.output / "trained" / f"{method}-{seed}"] if method in TRAINED_METHODS else []
+                if not trained and seed != settings.seeds[0]:
                     continue
-                trained = settings.output / "trained" / f"{method}-{seed}"
-                start = (trained,) if method in TRAINED_METHODS else ()
-                found += [_trained(folder, settings, seed, METHODS[method]) for folder in start]
+                found += [_point(folder, settings, method, seed) for folder in trained]
                 for name, bindings in table.items():
-                    folder, more = settings.output / study / f"{method}-{name}-{seed}", map(policy_of, start)
-                    point = _evaluated(folder, settings, seed, METHODS[method], *bindings, *more)
-                    found.append(dataclasses.replace(point, needs=start))
+                    folder, own = settings.output / study / f"{method}-{name}-{seed}", map(policy_of, trained)
+                    parts = (*bindings, *own, seeded(seed))
+                    found.append(settings.point(folder, ["evaluate"], *parts, files=METHODS[method], needs=trained))
         return found
 
     return points

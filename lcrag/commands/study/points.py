@@ -1,4 +1,4 @@
-"""The parts of a study: variants of experiments, the runs that they need, and their report."""
+"""The parts of a study: its points (commands with their folders), variants of an experiment, and its settings."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -6,35 +6,25 @@ from pathlib import Path
 
 from lcrag.errors import UserError
 
-TRAINED, EVALUATED, CURATED = "report.md", "evaluation.json", "report.json"  # written last by a command
+# The file of its folder that a command writes last.
+WRITTEN_LAST = {"train": "report.md", "sft": "report.md", "evaluate": "evaluation.json", "curate": "report.json"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One command of a study.
+    """One command of a study."""
 
-    Attributes:
-      folder: Its output folder.
-      command: The command and its words.
-      gin_files: Its gin files, in order.
-      bindings: Statements `name = value`, in order.
-      done: A file of the folder that exists once the command has finished.
-      needs: Folders of the points whose results it reads.
-      record: The record of its results, from which the report is made; None: it is not reported.
-    """
-
-    folder: Path
-    command: tuple[str, ...]
+    folder: Path  # its output folder
+    command: tuple[str, ...]  # the command and its words
     gin_files: tuple[str, ...]
-    bindings: tuple[str, ...] = ()
-    done: str = TRAINED
-    needs: tuple[Path, ...] = ()
-    record: Path | None = None
+    bindings: tuple[str, ...] = ()  # statements `name = value`
+    needs: tuple[Path, ...] = ()  # folders of the points whose results it reads
+    record: Path | None = None  # of its results, from which the report is made; None: it is not reported
 
     @property
     def finished(self) -> bool:
         """Whether a run of it has finished."""
-        return (self.folder / self.done).exists()
+        return (self.folder / WRITTEN_LAST[self.command[0]]).exists()
 
     def words(self) -> list[str]:
         """The words after `lcrag`."""
@@ -44,8 +34,8 @@ class Point:
         return [*self.command, *files, *bound, *(("--allow_unused",) if bound else ()), f"--output_dir={self.folder}"]
 
 
-def left(points: Sequence[Point]) -> list[Point]:
-    """Returns the points to do: those without their record, and the unfinished preparations that these need."""
+def unfinished(points: Sequence[Point]) -> list[Point]:
+    """Returns the points without their record, and the unfinished preparations that these need."""
     needed: set[Path] = set()
     found = []
     for point in reversed(points):
@@ -57,63 +47,42 @@ def left(points: Sequence[Point]) -> list[Point]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One row of a table, as a difference from the experiment.
-
-    Attributes:
-      name: Its name in tables; empty: that of the experiment.
-      files: Gin files after the experiment.
-      bindings: Statements `name = value`.
-      start: Name of the cold start that it begins with; empty: one with the experiment's own settings.
-      sft_bindings: Statements for its own cold start, in addition to `bindings`.
-      policy: Folder of a policy that is evaluated as it is; empty: the variant is trained.
-    """
-
-    name: str = ""
-    files: tuple[str, ...] = ()
-    bindings: tuple[str, ...] = ()
-    start: str = ""
-    sft_bindings: tuple[str, ...] = ()
-    policy: str = ""
-
-    def bound(self) -> tuple[str, ...]:
-        """Its statements, its name in tables included."""
-        return (*((f"Method.name = {self.name!r}",) if self.name else ()), *self.bindings)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a study.
-
-    Attributes:
-      output: Output folder.
-      experiment: The gin file that is studied, without its ending.
-      seeds: Training seeds.
-      only: Names of variants or methods; empty: the study's own choice.
-      cold_start: Whether cold starts are trained; without, variants begin with the experiment's own policy.
-      sft_experiment: The gin file that the baseline SFT is trained on, without its ending; empty: `experiment`.
-      gin_files: Further gin files of every point, after the study's own; a cold start has the platforms only.
-      bindings: Further bindings of every point but the cold starts.
-    """
+    """What the command line chooses of a study."""
 
     output: Path
-    experiment: str
-    seeds: tuple[int, ...]
-    only: tuple[str, ...] = ()
-    cold_start: bool = True
-    sft_experiment: str = ""
-    gin_files: tuple[str, ...] = ()
-    bindings: tuple[str, ...] = ()
+    experiment: str  # the gin file that is studied, without its ending
+    seeds: tuple[int, ...]  # of training
+    only: tuple[str, ...] = ()  # names of variants or methods; empty: the study's own choice
+    cold_start: bool = (
+        True  # whether cold starts are trained; otherwise variants begin with the experiment's own policy
+    )
+    sft_experiment: str = ""  # the gin file of the baseline SFT, without its ending; empty: `experiment`
+    gin_files: tuple[str, ...] = ()  # of every point, after the study's own; a cold start has the platforms only
+    bindings: tuple[str, ...] = ()  # of every point but the cold starts
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """The gin files of platforms among `gin_files`."""
+        """The gin files of platforms, which come before the experiment: it may override them."""
         return tuple(name for name in self.gin_files if name.startswith("platform/"))
 
-    def files(self, *own: str) -> tuple[str, ...]:
-        """Returns the gin files of a point: platforms, the experiment, which may override them, and the others."""
+    def point(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        *bindings: str,
+        files: Sequence[str] = (),
+        needs: Sequence[Path] = (),
+    ) -> Point:
+        """Returns a point of the experiment with further files and bindings, and those of every point."""
         others = (name for name in self.gin_files if name not in self.platforms)
-        return (*self.platforms, f"{self.experiment}.gin", *own, *others)
+        return Point(
+            folder=folder,
+            command=tuple(command),
+            gin_files=(*self.platforms, f"{self.experiment}.gin", *files, *others),
+            bindings=(*bindings, *self.bindings),
+            needs=tuple(needs),
+        )
 
     def chosen(self, known: Mapping[str, object] | Sequence[str], usual: Sequence[str] = ()) -> list[str]:
         """Returns the names to run: the requested ones, or the usual ones, or all.
@@ -128,29 +97,33 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study.
-
-    Attributes:
-      summary: Description of the comparison, for the list of studies.
-      points: Settings -> its points, in sequential order.
-      experiment: Default experiment.
-      output: Default output folder.
-      bindings: Statements of every point but the cold starts, before those of the command line.
-      seeds: Default training seeds.
-      reported: Folder of the runs that the report compares, within the output folder.
-      report: Arguments of `lcrag report`.
-      report_folder: Folder of the report, within the output folder.
-    """
+    """A study and its defaults."""
 
     summary: str
-    points: Callable[[Settings], list[Point]]
+    points: Callable[[Settings], list[Point]]  # in sequential order
     experiment: str
     output: str
-    bindings: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()  # of every point but the cold starts, before those of the command line
     seeds: tuple[int, ...] = (0, 1, 2)
-    reported: str = "study"
-    report: tuple[str, ...] = ()
-    report_folder: str = "report"
+    reported: str = "study"  # folder of the runs that the report compares, within `output`
+    report: tuple[str, ...] = ()  # arguments of `lcrag report`
+    report_folder: str = "report"  # within `output`
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One row of a table, as a difference from the experiment."""
+
+    name: str = ""  # in tables; empty: that of the experiment
+    files: tuple[str, ...] = ()  # after the experiment's
+    bindings: tuple[str, ...] = ()
+    start: str = ""  # name of the cold start that it begins with; empty: one with the experiment's own settings
+    sft_bindings: tuple[str, ...] = ()  # of its own cold start, in addition to `bindings`
+    policy: str = ""  # folder of a policy that is evaluated as it is; empty: the variant is trained
+
+    def bound(self) -> tuple[str, ...]:
+        """Its statements, its name in tables included."""
+        return (*((f"Method.name = {self.name!r}",) if self.name else ()), *self.bindings)
 
 
 def seeded(seed: int) -> str:
@@ -167,6 +140,12 @@ def policy_of(folder: Path) -> str:
 RAG = Variant(files=("baselines/rag.gin",), policy="atlas/cold_start")
 
 
+def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
+    """Returns the evaluation of a variant that is not trained."""
+    policy = f"policy.folder = {variant.policy!r}"
+    return settings.point(settings.output / "study" / name, ["evaluate"], *variant.bound(), policy, files=variant.files)
+
+
 def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
     """Returns the points of a method's variants: the cold starts they need, then every variant with every seed.
 
@@ -180,65 +159,29 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen(variants, usual)
         trained = [name for name in names if not variants[name].policy]
-        starts = dict.fromkeys(variants[name].start for name in trained)
+        starts = {variants[name].start: variants.get(variants[name].start, Variant()) for name in trained}
+        folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
         found = []
-        if settings.cold_start:
-            found += [_cold_start(start, variants.get(start, Variant()), settings) for start in starts]
-        found += [_before(start, variants.get(start, Variant()), settings) for start in starts]
+        for start, variant in starts.items() if settings.cold_start else ():
+            own = (*variant.bound(), *variant.sft_bindings) if variant.sft_bindings else ()
+            gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
+            found.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=own))
+
+        def begun(folder: str, command: str, start: str, *bindings: str, files: Sequence[str] = ()) -> Point:
+            needs = [folders[start]] if settings.cold_start else []
+            place, policies = settings.output / "study" / folder, map(policy_of, needs)
+            return settings.point(place, [command], *bindings, *policies, files=files, needs=needs)
+
+        for start, variant in starts.items():
+            label = f"{variant.name}, before training" if variant.name else "before training"
+            folder = "-".join(filter(None, ("before", start)))
+            found.append(begun(folder, "evaluate", start, *variant.bindings, f"evaluate.label = {label!r}"))
         found += [untrained_point(name, variants[name], settings) for name in names if name not in trained]
         for seed in settings.seeds:
             for name in trained:
-                bindings = (*variants[name].bound(), "Evaluation.before = False", seeded(seed))
-                point = Point(
-                    folder=settings.output / "study" / f"{name}-{seed}",
-                    command=("train",),
-                    gin_files=settings.files(*variants[name].files),
-                    bindings=bindings,
-                )
-                found.append(_begun(point, variants[name].start, settings))
+                variant = variants[name]
+                bindings = (*variant.bound(), "Evaluation.before = False", seeded(seed))
+                found.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
         return found
 
     return points
-
-
-def _cold_start_folder(start: str, settings: Settings) -> Path:
-    return settings.output / "cold-start" / (start or "any")
-
-
-def _cold_start(start: str, variant: Variant, settings: Settings) -> Point:
-    """Returns the SFT that variants begin with; a variant's own cold start has its bindings."""
-    bindings = (*variant.bound(), *variant.sft_bindings) if variant.sft_bindings else ()
-    gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
-    folder = _cold_start_folder(start, settings)
-    return Point(folder=folder, command=("sft",), gin_files=gin_files, bindings=bindings)
-
-
-def _before(start: str, variant: Variant, settings: Settings) -> Point:
-    """Returns the evaluation of the policy that variants begin with."""
-    label = f"{variant.name}, before training" if variant.name else "before training"
-    point = Point(
-        folder=settings.output / "study" / "-".join(filter(None, ("before", start))),
-        command=("evaluate",),
-        gin_files=settings.files(),
-        bindings=(*variant.bindings, f"evaluate.label = {label!r}"),
-        done=EVALUATED,
-    )
-    return _begun(point, start, settings)
-
-
-def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
-    """Returns the evaluation of a variant that is not trained."""
-    return Point(
-        folder=settings.output / "study" / name,
-        command=("evaluate",),
-        gin_files=settings.files(*variant.files),
-        bindings=(*variant.bound(), f"policy.folder = {variant.policy!r}", *settings.bindings),
-        done=EVALUATED,
-    )
-
-
-def _begun(point: Point, start: str, settings: Settings) -> Point:
-    """Returns a point with the policy of a cold start, if there are any, and the bindings of every point."""
-    folders = (_cold_start_folder(start, settings),) if settings.cold_start else ()
-    bindings = (*point.bindings, *map(policy_of, folders), *settings.bindings)
-    return dataclasses.replace(point, bindings=bindings, needs=folders)

@@ -2,110 +2,23 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
-from lcrag.commands.study.points import (
-    CURATED,
-    EVALUATED,
-    RAG,
-    TRAINED,
-    Point,
-    Settings,
-    Study,
-    Variant,
-    policy_of,
-    seeded,
-    untrained_point,
-)
+from lcrag.commands.study.points import RAG, Point, Settings, Study, Variant, policy_of, seeded, untrained_point
 
-SINGLE = Variant(name="RAG-R1, single query", bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1"))
-LONG_SFT = ("SFT_STEPS = 1200",)  # at most twice the steps; the lowest validation loss counts
 MODES = {
     "several": Variant(),
-    "single": SINGLE,
-    "from_long_sft": Variant(name="RAG-R1 from long SFT", bindings=LONG_SFT),
+    "single": Variant("RAG-R1, single query", bindings=("rag_r1.queries = 1", "oracle_teacher.queries = 1")),
+    # At most twice the steps; the lowest validation loss counts.
+    "from_long_sft": Variant("RAG-R1 from long SFT", bindings=("SFT_STEPS = 1200",)),
 }
 WITHOUT = {
-    "without_sft": Variant(name="RAG-R1 w/o SFT"),
-    "without_selection": Variant(name="RAG-R1 w/o selection"),  # the paper's "w/o Filter"
-    "without_rl": Variant(name="RAG-R1 w/o RL"),
-    "long_sft": Variant(name="long SFT"),
+    "without_sft": Variant("RAG-R1 w/o SFT"),
+    "without_selection": Variant("RAG-R1 w/o selection"),  # the paper's "w/o Filter"
+    "without_rl": Variant("RAG-R1 w/o RL"),
+    "long_sft": Variant("long SFT"),
 }
 MODE_OF = {"long_sft": "from_long_sft", **{mode: mode for mode in MODES}}  # others: several
 UNREWARDED = ("without_rl", "long_sft")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stages:
-    """The stages of one seed, which has its own demonstrations, SFT and selection."""
-
-    settings: Settings
-    mode: str
-    seed: int
-
-    @property
-    def folder(self) -> Path:
-        return self.settings.output / "made" / f"{self.mode}-{self.seed}"
-
-    def point(self, folder: Path, *command: str, done: str, needs: tuple[str, ...] = (), bindings=()) -> Point:
-        """Returns a point with the user's gin files and bindings, which all commands of the study get."""
-        return Point(
-            folder=folder,
-            command=command,
-            gin_files=self.settings.files(),
-            bindings=(*MODES[self.mode].bound(), *bindings, seeded(self.seed), *self.settings.bindings),
-            done=done,
-            needs=tuple(self.folder / name for name in needs),
-        )
-
-    def made(self) -> list[Point]:
-        """Demonstrations, SFT, and the selection of questions."""
-        made = self.folder
-        rows = f"demonstration_files.files = ({str(made / 'demonstrations' / 'rows.jsonl')!r},)"
-        chosen = (policy_of(made / "sft"), f"selection.demonstrated = {str(made / 'demonstrations')!r}")
-        return [
-            self.point(made / "demonstrations", "curate", "demonstrations", done=CURATED),
-            self.point(made / "sft", "sft", done=TRAINED, needs=("demonstrations",), bindings=(rows,)),
-            self.point(
-                made / "selection",
-                *("curate", "selection"),
-                done=CURATED,
-                needs=("demonstrations", "sft"),
-                bindings=chosen,
-            ),
-        ]
-
-    def run(self, name: str) -> Point:
-        """Returns the run of a system."""
-        if name in UNREWARDED:
-            return self.evaluated(name)
-        return self.reinforced(
-            name, "unfiltered.jsonl" if name == "without_selection" else "train.jsonl", tuned=name != "without_sft"
-        )
-
-    def reinforced(self, name: str, questions: str, *, tuned: bool) -> Point:
-        """PPO on a file of the selection."""
-        path = str(self.folder / "selection" / questions)
-        data = (f"train/jsonl_questions.files = ({path!r},)", "train/jsonl_questions.dataset = 'selected'")
-        start = (policy_of(self.folder / "sft"),) if tuned else ()
-        point = self.point(
-            self.settings.output / "study" / f"{name}-{self.seed}",
-            "train",
-            done=TRAINED,
-            needs=("sft", "selection"),
-            bindings=(*WITHOUT.get(name, Variant()).bound(), *start, *data),
-        )
-        return dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin"))
-
-    def evaluated(self, name: str) -> Point:
-        """The policy of the SFT as it is."""
-        return self.point(
-            self.settings.output / "study" / f"{name}-{self.seed}",
-            "evaluate",
-            done=EVALUATED,
-            needs=("sft",),
-            bindings=(*WITHOUT[name].bound(), policy_of(self.folder / "sft")),
-        )
 
 
 def points_of(*usual: str) -> Callable[[Settings], list[Point]]:
@@ -116,12 +29,47 @@ def points_of(*usual: str) -> Callable[[Settings], list[Point]]:
         mode_of = {name: MODE_OF.get(name, "several") for name in names if name != "rag"}
         found = [untrained_point("rag", RAG, settings)] if "rag" in names else []
         for seed in settings.seeds:
-            stages = {mode: _Stages(settings, mode, seed) for mode in MODES if mode in mode_of.values()}
-            found += [point for each in stages.values() for point in each.made()]
-            found += [stages[mode].run(name) for name, mode in mode_of.items()]
+            for mode in MODES:
+                found += _stages(settings, mode, seed) if mode in mode_of.values() else []
+            found += [_run(settings, name, mode, seed) for name, mode in mode_of.items()]
         return found
 
     return points
+
+
+def _stages(settings: Settings, mode: str, seed: int) -> list[Point]:
+    """Demonstrations, SFT, and the selection of questions of one seed."""
+    made = settings.output / "made" / f"{mode}-{seed}"
+    demonstrations, tuned, selection = (made / name for name in ("demonstrations", "sft", "selection"))
+    rows = f"demonstration_files.files = ({str(demonstrations / 'rows.jsonl')!r},)"
+    choice = (policy_of(tuned), f"selection.demonstrated = {str(demonstrations)!r}")
+    bound, last = MODES[mode].bound(), seeded(seed)
+    return [
+        settings.point(demonstrations, ["curate", "demonstrations"], *bound, last),
+        settings.point(tuned, ["sft"], *bound, rows, last, needs=[demonstrations]),
+        settings.point(selection, ["curate", "selection"], *bound, *choice, last, needs=[demonstrations, tuned]),
+    ]
+
+
+def _run(settings: Settings, name: str, mode: str, seed: int) -> Point:
+    """PPO on the selected questions, or the evaluation of the policy of the SFT as it is."""
+    made, folder = settings.output / "made" / f"{mode}-{seed}", settings.output / "study" / f"{name}-{seed}"
+    bound = (*MODES[mode].bound(), *WITHOUT.get(name, Variant()).bound())
+    start = policy_of(made / "sft")
+    if name in UNREWARDED:
+        return settings.point(folder, ["evaluate"], *bound, start, seeded(seed), needs=[made / "sft"])
+    questions = str(made / "selection" / ("unfiltered.jsonl" if name == "without_selection" else "train.jsonl"))
+    point = settings.point(
+        folder,
+        ["train"],
+        *bound,
+        *(() if name == "without_sft" else (start,)),
+        f"train/jsonl_questions.files = ({questions!r},)",
+        "train/jsonl_questions.dataset = 'selected'",
+        seeded(seed),
+        needs=[made / "sft", made / "selection"],
+    )
+    return dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin"))
 
 
 def _study(summary: str, *names: str) -> Study:
