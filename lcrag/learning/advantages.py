@@ -13,27 +13,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Integer
 
 
-def _deviations(rewards, group_ids) -> tuple[Float[Array, " n"], Float[Array, " n"], Integer[Array, " n"]]:
-    """Returns the reward minus the group mean, the size of each episode's group, and its index in 0..n-1.
-
-    Episodes with the reward NaN do not belong to their group: their deviation is 0, and its size does not count them.
-    """
-    count = len(group_ids)
-    segments = jnp.unique(group_ids, size=count, return_inverse=True)[1].reshape(-1)
-
-    def total(values):
-        return jax.ops.segment_sum(values, segments, count)[segments]
-
-    rewards = jnp.asarray(rewards, jnp.float32)
-    scored = ~jnp.isnan(rewards)
-    # Subtracting the group's lowest reward first gives a group of equal rewards deviations of exactly 0. Otherwise
-    # rounding would leave 1e-8, which division by a standard deviation of 1e-6 would enlarge.
-    lowest = jax.ops.segment_min(jnp.where(scored, rewards, jnp.inf), segments, count)[segments]
-    above_lowest = jnp.where(scored, rewards - lowest, 0.0)
-    sizes = total(scored.astype(jnp.float32))
-    return jnp.where(scored, above_lowest - total(above_lowest) / sizes, 0.0), sizes, segments
-
-
 def group_advantages(
     rewards: Float[ArrayLike, " n"],
     group_ids: Integer[ArrayLike, " n"],
@@ -66,10 +45,22 @@ def group_advantages(
 
 @functools.partial(jax.jit, static_argnames="normalise_std")
 def _group_advantages(rewards, group_ids, normalise_std, ddof, epsilon, min_std):
-    deviations, sizes, segments = _deviations(rewards, group_ids)
+    count = len(group_ids)
+    segments = jnp.unique(group_ids, size=count, return_inverse=True)[1].reshape(-1)
+
+    def total(values):
+        return jax.ops.segment_sum(values, segments, count)[segments]
+
+    rewards = jnp.asarray(rewards, jnp.float32)
+    scored = ~jnp.isnan(rewards)
+    # Subtracting the group's lowest reward first gives a group of equal rewards deviations of exactly 0. Otherwise
+    # rounding would leave 1e-8, which division by a standard deviation of 1e-6 would enlarge.
+    lowest = jax.ops.segment_min(jnp.where(scored, rewards, jnp.inf), segments, count)[segments]
+    above_lowest = jnp.where(scored, rewards - lowest, 0.0)
+    sizes = total(scored.astype(jnp.float32))
+    deviations = jnp.where(scored, above_lowest - total(above_lowest) / sizes, 0.0)
     if normalise_std:
-        squares = jax.ops.segment_sum(deviations**2, segments, len(deviations))[segments]
-        std = jnp.sqrt(squares / jnp.maximum(sizes - ddof, 1))
+        std = jnp.sqrt(total(deviations**2) / jnp.maximum(sizes - ddof, 1))
         deviations = deviations / (jnp.maximum(std, min_std) + epsilon)
     return jnp.where(sizes > 1, deviations, 0.0)
 

@@ -1,30 +1,36 @@
 """Saves and restores the train state with Orbax: in the background, each checkpoint complete or absent.
 
-Every checkpoint contains the digests of its files, which are compared before it is restored. A damaged checkpoint is
-renamed, and the next older intact one is restored instead.
+Every checkpoint has a manifest of the digests of its arrays, which are compared before it is restored. A damaged
+checkpoint is renamed, and the next older intact one is restored instead. Orbax itself restores flipped bits silently.
 """
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from lcrag.errors import UserError
 from lcrag.files import full_disk, is_remote, remote_path
-from lcrag.learning.checkpoint_manifest import MARK, first_intact, validation_losses, write_manifest
 
+AnyPath: TypeAlias = Path | epath.Path
 ITEM = "default"  # Orbax's folder for what is saved without a name
 UNCOMMITTED = ".orbax-checkpoint-tmp"
+MANIFEST = "manifest.json"
+DIGEST_THREADS = 8
 
 
 def abstract_state(state: PyTree) -> PyTree:
@@ -32,39 +38,59 @@ def abstract_state(state: PyTree) -> PyTree:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), state)
 
 
-def _difference(saved: PyTree, wanted: PyTree) -> str | None:
-    """Describe the first array in which the two trees differ."""
-    found, expected = (
-        {
-            "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
-                tuple(leaf.shape),
-                str(leaf.dtype),
-            )
-            for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: hasattr(node, "shape"))
+def write_manifest(folder: AnyPath, loss: float | None, base: str | None, *, digests: bool = True) -> None:
+    """Write the digests of the arrays of a complete, not yet committed checkpoint, its loss and its base."""
+    paths = [path for path in (folder / ITEM).rglob("*") if path.is_file()] if digests else []
+    with ThreadPoolExecutor(DIGEST_THREADS) as threads:
+        files = {
+            str(path.relative_to(folder)): digest
+            for path, digest in zip(paths, threads.map(_digest, paths), strict=True)
         }
-        for tree in (saved, wanted)
-    )
-    for name in sorted(found.keys() | expected.keys()):
-        if found.get(name) != expected.get(name):
-            there, here = (str(side[name][0]) if name in side else "absent" for side in (found, expected))
-            return f"{name} is {there} there and {here} here"
-    return None
+    content = {"loss": loss, "base": base, "files": files}
+    (folder / MANIFEST).write_text(json.dumps(content | {"digest": _digest_of(content)}), encoding="utf-8")
 
 
-def _report_one_error() -> None:
-    """Suppress the tracebacks of reads and writes that outlive a failed one.
+def read_manifest(folder: AnyPath) -> dict[str, Any]:
+    """Return the manifest of a checkpoint.
 
-    Orbax processes all arrays concurrently and gives up at the first failure. The others then find its event loop
-    closed, in TensorStore's threads, whose exceptions only `sys.unraisablehook` can suppress.
+    Raises:
+      ValueError: There is none, or it is not as it was saved.
     """
-    hook = sys.unraisablehook
+    try:
+        content = json.loads((folder / MANIFEST).read_bytes())
+        if content.pop("digest") == _digest_of(content):
+            return content
+    except FileNotFoundError:
+        raise ValueError(f"{MANIFEST} is missing") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{MANIFEST} is not as it was saved")
 
-    def without_late_calls(unraisable):
-        if "Event loop is closed" not in str(unraisable.exc_value):
-            hook(unraisable)
 
-    if getattr(hook, "__qualname__", "") != without_late_calls.__qualname__:
-        sys.unraisablehook = without_late_calls
+def damage(folder: AnyPath) -> str | None:
+    """Return a clause that names the first damaged file of a checkpoint; None if all are unchanged."""
+
+    def problem(name: str, digest: str) -> str | None:
+        try:
+            return None if _digest(folder / name) == digest else f"{name} is not as it was saved"
+        except OSError as error:
+            return f"{name} is missing" if isinstance(error, FileNotFoundError) else f"{name} cannot be read"
+
+    try:
+        files = read_manifest(folder)["files"]
+    except ValueError as error:
+        return str(error)
+    with ThreadPoolExecutor(DIGEST_THREADS) as threads:
+        return next(filter(None, list(threads.map(problem, files, files.values()))), None)
+
+
+def _digest(path: AnyPath) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +120,7 @@ class Checkpoints:
     def __init__(self, folder: str | Path, keep: int = 3, base: str | None = None, *, read_only: bool = False):
         self._remote, self._base, self._read_only = is_remote(folder), base, read_only
         self.folder = remote_path(folder) if self._remote else Path(folder).absolute()
-        self._saving: tuple[int, float | None] = (0, None)
+        self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=_LatestAndBest(keep, self.best_step),
             enable_async_checkpointing=True,
@@ -109,13 +135,16 @@ class Checkpoints:
         if not self._read_only and not self._remote and jax.process_index() == 0:
             for killed in self.folder.glob(f"*{UNCOMMITTED}"):
                 shutil.rmtree(killed)
-        _report_one_error()
         handler = ocp.StandardCheckpointHandler()
         try:
             self._orbax = ocp.CheckpointManager(self.folder, options=self._options, item_handlers=handler)
         except ImportError as error:
             raise UserError(f"checkpoints in {self.folder} need a client: pip install 'lcrag[gcs]'") from error
-        self._losses = validation_losses(self.folder, self._orbax.all_steps())
+        self._losses: dict[int, float] = {}
+        for step in self._orbax.all_steps():
+            with contextlib.suppress(ValueError):
+                loss = read_manifest(self.folder / str(step))["loss"]
+                self._losses |= {} if loss is None else {step: loss}
 
     def save(self, step: int, state: PyTree, validation_loss: float | None = None) -> None:
         """Copy the state from the devices, then write it in the background; waits for the previous save.
@@ -128,8 +157,7 @@ class Checkpoints:
             self._saving = step, validation_loss
             if validation_loss is not None:
                 self._losses[step] = validation_loss
-            metadata = {"base": self._base, **MARK}
-            self._orbax.save(step, args=ocp.args.StandardSave(state), force=True, custom_metadata=metadata)
+            self._orbax.save(step, args=ocp.args.StandardSave(state), force=True)
 
     def latest_step(self) -> int | None:
         """Return the step of the latest complete checkpoint, or None."""
@@ -145,7 +173,7 @@ class Checkpoints:
         Raises:
           UserError: No such checkpoint, no intact one, or one of another architecture, optimizer or base.
         """
-        return self._restored(abstract, self._chosen(step))
+        return self._read(self._choose(step), abstract)
 
     def continue_from(self, state: PyTree) -> tuple[int, PyTree]:
         """Return the latest intact step and its state, or 0 and `state`; a replaced `state` is freed.
@@ -155,40 +183,24 @@ class Checkpoints:
         """
         if self.latest_step() is None:
             return 0, state
-        step = self._chosen()
+        step = self._choose()
         wanted = abstract_state(state)
         jax.tree.map(lambda leaf: leaf.delete(), state)  # memory may not suffice for two states
-        return step, self._restored(wanted, step)
+        return step, self._read(step, wanted)
 
     def restore_params(self, abstract: PyTree, step: int | None = None) -> tuple[int, PyTree]:
         """Return a step and its `params` alone, onto the shardings of `abstract`; see `restore`."""
-        step = self._chosen(step)
-        return step, self._restored_params(abstract, step)
+        step = self._choose(step)
+        return step, self._read(step, {"params": abstract}, partial=True)["params"]
 
     def restore_best_params(self, abstract: PyTree) -> tuple[int, PyTree]:
         """Return the step of the lowest validation loss among the intact checkpoints, and its `params`."""
         self.wait()
         saved = [step for step in self._losses if step in self._orbax.all_steps()]
         step = self._first_intact(sorted(saved, key=lambda step: (self._losses[step], step)))
-        return step, self._restored_params(abstract, step)
+        return step, self._read(step, {"params": abstract}, partial=True)["params"]
 
-    def _restored(self, abstract: PyTree, step: int) -> PyTree:
-        arguments = ocp.args.StandardRestore(abstract)
-        return self._read(abstract, step, lambda: self._orbax.restore(step, args=arguments))
-
-    def _restored_params(self, abstract: PyTree, step: int) -> PyTree:
-        wanted = {"params": abstract}
-        arguments = ocp.args.PyTreeRestore(
-            item=wanted, restore_args=ocp.checkpoint_utils.construct_restore_args(wanted), partial_restore=True
-        )
-
-        def read() -> PyTree:
-            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-                return reader.restore(self.folder / str(step) / ITEM, args=arguments)["params"]
-
-        return self._read(wanted, step, read)
-
-    def _chosen(self, step: int | None = None) -> int:
+    def _choose(self, step: int | None = None) -> int:
         """Return a step with an intact checkpoint, by default the latest."""
         steps = sorted(self._orbax.all_steps())
         if not steps:
@@ -204,60 +216,69 @@ class Checkpoints:
 
         With several processes, the first one reads the files, and all return the same step.
         """
-        chosen, problems = first_intact(self.folder, steps) if jax.process_index() == 0 else (None, {})
-        if chosen is not None:
-            for step, problem in problems.items():
-                self._set_aside(step, problem, chosen)
-        known = np.array([-1 if chosen is None else chosen, len(problems)])
+        chosen, problems = -1, {}
+        for step in steps if jax.process_index() == 0 else ():
+            problem = damage(self.folder / str(step))
+            if problem is None:
+                chosen = step
+                break
+            problems[step] = problem
+        for step, problem in problems.items() if chosen >= 0 else ():
+            place, kept = self.folder / str(step), ""
+            if not self._read_only:
+                numbered = (self.folder / f"damaged_{step}_{number}" for number in itertools.count(1))
+                free = next(path for path in numbered if not path.exists())
+                place.rename(free)
+                kept = f" and now called {free.name}"
+            print(
+                f"lcrag: the checkpoint {place} is damaged{kept} ({problem}); that of step {chosen} is restored"
+                " instead",
+                file=sys.stderr,
+            )
+        known = np.array([chosen, len(problems)])
         if jax.process_count() > 1:
             known = multihost_utils.broadcast_one_to_all(known)
         agreed, damaged = known.tolist()
         if agreed < 0:
-            found = "; ".join(f"step {step}: {problem}" for step, problem in problems.items())
+            listed = "; ".join(f"step {step}: {problem}" for step, problem in problems.items())
             raise UserError(
-                f"no checkpoint in {self.folder} that could be restored is intact ({found or 'see the first process'}):"
-                " copy one from elsewhere, choose another step, or begin anew in another folder."
+                f"no checkpoint in {self.folder} that could be restored is intact"
+                f" ({listed or 'see the first process'}): copy one from elsewhere, choose another step, or begin anew"
+                " in another folder."
             )
         if damaged and not self._read_only:
             self._orbax.close()
             self._open()
         return agreed
 
-    def _set_aside(self, step: int, problem: str, chosen: int) -> None:
-        place, kept = self.folder / str(step), ""
-        if not self._read_only:
-            numbered = (self.folder / f"damaged_{step}_{number}" for number in itertools.count(1))
-            free = next(each for each in numbered if not each.exists())
-            place.rename(free)
-            kept = f" and now called {free.name}"
-        print(
-            f"lcrag: the checkpoint {place} is damaged{kept} ({problem}); that of step {chosen} is restored instead",
-            file=sys.stderr,
+    def _read(self, step: int, wanted: PyTree, *, partial: bool = False) -> PyTree:
+        """Restore the arrays of a step, or some of its entries, after checking that it is of the same model."""
+        folder = self.folder / str(step)
+        arguments = ocp.args.PyTreeRestore(
+            item=wanted,
+            restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
+            partial_restore=partial,
         )
-
-    def _read(self, abstract: PyTree, step: int, read: Callable[[], PyTree]) -> PyTree:
-        """Return the result of `read`, after checking that the arrays of a step match `abstract`."""
         try:
             saved = self._orbax.item_metadata(step)
-            if isinstance(abstract, dict) and saved is not None:  # only some entries are wanted
-                saved = {name: saved[name] for name in abstract if name in saved}
-            difference = None if saved is None else _difference(saved, abstract) or self._other_base(step)
-            state = None if difference else read()
-        except Exception as error:  # whatever Orbax raises for damaged files of a checkpoint without a manifest
+            if partial and saved is not None:
+                saved = {name: saved[name] for name in wanted if name in saved}
+            difference = None if saved is None else _difference(saved, wanted)
+            base = read_manifest(folder)["base"]
+            if not difference and base != self._base:
+                difference = f"its frozen weights are {base} there and {self._base} here"
+            if not difference:
+                with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+                    return reader.restore(folder / ITEM, args=arguments)
+        except Exception as error:  # whatever Orbax raises for a checkpoint in object storage, which has no digests
             raise UserError(
-                f"the checkpoint in {self.folder / str(step)} cannot be read ({type(error).__name__}), so it is"
-                " damaged: restore that folder from a copy, or delete it to continue from the checkpoint before it."
+                f"the checkpoint in {folder} cannot be read ({type(error).__name__}), so it is damaged: restore that"
+                " folder from a copy, or delete it to continue from the checkpoint before it."
             ) from error
-        if difference:
-            raise UserError(
-                f"the checkpoint in {self.folder / str(step)} is of another model or optimizer ({difference}): "
-                "resume with the configuration it was trained with (config.gin in that folder), or choose a new folder."
-            )
-        return state
-
-    def _other_base(self, step: int) -> str | None:
-        there = (self._orbax.metadata(step).custom_metadata or {}).get("base")
-        return None if there == self._base else f"its frozen weights are {there} there and {self._base} here"
+        raise UserError(
+            f"the checkpoint in {folder} is of another model or optimizer ({difference}): resume with the configuration"
+            " it was trained with (config.gin in that folder), or choose a new folder."
+        )
 
     def wait(self) -> None:
         """Wait until everything saved so far is complete on disk."""
@@ -273,9 +294,9 @@ class Checkpoints:
         """Complete the checkpoint that is being saved, before Orbax commits it."""
         step, loss = self._saving
         if self._remote:  # saved under its name, and complete when Orbax has written a last file
-            write_manifest(self.folder / str(step), loss, digests=False)
+            write_manifest(self.folder / str(step), loss, self._base, digests=False)
         else:
-            write_manifest(self.folder / f"{step}{UNCOMMITTED}", loss)
+            write_manifest(self.folder / f"{step}{UNCOMMITTED}", loss, self._base)
 
     @contextlib.contextmanager
     def _without_remains(self) -> Iterator[None]:
@@ -283,8 +304,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:
-            step, _ = self._saving
-            folder = self.folder / str(step)
+            folder = self.folder / str(self._saving[0])
             if not self._remote:
                 shutil.rmtree(folder.with_name(folder.name + UNCOMMITTED), ignore_errors=True)
             full = full_disk(error)
@@ -297,3 +317,22 @@ class Checkpoints:
 
     def __exit__(self, *exception) -> None:
         self.close()
+
+
+def _difference(saved: PyTree, wanted: PyTree) -> str | None:
+    """Describe the first array in which the two trees differ."""
+    found, expected = (
+        {
+            "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
+                tuple(leaf.shape),
+                str(leaf.dtype),
+            )
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: hasattr(node, "shape"))
+        }
+        for tree in (saved, wanted)
+    )
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            there, here = (str(side[name][0]) if name in side else "absent" for side in (found, expected))
+            return f"{name} is {there} there and {here} here"
+    return None

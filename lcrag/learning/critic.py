@@ -16,18 +16,19 @@ from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from lcrag.errors import UserError, typed
 from lcrag.learning.advantages import generalized_advantages
 from lcrag.learning.losses import kl_k1
 from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch
 from lcrag.learning.update import Hidden, TrainState, Unembed, Update, make_update
-from lcrag.limits import NonNegative, Positive, Share, check_fields
 from lcrag.policy import DecoderConfig, hidden_states
 from lcrag.policy.accelerators import update_options
 from lcrag.policy.value_model import split_value, value_config, value_shardings, values
 
 
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Critic:
     """Settings of PPO's value model, whose advantages replace the group-relative ones.
@@ -42,22 +43,24 @@ class Critic:
     """
 
     optimizer: Optimizer
-    discount: Share = 1.0
-    trace: Share = 1.0
-    value_clip: Positive | None = 0.5
-    kl_in_reward: NonNegative = 0.0
+    discount: float = 1.0
+    trace: float = 1.0
+    value_clip: float | None = 0.5
+    kl_in_reward: float = 0.0
     whiten: bool = True
 
     def __post_init__(self):
-        check_fields(self)
+        for name in ("discount", "trace"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"Critic.{name} is {getattr(self, name)}: give it a value from 0 to 1")
+        if self.value_clip is not None and self.value_clip <= 0:
+            raise UserError(f"Critic.value_clip is {self.value_clip}: give it a value above 0, or None")
+        if self.kl_in_reward < 0:
+            raise UserError(f"Critic.kl_in_reward is {self.kl_in_reward}: give it a value of 0 or more")
 
     def with_updates(self, updates: int) -> "Critic":
         """Return the critic for a run with `updates` updates per step; see `Optimizer.with_updates`."""
         return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates))
-
-    @property
-    def objective(self) -> ValueRegression:
-        return ValueRegression(self.value_clip)
 
 
 class ActorCriticState(TrainState):
@@ -91,10 +94,13 @@ def value_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]
 def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
     """Build the update of a critic, for training and `lcrag compile`; `config` is the policy's."""
     shardings, _ = split_value(config, value_shardings(config, mesh))
-    functions = value_functions(config, mesh)
-    options = update_options(mesh, config.windowed_einsum)
     return make_update(
-        *functions, critic.objective, critic.optimizer, mesh=mesh, param_shardings=shardings, compiler_options=options
+        *value_functions(config, mesh),
+        ValueRegression(critic.value_clip),
+        critic.optimizer,
+        mesh=mesh,
+        param_shardings=shardings,
+        compiler_options=update_options(mesh, config.windowed_einsum),
     )
 
 
@@ -123,7 +129,7 @@ def token_rewards(
     return given - kl_coefficient * jnp.where(mask, kl_k1(jnp.asarray(log_ratio)), 0.0)
 
 
-def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], dict[str, float]]:
+def estimate_advantages(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], dict[str, float]]:
     """Fill in returns and per-token advantages, from rewards and the critic's values (host; one whole rollout).
 
     Whitening is TRL's: over all policy tokens of the rollout, (A - mean) / sqrt(variance + 1e-8), the variance
@@ -140,9 +146,24 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
     """
     settings = critic.discount, critic.trace, critic.kl_in_reward
     batches = [batch.replace(**jax.device_get(_estimates(batch, *settings))) for batch in batches]
-    measured = _measurements(batches, critic)
+
+    def of_tokens(name: str) -> Float[np.ndarray, " tokens"]:  # of the whole rollout, in float64
+        parts = [np.asarray(getattr(batch, name))[np.asarray(batch.mask)] for batch in batches]
+        return np.concatenate(parts).astype(np.float64)
+
+    advantages, returns, values = (of_tokens(name) for name in ("advantages", "returns", "values"))
+    variance = returns.var()
+    measured = {
+        "return/mean": returns.mean(),
+        "advantage/mean": advantages.mean(),
+        "advantage/std": advantages.std(),
+        "value/explained_variance": 1 - (returns - values).var() / variance if variance else 0.0,
+    }
+    if critic.kl_in_reward:
+        log_ratios = of_tokens("sampling_log_probabilities") - of_tokens("reference_log_probabilities")
+        episodes = sum(np.count_nonzero(np.any(batch.mask, axis=-1)) for batch in batches)
+        measured["reward/kl_penalty"] = -critic.kl_in_reward * np.sum(log_ratios) / episodes
     if critic.whiten:
-        advantages = _of_tokens(batches, "advantages")
         variance = advantages.var(ddof=1) if len(advantages) > 1 else 0.0
         mean, deviation = float(advantages.mean()), float(np.sqrt(variance + 1e-8))
         whitened = [(batch.advantages - mean) / deviation for batch in batches]
@@ -150,7 +171,7 @@ def estimated(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], di
             batch.replace(advantages=np.where(batch.mask, each, 0).astype(np.float32))
             for batch, each in zip(batches, whitened, strict=True)
         ]
-    return batches, measured
+    return batches, {name: float(value) for name, value in measured.items()}
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
@@ -166,25 +187,3 @@ def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: floa
     rewards, values, mask = (jnp.reshape(each, (-1, batch.mask.shape[-1])) for each in tokens)
     advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
     return {"advantages": advantages.reshape(batch.mask.shape), "returns": returns.reshape(batch.mask.shape)}
-
-
-def _of_tokens(batches: Sequence[Batch], name: str) -> Float[np.ndarray, " tokens"]:
-    """Return one field of all the policy tokens of a rollout, in float64."""
-    parts = [np.asarray(getattr(batch, name))[np.asarray(batch.mask)] for batch in batches]
-    return np.concatenate(parts).astype(np.float64)
-
-
-def _measurements(batches: Sequence[Batch], critic: Critic) -> dict[str, float]:
-    advantages, returns, values = (_of_tokens(batches, name) for name in ("advantages", "returns", "values"))
-    variance = returns.var()
-    measured = {
-        "return/mean": returns.mean(),
-        "advantage/mean": advantages.mean(),
-        "advantage/std": advantages.std(),
-        "value/explained_variance": 1 - (returns - values).var() / variance if variance else 0.0,
-    }
-    if critic.kl_in_reward:
-        policy, reference = (_of_tokens(batches, f"{each}_log_probabilities") for each in ("sampling", "reference"))
-        episodes = sum(np.count_nonzero(np.any(batch.mask, axis=-1)) for batch in batches)
-        measured["reward/kl_penalty"] = -critic.kl_in_reward * np.sum(policy - reference) / episodes
-    return {name: float(value) for name, value in measured.items()}

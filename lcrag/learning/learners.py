@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.learning.critic import ActorCriticState, Critic, estimated, value_functions, value_update
+from lcrag.learning.critic import ActorCriticState, Critic, estimate_advantages, value_functions, value_update
 from lcrag.learning.objectives import PolicyGradient, Supervised
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, pack
@@ -89,14 +89,7 @@ def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
 
 @dataclasses.dataclass
 class TrainedModel:
-    """A model in training, with its compiled scoring and update functions.
-
-    Attributes:
-      state: Train state of the trained parameters.
-      frozen: Parameters that are read but not trained.
-      scores: Scores a batch.
-      update: Updates the train state.
-    """
+    """A model in training: its train state, its frozen parameters, and the compiled functions that read both."""
 
     state: TrainState
     frozen: PyTree
@@ -120,33 +113,17 @@ class TrainedModel:
 
 
 def _trained_policy(
-    policy: Policy,
-    params: PyTree,
-    objective: PolicyGradient | Supervised,
-    optimizer: Optimizer,
-    temperature: float = 1.0,
+    policy: Policy, objective: PolicyGradient | Supervised, optimizer: Optimizer, temperature: float = 1.0
 ) -> TrainedModel:
-    """Begin training `params`, the trained ones of the policy's parameters."""
+    """Begin training a policy; the first update donates its trained parameters."""
     config, mesh = policy.config, policy.mesh
+    params, frozen = split_trainable(config, policy.params)
     shardings, _ = split_trainable(config, param_shardings(config, mesh))
     return TrainedModel(
         state=initial_state(params, optimizer, mesh, shardings),
-        frozen=split_trainable(config, policy.params)[1],
+        frozen=frozen,
         scores=make_score(*decoder_functions(config, mesh), mesh, temperature),
         update=policy_update(config, mesh, objective, optimizer, temperature),
-    )
-
-
-def _trained_critic(policy: Policy, critic: Critic) -> TrainedModel:
-    """Begin training a value model whose decoder starts as the policy's."""
-    config, mesh = policy.config, policy.mesh
-    params, frozen = value_model_of(config, policy.params, mesh)
-    shardings, _ = split_value(config, value_shardings(config, mesh))
-    return TrainedModel(
-        state=initial_state(params, critic.optimizer, mesh, shardings),
-        frozen=frozen,
-        scores=make_score(*value_functions(config, mesh), mesh),
-        update=value_update(config, mesh, critic),
     )
 
 
@@ -176,18 +153,26 @@ class Learner:
         parts: int = 1,
         passes: int = 1,
     ):
-        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
+        config, mesh = policy.config, policy.mesh
+        self._layout, self._shares = layout, batch_shares(mesh)
         self._parts, self._passes, self._settings = parts, passes, critic
         self._scores_old = objective.rescores_old_policy and parts * passes > 1
-        self._critic = None if critic is None else _trained_critic(policy, critic)
-        params, _ = split_trainable(policy.config, policy.params)
-        self._reference = None
+        self._critic = self._reference = None
+        if critic is not None:  # its decoder starts as a copy of the policy's
+            value_params, value_frozen = value_model_of(config, policy.params, mesh)
+            shardings, _ = split_value(config, value_shardings(config, mesh))
+            self._critic = TrainedModel(
+                state=initial_state(value_params, critic.optimizer, mesh, shardings),
+                frozen=value_frozen,
+                scores=make_score(*value_functions(config, mesh), mesh),
+                update=value_update(config, mesh, critic),
+            )
         if needs_reference(objective, critic):
             # A copy because the update donates its state, in the compute dtype because that takes less memory.
-            shardings, _ = split_trainable(policy.config, param_shardings(policy.config, policy.mesh))
-            copy = lambda tree: compute_parameters(policy.config, jax.tree.map(lambda leaf: leaf + 0, tree))  # noqa: E731
-            self._reference = jax.jit(copy, out_shardings=shardings)(params)
-        self._policy = _trained_policy(policy, params, objective, optimizer, temperature)
+            shardings, _ = split_trainable(config, param_shardings(config, mesh))
+            copy = lambda tree: compute_parameters(config, jax.tree.map(lambda leaf: leaf + 0, tree))  # noqa: E731
+            self._reference = jax.jit(copy, out_shardings=shardings)(split_trainable(config, policy.params)[0])
+        self._policy = _trained_policy(policy, objective, optimizer, temperature)
 
     @property
     def state(self) -> TrainState:
@@ -218,35 +203,35 @@ class Learner:
         "sampling_training_gap", which is that of the first, because later ones are off-policy by design.
         "packing/filled" is the share of the computed positions that held a token.
         """
+        # the scores that the policy, the reference and the critic give before the rollout's updates
         parts = max(1, min(self._parts, len(trajectories)))
-        batches = [self._scored(self._pack(trajectories[part::parts])) for part in range(parts)]
+        batches = []
+        for part in range(parts):
+            batch = pack(trajectories[part::parts], self._layout, self._shares)
+            scores = {}
+            if self._reference is not None:
+                scores["reference_log_probabilities"] = self._policy.score(batch, self._reference)
+            if self._scores_old:
+                scores["old_log_probabilities"] = self._policy.score(batch)
+            if self._critic is not None:
+                scores["values"] = self._critic.score(batch)
+            batches.append(batch.replace(**jax.device_get(scores)))
         estimates: dict[str, float] = {}
         if self._settings is not None:
-            batches, estimates = estimated(batches, self._settings)
-        measured = [self._updated(batch) for _ in range(self._passes) for batch in batches]
+            batches, estimates = estimate_advantages(batches, self._settings)
+
+        measured = []
+        for batch in batches * self._passes:
+            metrics = self._policy.learn(batch)
+            if self._critic is not None:
+                of_critic = {CRITIC_NAMES.get(name, name): value for name, value in self._critic.learn(batch).items()}
+                worse = max(each["update/non_finite_in_a_row"] for each in (metrics, of_critic))
+                metrics = metrics | of_critic | {"update/non_finite_in_a_row": worse}
+            measured.append(metrics)
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
         counts = {name: value for name, value in measured[-1].items() if name.startswith(COUNTS)}
         gap, filled = measured[0]["sampling_training_gap"], float(np.mean([batch.filled for batch in batches]))
         return means | counts | {"sampling_training_gap": gap, "packing/filled": filled} | estimates
-
-    def _scored(self, batch: Batch) -> Batch:
-        """Add the scores that the policy, the reference and the critic give before the rollout's updates."""
-        scores = {}
-        if self._reference is not None:
-            scores["reference_log_probabilities"] = self._policy.score(batch, self._reference)
-        if self._scores_old:
-            scores["old_log_probabilities"] = self._policy.score(batch)
-        if self._critic is not None:
-            scores["values"] = self._critic.score(batch)
-        return batch.replace(**jax.device_get(scores))
-
-    def _updated(self, batch: Batch) -> dict[str, float]:
-        measured = self._policy.learn(batch)
-        if self._critic is None:
-            return measured
-        of_critic = {CRITIC_NAMES.get(name, name): value for name, value in self._critic.learn(batch).items()}
-        worse = max(each["update/non_finite_in_a_row"] for each in (measured, of_critic))
-        return measured | of_critic | {"update/non_finite_in_a_row": worse}
 
 
 class SupervisedLearner:
@@ -260,10 +245,8 @@ class SupervisedLearner:
     """
 
     def __init__(self, policy: Policy, objective: Supervised, optimizer: Optimizer, layout: Layout):
-        self._pack = functools.partial(pack, layout=layout, shares=batch_shares(policy.mesh))
-        self._aggregation = objective.aggregation
-        params, _ = split_trainable(policy.config, policy.params)
-        self._policy = _trained_policy(policy, params, objective, optimizer)
+        self._layout, self._shares, self._aggregation = layout, batch_shares(policy.mesh), objective.aggregation
+        self._policy = _trained_policy(policy, objective, optimizer)
 
     @property
     def state(self) -> TrainState:
@@ -290,25 +273,21 @@ class SupervisedLearner:
 
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
         """Make one update and return its metrics."""
-        batch = self._pack(rows)
+        batch = pack(rows, self._layout, self._shares)
         return self._policy.learn(batch) | {"packing/filled": batch.filled}
 
     def loss(self, rows: Sequence[Trajectory], rows_per_batch: int) -> float:
         """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""
         total, count = 0.0, 0
         for start in range(0, len(rows), rows_per_batch):
-            batch = self._pack(rows[start : start + rows_per_batch])
+            batch = pack(rows[start : start + rows_per_batch], self._layout, self._shares)
             with jax.transfer_guard("disallow"):
                 scores = jax.device_get(self._policy.score(batch))
-            more_total, more_count = _summed(scores, np.asarray(batch.mask), self._aggregation)
-            total, count = total + more_total, count + more_count
+            mask = np.asarray(batch.mask)
+            losses, tokens = -np.where(mask, scores, 0.0).sum(axis=-1, dtype=np.float64), mask.sum(axis=-1)
+            if self._aggregation == "token_mean":
+                total, count = total + float(losses.sum()), count + int(tokens.sum())
+            else:
+                means = losses / np.maximum(tokens, 1)
+                total, count = total + float(means.sum()), count + int((tokens > 0).sum())
         return total / count
-
-
-def _summed(scores: np.ndarray, mask: np.ndarray, aggregation: str) -> tuple[float, int]:
-    """Return the sum and the normaliser of an aggregation of log-probabilities [micro, episodes, time]."""
-    losses = -np.where(mask, scores, 0.0).sum(axis=-1, dtype=np.float64)
-    tokens = mask.sum(axis=-1)
-    if aggregation == "token_mean":
-        return float(losses.sum()), int(tokens.sum())
-    return float((losses / np.maximum(tokens, 1)).sum()), int((tokens > 0).sum())

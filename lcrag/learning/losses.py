@@ -1,16 +1,21 @@
-"""Building blocks of losses: pure functions of arrays [batch, time] and the mask of the policy's own tokens.
+"""Losses and their parts: pure functions of arrays [batch, time] and the mask of the policy's own tokens.
 
 Ratios, surrogate and KL estimates are per token; they expect arrays that are 0 outside the mask. An aggregation reduces
 per-token values to a scalar and never reads outside the mask. It is a sum divided by a normaliser: with the normaliser
 of a larger batch, the losses and gradients of its micro-batches add up to exactly those of the whole batch.
-`lcrag.learning.objectives` combines these functions.
+
+In the metrics, names under "loss/" are parts of the loss and add up like it, those in `MAXIMA` are maxima, and all
+others are means over the tokens of the mask.
 """
 
 from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
+
+from lcrag.errors import UserError, lookup
 
 Values: TypeAlias = Float[ArrayLike, "batch time"]
 Tokens: TypeAlias = Float[Array, "batch time"]
@@ -18,7 +23,9 @@ Mask: TypeAlias = Bool[ArrayLike, "batch time"]
 Scalar: TypeAlias = Float[Array, ""]
 Metrics: TypeAlias = dict[str, Float[Array, ""]]
 
-MOST_LOG_RATIO = 20.0  # such ratios are clipped anyway, and an infinite one would turn the zero gradient into NaN
+MAXIMA = ("sampling_training_gap",)
+TAIL = 2.0  # "ratio/tail" counts ratios beyond this factor
+MAX_LOG_RATIO = 20.0  # such ratios are clipped anyway, and an infinite one would turn the zero gradient into NaN
 
 
 def token_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
@@ -26,7 +33,7 @@ def token_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
 
     PPO: Schulman et al. 2017 (arXiv:1707.06347), section 3. GRPO: Shao et al. 2024 (arXiv:2402.03300), equation 3.
     """
-    return jnp.exp(jnp.clip(log_policy - log_old, -MOST_LOG_RATIO, MOST_LOG_RATIO))
+    return jnp.exp(jnp.clip(log_policy - log_old, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
 def sequence_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
@@ -36,7 +43,7 @@ def sequence_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
     """
     log_ratio, tokens = log_policy - log_old, jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     log_ratio = jnp.broadcast_to(jnp.sum(log_ratio, axis=-1, keepdims=True) / tokens, mask.shape)
-    return jnp.exp(jnp.clip(log_ratio, -MOST_LOG_RATIO, MOST_LOG_RATIO))
+    return jnp.exp(jnp.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
 def clipped_surrogate(ratio: Values, advantages: Values, clip_low: float, clip_high: float) -> Tokens:
@@ -117,9 +124,6 @@ def constant_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] |
     return jnp.sum(jnp.where(mask, values, 0.0)) / (mask.size if normaliser is None else normaliser)
 
 
-AGGREGATIONS = {"sequence_mean": sequence_mean, "token_mean": token_mean, "constant": constant_mean}
-
-
 def sequence_count(mask: Bool[ArrayLike, "... time"]) -> Scalar:
     """Count the sequences with at least one token in the mask; at least 1."""
     return jnp.maximum(jnp.sum(jnp.any(mask, axis=-1)), 1).astype(jnp.float32)
@@ -138,3 +142,139 @@ def loss_normaliser(mask: Bool[ArrayLike, "... time"], aggregation: str, length:
     if aggregation == "constant":
         return jnp.maximum(jnp.sum(jnp.any(mask, axis=-1)) * length, 1).astype(jnp.float32)
     return sequence_count(mask) if aggregation == "sequence_mean" else token_count(mask)
+
+
+def token_means(values: dict[str, Array], mask: Mask) -> Metrics:
+    """Compute the mean of each metric over the tokens of the mask."""
+    return {name: token_mean(each.astype(jnp.float32), mask) for name, each in values.items()}
+
+
+RATIOS = {"token": token_ratio, "sequence": sequence_ratio}
+KL_ESTIMATORS = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
+AGGREGATIONS = {"sequence_mean": sequence_mean, "token_mean": token_mean, "constant": constant_mean}
+
+
+def policy_gradient_loss(
+    log_probabilities: Values,
+    sampling_log_probabilities: Values,
+    advantages: Values | Float[ArrayLike, " batch"],
+    mask: Mask,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    aggregation: str = "sequence_mean",
+    ratio: str = "token",
+    reference_log_probabilities: Values | None = None,
+    kl_coefficient: float = 0.0,
+    kl_estimator: str = "k3",
+    *,
+    old_log_probabilities: Values | None = None,
+    importance_cap: float | None = None,
+    normaliser: Float[ArrayLike, ""] | None = None,
+) -> tuple[Scalar, Metrics]:
+    """Compute aggregate(-surrogate x importance weight) + kl_coefficient x aggregate(KL to the reference).
+
+    Args:
+      log_probabilities: Of the policy being trained; gradients flow only through these.
+      sampling_log_probabilities: Of the policy that sampled, recorded when sampling.
+      advantages: Per token, or per sequence.
+      mask: True on the policy's own tokens.
+      clip_low, clip_high: The ratio is clipped to 1 - clip_low and 1 + clip_high.
+      aggregation: "sequence_mean", "token_mean" or "constant"; the normalisers are the number of sequences, the number
+        of tokens and batch x time.
+      ratio: "token" or "sequence": see `token_ratio` and `sequence_ratio`.
+      reference_log_probabilities: Of the reference policy, for the KL term.
+      kl_coefficient, kl_estimator: Weight and estimator ("k1", "k2", "k3") of the KL term.
+      old_log_probabilities: The denominator of the ratio; None: the sampling policy.
+      importance_cap: Truncates the weights old policy / sampling policy of the surrogate; None: no weights.
+      normaliser: Replaces the aggregation's own.
+
+    Returns:
+      The loss and its metrics: "loss/policy" and "loss/kl" (the two parts, weighted), "ratio/mean", "ratio/clipped"
+      (share of tokens whose gradient the clip removes) and its parts "ratio/clipped_low" and "ratio/clipped_high",
+      "ratio/tail" (share of tokens whose ratio is beyond `TAIL` or below 1 / `TAIL`), "approximate_kl" (k3 of sampling
+      policy || policy), "sampling_training_gap" (largest |log-probability - sampling log-probability|); with a
+      reference, "reference_kl"; with a cap, "importance/mean" (of the truncated weights) and "importance/truncated"
+      (share of tokens whose weight the cap lowers).
+
+    Raises:
+      UserError: An unknown name, or a KL coefficient without a reference.
+    """
+    if kl_coefficient and reference_log_probabilities is None:
+        raise UserError(
+            f"kl_coefficient is {kl_coefficient} but there are no reference log-probabilities: score the batch with the"
+            " reference policy, or set kl_coefficient to 0."
+        )
+    aggregate = lookup(AGGREGATIONS, aggregation, "aggregation of a loss")
+    mask = jnp.asarray(mask, bool)
+    advantages = jnp.asarray(advantages, jnp.float32)
+    advantages = jnp.where(mask, advantages[:, None] if advantages.ndim == 1 else advantages, 0.0)
+    log_policy = jnp.where(mask, log_probabilities, 0.0)
+    log_sampling = _constant(sampling_log_probabilities, mask)
+    log_old = log_sampling if old_log_probabilities is None else _constant(old_log_probabilities, mask)
+
+    # the clipped surrogate
+    ratios = lookup(RATIOS, ratio, "ratio of a loss")(log_policy, log_old, mask)
+    gains = clipped_surrogate(ratios, advantages, clip_low, clip_high)
+    low = (ratios < 1 - clip_low) & (advantages < 0)
+    high = (ratios > 1 + clip_high) & (advantages > 0)
+    means = {
+        "ratio/mean": ratios,
+        "ratio/clipped": low | high,
+        "ratio/clipped_low": low,
+        "ratio/clipped_high": high,
+        "ratio/tail": (ratios > TAIL) | (ratios < 1 / TAIL),
+        "approximate_kl": kl_k3(log_policy - log_sampling),
+    }
+    if importance_cap is not None:
+        weights, truncated = truncated_importance_weights(log_old, log_sampling, mask, importance_cap)
+        gains = gains * weights
+        means |= {"importance/mean": weights, "importance/truncated": truncated}
+    loss = aggregate(-gains, mask, normaliser)
+
+    # the KL to the reference
+    penalty = jnp.zeros(())
+    if reference_log_probabilities is not None:
+        log_reference = _constant(reference_log_probabilities, mask)
+        divergence = lookup(KL_ESTIMATORS, kl_estimator, "estimator of a KL")(log_reference - log_policy)
+        penalty = kl_coefficient * aggregate(divergence, mask, normaliser)
+        means |= {"reference_kl": divergence}
+    gap = jnp.max(jnp.abs(log_policy - log_sampling), initial=0.0)
+    metrics = {"loss/policy": loss, "loss/kl": penalty, "sampling_training_gap": gap}
+    return loss + penalty, metrics | token_means(means, mask)
+
+
+def _constant(values: Values, mask: Mask) -> Float[Array, "batch time"]:
+    """Return values that no gradient flows through, 0 outside the mask."""
+    return jax.lax.stop_gradient(jnp.where(mask, values, 0.0))
+
+
+def value_loss(
+    values: Values,
+    old_values: Values,
+    returns: Values,
+    mask: Mask,
+    clip: float | None,
+    normaliser: Float[ArrayLike, ""] | None = None,
+) -> tuple[Scalar, Metrics]:
+    """Compute 1/2 mean over tokens of max((V - R)^2, `clipped_value_error`); without a clip, of (V - R)^2.
+
+    Args:
+      values: By the critic being trained.
+      old_values: By the critic at the rollout.
+      returns: R.
+      mask: True on the policy's own tokens.
+      clip: Of `clipped_value_error`.
+      normaliser: Replaces the number of tokens in the mask.
+
+    Returns:
+      The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the
+      clipped error is the larger one).
+    """
+    mask = jnp.asarray(mask, bool)
+    values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, old_values, returns))
+    errors = bounded = (values - returns) ** 2
+    if clip is not None:
+        bounded = clipped_value_error(values, old_values, returns, clip)
+    loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
+    means = {"value/mean": values, "value/clipped": bounded > errors}
+    return loss, {"loss/value": loss} | token_means(means, mask)

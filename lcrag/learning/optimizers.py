@@ -2,14 +2,14 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 
 import jax
 import optax
 from jaxtyping import PyTree
 
-from lcrag.errors import UserError
-from lcrag.limits import Count, Decay, NonNegative, Positive, Share, limited
+from lcrag.errors import UserError, typed
 
 UNDECAYED = ("norm", "bias", "scale")
 
@@ -34,18 +34,18 @@ class Optimizer:
 
 
 @functools.lru_cache(maxsize=32)
-@limited
+@typed
 def adamw(
     *,
-    learning_rate: Positive,
-    steps: Count,
-    warmup_share: Share = 0.0,
+    learning_rate: float,
+    steps: int,
+    warmup_share: float = 0.0,
     decay: str = "constant",
-    weight_decay: NonNegative = 0.01,
-    gradient_clip: Positive = 1.0,
-    beta1: Decay = 0.9,
-    beta2: Decay = 0.999,
-    epsilon: Positive = 1e-8,
+    weight_decay: float = 0.01,
+    gradient_clip: float = 1.0,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
 ) -> Optimizer:
     """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with clipping of the global gradient norm.
 
@@ -56,35 +56,38 @@ def adamw(
       decay: After warm-up: "constant", or "cosine" (to 0 at the last update).
       weight_decay: Per unit of learning rate; not applied to norms and biases.
       gradient_clip: Largest global norm of a gradient.
-      beta1: Decay of the mean.
-      beta2: Decay of the mean square.
+      beta1, beta2: Decays of the mean and of the mean square.
       epsilon: Added to the root mean square.
 
     Raises:
       UserError: Unknown decay, or a number out of range.
     """
+    positive = {"learning_rate": learning_rate, "steps": steps, "gradient_clip": gradient_clip, "epsilon": epsilon}
+    for name, value in positive.items():
+        if not 0 < value < math.inf:
+            raise UserError(f"adamw.{name} is {value}: give it a finite value above 0")
+    if not (0 <= warmup_share <= 1 and weight_decay >= 0 and 0 <= beta1 < 1 and 0 <= beta2 < 1):
+        raise UserError(
+            f"adamw has warmup_share {warmup_share}, weight_decay {weight_decay}, beta1 {beta1} and beta2 {beta2}: give"
+            " the first a share, the second 0 or more, and the others 0 or more and less than 1"
+        )
+    if decay not in ("constant", "cosine"):
+        raise UserError(f'adamw.decay {decay!r} does not exist: choose "constant" or "cosine".')
 
     @functools.cache
-    def made(updates_per_step: int) -> Optimizer:
-        schedule = _schedule(learning_rate, steps * updates_per_step, warmup_share, decay)
-        steps_of_adam = optax.adamw(schedule, beta1, beta2, epsilon, weight_decay=weight_decay, mask=_decayed)
-        return Optimizer(optax.chain(optax.clip_by_global_norm(gradient_clip), steps_of_adam), schedule, made)
+    def with_updates(updates_per_step: int) -> Optimizer:
+        updates = steps * updates_per_step
+        warmup = round(updates * warmup_share)
+        schedule = optax.constant_schedule(learning_rate)
+        if decay == "cosine":
+            schedule = optax.cosine_decay_schedule(learning_rate, max(updates - warmup, 1))
+        if warmup:
+            rise = optax.linear_schedule(learning_rate / warmup, learning_rate, warmup - 1 or 1)
+            schedule = optax.join_schedules([rise, schedule], [warmup])
+        adam = optax.adamw(schedule, beta1, beta2, epsilon, weight_decay=weight_decay, mask=_decayed)
+        return Optimizer(optax.chain(optax.clip_by_global_norm(gradient_clip), adam), schedule, with_updates)
 
-    return made(1)
-
-
-def _schedule(peak: float, steps: int, warmup_share: float, decay: str) -> optax.Schedule:
-    warmup_steps = round(steps * warmup_share)
-    if decay == "constant":
-        after = optax.constant_schedule(peak)
-    elif decay == "cosine":
-        after = optax.cosine_decay_schedule(peak, max(steps - warmup_steps, 1))
-    else:
-        raise UserError(f'adamw.decay {decay!r} does not exist: choose "constant" or "cosine".')
-    if not warmup_steps:
-        return after
-    rise = optax.linear_schedule(peak / warmup_steps, peak, warmup_steps - 1 or 1)
-    return optax.join_schedules([rise, after], [warmup_steps])
+    return with_updates(1)
 
 
 def _decayed(params: PyTree) -> PyTree:

@@ -6,7 +6,7 @@ updates. They depend only on the episodes of the batch, so a resumed run has the
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import flax.struct
@@ -14,8 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
-from lcrag.errors import UserError
-from lcrag.limits import Count, PositiveShare, check_fields
+from lcrag.errors import UserError, typed
 
 POLICY_SHARES = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 EPISODE_GROWTH = 4
@@ -106,6 +105,7 @@ class Batch(flax.struct.PyTreeNode):
         return sum(int((np.asarray(each.segments) > 0).sum()) for each in parts) / computed
 
 
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """The shapes a batch may have.
@@ -122,19 +122,23 @@ class Layout:
       min_episodes: Smallest number of episodes of a micro-batch, padding included; padding costs a few scalars.
     """
 
-    rows: Count
-    row_lengths: tuple[Count, ...]
-    short_row_length: Count | None = None
-    policy_shares: tuple[PositiveShare, ...] = POLICY_SHARES
-    min_micro_batches: Count = 1
-    min_episodes: Count = 1
+    rows: int
+    row_lengths: tuple[int, ...]
+    short_row_length: int | None = None
+    policy_shares: tuple[float, ...] = POLICY_SHARES
+    min_micro_batches: int = 1
+    min_episodes: int = 1
 
     def __post_init__(self):
-        check_fields(self)
         if not self.row_lengths or min(self.row_lengths) < 2:
             raise UserError(
                 f"Layout.row_lengths is {self.row_lengths}, which holds no episode: give one of 2 tokens or more"
             )
+        for name in ("rows", "min_micro_batches", "min_episodes"):
+            if getattr(self, name) < 1:
+                raise UserError(f"Layout.{name} is {getattr(self, name)}: give it a value of 1 or more")
+        if not self.policy_shares or not all(0 < share <= 1 for share in self.policy_shares):
+            raise UserError(f"Layout.policy_shares is {self.policy_shares}: give shares above 0, at most 1")
 
     def row_length(self, needed: int) -> int:
         """Return the smallest row length of at least `needed` tokens."""
@@ -144,11 +148,6 @@ class Layout:
                 f"{max(self.row_lengths)}: add a longer row length or lower the sampler's context."
             )
         return min(length for length in self.row_lengths if length >= needed)
-
-    def lengths(self, needed: int) -> list[int]:
-        """Return the row length of a batch whose longest episode has `needed` tokens, and that of its short rows."""
-        long, short = self.row_length(needed), self.short_row_length
-        return [long] if short is None or short >= long else [long, short]
 
     def policy_lengths(self, tokens: int) -> tuple[int, ...]:
         """Return the numbers of policy tokens to which rows of `tokens` tokens in all are padded."""
@@ -164,16 +163,15 @@ class Layout:
         return min(length for length in lengths if length >= needed)
 
     def micro_batches(self, needed: int) -> int:
-        """Return the padded number of micro-batches, doubling from the least."""
-        return _at_least(needed, self.min_micro_batches, 2)
+        """Return the padded number of micro-batches, doubling from the minimum."""
+        return _grown(self.min_micro_batches, needed, 2)
 
     def episodes(self, needed: int) -> int:
-        """Return the padded number of episodes of a micro-batch, growing fourfold from the least."""
-        return _at_least(needed, max(self.rows, self.min_episodes), EPISODE_GROWTH)
+        """Return the padded number of episodes of a micro-batch, growing fourfold from the minimum."""
+        return _grown(max(self.rows, self.min_episodes), needed, EPISODE_GROWTH)
 
 
-def _at_least(needed: int, smallest: int, growth: int) -> int:
-    size = smallest
+def _grown(size: int, needed: int, growth: int) -> int:
     while size < needed:
         size *= growth
     return size
@@ -195,24 +193,9 @@ def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> lis
     return rows
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrangement:
-    """Assignment of items to rows, shares and micro-batches.
-
-    Attributes:
-      row_lengths: Tokens of the rows, and of short rows where there may be any.
-      policy_length: Policy tokens of every share, padding included.
-      micro_batches: Indices of the items, [row length][micro-batch][share][row][item]. Rows may be missing.
-    """
-
-    row_lengths: list[int]
-    policy_length: int
-    micro_batches: list[list[list[list[list[int]]]]]
-
-
 def arrange(
     lengths: Int[np.ndarray, " n"], written: Int[np.ndarray, " n"], layout: Layout, shares: int = 1
-) -> Arrangement:
+) -> tuple[list[int], int, list[list[list[list[list[int]]]]]]:
     """Assign episodes to rows, and rows to micro-batches and shares with about equal numbers of policy tokens.
 
     Episodes are packed into rows of the full length. Rows that are filled no further than the short length then become
@@ -223,8 +206,14 @@ def arrange(
       written: Number of policy tokens among them.
       layout: The shapes.
       shares: As in `pack`.
+
+    Returns:
+      The tokens of the rows, and of short rows where there may be any; the policy tokens of every share, padding
+      included; and the indices of the episodes, [row length][micro-batch][share][row][episode]. Rows may be missing.
     """
-    row_lengths = layout.lengths(int(lengths.max()))
+    row_lengths = [layout.row_length(int(lengths.max()))]
+    if layout.short_row_length is not None and layout.short_row_length < row_lengths[0]:
+        row_lengths.append(layout.short_row_length)
     rows = first_fit_decreasing(lengths, row_lengths[0])
     ends = [int(lengths[row].sum()) for row in rows]
     fullest = sorted(range(len(rows)), key=lambda number: -ends[number])
@@ -232,24 +221,19 @@ def arrange(
     end = -(-long // layout.rows) * layout.rows
     policy = [int(written[row].sum()) for row in rows]
     room = layout.rows // shares
-    micro_batches, most = [], 0
+    micro_batches, max_policy = [], 0
     for part in [fullest[:end], fullest[end:]][: len(row_lengths)]:
-        members = _spread(sorted(part), policy, -(-len(part) // layout.rows) * shares, room)
-        most = max([most, *(sum(policy[number] for number in share) for share in members)])
-        given = [[rows[number] for number in share] for share in members]
+        # the rows with most policy tokens first, each to the share with the fewest so far
+        members: list[list[int]] = [[] for _ in range(-(-len(part) // layout.rows) * shares)]
+        totals = [0] * len(members)
+        for row in sorted(sorted(part), key=lambda row: -policy[row]):
+            share = min((n for n in range(len(members)) if len(members[n]) < room), key=totals.__getitem__)
+            members[share].append(row)
+            totals[share] += policy[row]
+        max_policy = max([max_policy, *totals])
+        given = [[rows[row] for row in share] for share in members]
         micro_batches.append([given[start : start + shares] for start in range(0, len(given), shares)])
-    return Arrangement(row_lengths, layout.policy_length(room * row_lengths[0], most), micro_batches)
-
-
-def _spread(items: Sequence[int], weights: Sequence[int], shares: int, room: int) -> list[list[int]]:
-    """Assign items to shares of limited room, the heaviest first, each to the share with the least weight so far."""
-    members: list[list[int]] = [[] for _ in range(shares)]
-    totals = [0] * shares
-    for item in sorted(items, key=lambda item: -weights[item]):
-        share = min((each for each in range(shares) if len(members[each]) < room), key=lambda each: totals[each])
-        members[share].append(item)
-        totals[share] += weights[item]
-    return members
+    return row_lengths, layout.policy_length(room * row_lengths[0], max_policy), micro_batches
 
 
 def _empty(micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int) -> dict[str, Any]:
@@ -273,46 +257,6 @@ def largest_batch(layout: Layout, shares: int = 1) -> Batch:
     return Batch(**_empty(layout.min_micro_batches, layout.rows, time, episodes, own, shares, policy))
 
 
-def _fill_share(
-    fields: Mapping[str, np.ndarray],
-    micro: int,
-    share: int,
-    first_episode: int,
-    rows: Sequence[Sequence[Trajectory]],
-) -> None:
-    """Write the rows of one share, the scalars of their episodes from `first_episode` on."""
-    (_, shares, policy), (_, all_rows, time) = fields["sources"].shape, fields["tokens"].shape
-    used, episode = 0, first_episode
-    for row, members in enumerate(rows):
-        start = 0
-        for segment, member in enumerate(members, 1):
-            chosen = np.flatnonzero(member.by_policy)
-            here = micro, share * (all_rows // shares) + row, slice(start, start + len(member.tokens))
-            fields["tokens"][here] = member.tokens
-            fields["positions"][here] = np.arange(len(member.tokens))
-            fields["segments"][here] = segment
-            written = micro, share, slice(used, used + len(chosen))
-            fields["sources"][written] = row * time + start + chosen - 1
-            fields["targets"][written] = member.tokens[chosen]
-            _write_scalars(fields, (micro, episode), member, chosen, share * policy + used)
-            start += len(member.tokens)
-            used, episode = used + len(chosen), episode + 1
-
-
-def _write_scalars(
-    fields: Mapping[str, np.ndarray], episode: tuple[int, int], member: Trajectory, chosen: np.ndarray, first: int
-) -> None:
-    """Write the arrays that losses read of an episode, whose policy tokens, at `chosen`, are numbered from `first`."""
-    own = (*episode, slice(0, len(chosen)))
-    fields["index"][own] = first + np.arange(len(chosen))
-    fields["mask"][own] = True
-    fields["sampling_log_probabilities"][own] = member.log_probabilities[chosen]
-    fields["advantages"][episode] = member.advantage
-    fields["rewards"][episode] = member.reward
-    if member.step_rewards is not None:
-        fields["step_rewards"][own] = member.step_rewards[chosen]
-
-
 def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) -> Batch:
     """Pack trajectories into one batch (host, NumPy): one call of the update, in as many micro-batches as it takes.
 
@@ -327,38 +271,6 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
       UserError: No trajectories; one longer than the longest row; one that begins with a policy token; rows that the
         devices cannot divide.
     """
-    _check(trajectories, layout, shares)
-    lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
-    written = np.array([int(trajectory.by_policy.sum()) for trajectory in trajectories])
-    arrangement = arrange(lengths, written, layout, shares)
-    counts = [sum(len(row) for share in micro for row in share) for part in arrangement.micro_batches for micro in part]
-    own = layout.policy_length(arrangement.row_lengths[0], int(written.max()))
-    sizes = layout.episodes(max(counts)), own, shares, arrangement.policy_length
-    parts = []
-    for row_length, micro_batches in zip(arrangement.row_lengths, arrangement.micro_batches, strict=True):
-        fields = _empty(layout.micro_batches(len(micro_batches)), layout.rows, row_length, *sizes)
-        if any(trajectory.step_rewards is not None for trajectory in trajectories):
-            fields["step_rewards"] = np.zeros(fields["mask"].shape, np.float32)
-        for micro, micro_batch in enumerate(micro_batches):
-            first_episode = 0
-            for share, rows in enumerate(micro_batch):
-                members = [[trajectories[item] for item in row] for row in rows]
-                _fill_share(fields, micro, share, first_episode, members)
-                first_episode += sum(map(len, rows))
-        parts.append(fields)
-    return _joined(*parts)
-
-
-def _joined(long: dict[str, Any], short: dict[str, Any] | None = None) -> Batch:
-    """Combine the fields of the micro-batches of both row lengths into one batch."""
-    if short is None:
-        return Batch(**long)
-    scalars = {name: np.concatenate([long[name], short[name]]) for name in long if name not in ROWS}
-    texts, short_texts = ({name: fields[name] for name in ROWS} for fields in (long, short))
-    return Batch(**texts, **scalars, short=Rows(**short_texts))
-
-
-def _check(trajectories: Sequence[Trajectory], layout: Layout, shares: int) -> None:
     if not trajectories:
         raise UserError("there is no trajectory to learn from: ask for at least one question and one sample a step.")
     for number, trajectory in enumerate(trajectories):
@@ -372,3 +284,48 @@ def _check(trajectories: Sequence[Trajectory], layout: Layout, shares: int) -> N
             f"{layout.rows} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
             f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
         )
+    lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
+    written = np.array([int(trajectory.by_policy.sum()) for trajectory in trajectories])
+    row_lengths, policy, arranged = arrange(lengths, written, layout, shares)
+    counts = [sum(len(row) for share in micro for row in share) for part in arranged for micro in part]
+    sizes = layout.episodes(max(counts)), layout.policy_length(row_lengths[0], int(written.max())), shares, policy
+    parts = []
+    for row_length, micro_batches in zip(row_lengths, arranged, strict=True):
+        fields = _empty(layout.micro_batches(len(micro_batches)), layout.rows, row_length, *sizes)
+        if any(trajectory.step_rewards is not None for trajectory in trajectories):
+            fields["step_rewards"] = np.zeros(fields["mask"].shape, np.float32)
+        for micro, micro_batch in enumerate(micro_batches):
+            episode = 0
+            for share, rows in enumerate(micro_batch):
+                first_row, used = share * (layout.rows // shares), 0
+                for row, members in enumerate(rows):
+                    start = 0
+                    for segment, item in enumerate(members, 1):
+                        member = trajectories[item]
+                        chosen = np.flatnonzero(member.by_policy)
+                        # its text, in a row
+                        here = micro, first_row + row, slice(start, start + len(member.tokens))
+                        fields["tokens"][here] = member.tokens
+                        fields["positions"][here] = np.arange(len(member.tokens))
+                        fields["segments"][here] = segment
+                        # its policy tokens, in the flattened rows of the share
+                        predicted = micro, share, slice(used, used + len(chosen))
+                        fields["sources"][predicted] = row * row_length + start + chosen - 1
+                        fields["targets"][predicted] = member.tokens[chosen]
+                        # what losses read of it
+                        own = micro, episode, slice(0, len(chosen))
+                        fields["index"][own] = share * policy + used + np.arange(len(chosen))
+                        fields["mask"][own] = True
+                        fields["sampling_log_probabilities"][own] = member.log_probabilities[chosen]
+                        fields["advantages"][micro, episode] = member.advantage
+                        fields["rewards"][micro, episode] = member.reward
+                        if member.step_rewards is not None:
+                            fields["step_rewards"][own] = member.step_rewards[chosen]
+                        start, used, episode = start + len(member.tokens), used + len(chosen), episode + 1
+        parts.append(fields)
+    if len(parts) == 1:
+        return Batch(**parts[0])
+    long, short = parts
+    scalars = {name: np.concatenate([long[name], short[name]]) for name in long if name not in ROWS}
+    rows, short_rows = ({name: fields[name] for name in ROWS} for fields in parts)
+    return Batch(**rows, **scalars, short=Rows(**short_rows))

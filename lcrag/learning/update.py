@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import flax.struct
 import jax
@@ -23,25 +23,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int32, PyTree
 
 from lcrag.errors import UserError
-from lcrag.learning.losses import Metrics, token_mean
-from lcrag.learning.objectives import MAXIMA
+from lcrag.learning.losses import MAXIMA, Metrics, token_mean
+from lcrag.learning.objectives import Objective
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import ROWS, Batch
-from lcrag.policy import AnyMesh, join
+from lcrag.policy import AnyMesh, join, replicated
 
 BATCH_AXES = ("data", "fsdp")
 IN_ROWS = (*ROWS, "sources", "targets", "short")  # fields of a batch that devices share
 Hidden = Callable[[PyTree, Array, Array, Array], Array]
 Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array | None]]
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """A loss over micro-batches, for example `lcrag.learning.PolicyGradient`."""
-
-    def normaliser(self, mask: Array) -> Array: ...
-
-    def __call__(self, scores: Array, batch: Batch, normaliser: Array, /) -> tuple[Array, Metrics]: ...
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -54,13 +45,9 @@ class TrainState(flax.struct.PyTreeNode):
     skipped: Any  # int32: skipped updates in total
 
 
-def _replicated(mesh: AnyMesh) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec())
-
-
 def state_shardings(optimizer: Optimizer, params: PyTree, param_shardings: PyTree, mesh: AnyMesh) -> TrainState:
     """Return the shardings of a train state: moments as their parameter, counters replicated."""
-    everywhere = _replicated(mesh)
+    everywhere = replicated(mesh)
     moments = optax.tree_map_params(
         optimizer.transformation,
         lambda _, sharding: sharding,
@@ -73,7 +60,7 @@ def state_shardings(optimizer: Optimizer, params: PyTree, param_shardings: PyTre
 
 def batch_shardings(batch: Batch, mesh: AnyMesh) -> dict[str, NamedSharding | None]:
     """Return the sharding of each field: rows over the axes "data" and "fsdp", the small index arrays replicated."""
-    rows, everywhere = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES)), _replicated(mesh)
+    rows, everywhere = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES)), replicated(mesh)
     fields = {name: rows if name in IN_ROWS else everywhere for name in vars(batch)}
     return {name: None if getattr(batch, name) is None else sharding for name, sharding in fields.items()}
 
@@ -122,16 +109,15 @@ def initial_state(
     return jax.device_put(state.replace(params=params), placements)
 
 
-def _whole(params: PyTree, frozen: PyTree) -> PyTree:
-    return params if frozen is None else join(params, frozen)
-
-
-def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) -> tuple[Array, Array | None]:
+def _score(
+    hidden: Hidden, unembed: Unembed, params: PyTree, frozen: PyTree, batch: Batch, temperature: float
+) -> tuple[Array, Array | None]:
     """Return the results of `unembed` for one micro-batch's policy tokens, [episodes, own].
 
     Only the places that predict a policy token are unembedded, gathered from each device's own rows; after that only
     scalars cross between devices.
     """
+    params = params if frozen is None else join(params, frozen)
     states = hidden(params, batch.tokens, batch.positions, batch.segments)
     states = states.reshape(batch.sources.shape[0], -1, states.shape[-1])
     states = jnp.take_along_axis(states, batch.sources[..., None], axis=1)
@@ -139,13 +125,11 @@ def _score(hidden: Hidden, unembed: Unembed, params, batch: Batch, temperature) 
     return jax.tree.map(lambda score: score.reshape(-1)[batch.index], scores)
 
 
-def _micro_batches(batch: Batch) -> Int32[Array, ""]:
-    """Count the non-empty micro-batches, which come first."""
-    return jnp.sum(jnp.any(batch.segments > 0, axis=(1, 2)))
-
-
-def _micro_batch(batch: Batch, number) -> Batch:
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, number, keepdims=False), batch)
+def _micro_batches(batch: Batch) -> tuple[Int32[Array, ""], Callable[[Array], Batch]]:
+    """Return the number of non-empty micro-batches, which come first, and the function that takes one out."""
+    count = jnp.sum(jnp.any(batch.segments > 0, axis=(1, 2)))
+    take = functools.partial(jax.lax.dynamic_index_in_dim, keepdims=False)
+    return count, lambda number: jax.tree.map(lambda leaf: take(leaf, number), batch)
 
 
 @functools.lru_cache(maxsize=32)
@@ -156,30 +140,20 @@ def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, tempe
     """
 
     def score(params: PyTree, batch: Batch, frozen: PyTree = None) -> Float[Array, "micro episodes own"]:
-        whole = _whole(params, frozen)
-
         def scored(batch: Batch) -> Array:
+            count, take = _micro_batches(batch)
+
             def one(number, scores):
-                micro_batch = _micro_batch(batch, number)
-                found, _ = _score(hidden, unembed, whole, micro_batch, temperature)
+                micro_batch = take(number)
+                found, _ = _score(hidden, unembed, params, frozen, micro_batch, temperature)
                 return scores.at[number].set(jnp.where(micro_batch.mask, found, 0.0))
 
-            return jax.lax.fori_loop(0, _micro_batches(batch), one, jnp.zeros(batch.mask.shape, jnp.float32))
+            return jax.lax.fori_loop(0, count, one, jnp.zeros(batch.mask.shape, jnp.float32))
 
         return jnp.concatenate([scored(each) for each in batch.by_row_length()])
 
-    jitted = jax.jit(score, out_shardings=None if mesh is None else _replicated(mesh))
+    jitted = jax.jit(score, out_shardings=None if mesh is None else replicated(mesh))
     return lambda params, batch, frozen=None: jitted(params, place_batch(batch, mesh), frozen)
-
-
-def _add(so_far, new):
-    """Add (gradient, loss, metrics) of micro-batches; metrics in `MAXIMA` are the maximum instead."""
-    (gradients, loss, metrics), (new_gradients, new_loss, new_metrics) = so_far, new
-    metrics = {
-        name: jnp.maximum(value, new_metrics[name]) if name in MAXIMA else value + new_metrics[name]
-        for name, value in metrics.items()
-    }
-    return jax.tree.map(jnp.add, gradients, new_gradients), loss + new_loss, metrics
 
 
 def make_gradients(
@@ -188,55 +162,47 @@ def make_gradients(
     """Build the pure function `gradients(params, batch, frozen=None) -> (gradients, loss, metrics)`.
 
     All are sums over micro-batches with the normaliser of the whole batch, so they do not depend on how the batch is
-    divided. Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
+    divided; metrics in `MAXIMA` are maxima. Gradients are accumulated in the parameters' own (float32) precision and
+    sharded like them.
     """
 
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
-        found, entropy = _score(hidden, unembed, _whole(params, frozen), part, temperature)
+        found, entropy = _score(hidden, unembed, params, frozen, part, temperature)
         loss, metrics = objective(found, part, normaliser)
         if entropy is not None:
             metrics = metrics | {"entropy": token_mean(jax.lax.stop_gradient(entropy), part.mask)}
         share = jnp.sum(part.mask) / policy_tokens
-        added = {name: value * share for name, value in metrics.items() if not name.startswith(("loss/", *MAXIMA))}
-        return loss, metrics | added
+        means = {name: value * share for name, value in metrics.items() if not name.startswith(("loss/", *MAXIMA))}
+        return loss, metrics | means
 
     differentiate = jax.value_and_grad(loss_of_part, has_aux=True)
 
     def gradients(params: PyTree, batch: Batch, frozen: PyTree = None) -> tuple[PyTree, Float[Array, ""], Metrics]:
-        counts = objective.normaliser(batch.mask), jnp.maximum(jnp.sum(batch.mask), 1)
+        divisors = objective.normaliser(batch.mask), jnp.maximum(jnp.sum(batch.mask), 1)
 
-        def part(of: Batch, number):
-            (loss, metrics), gradient = differentiate(params, frozen, _micro_batch(of, number), *counts)
+        def of_part(part: Batch) -> tuple[PyTree, Array, Metrics]:
+            (loss, metrics), gradient = differentiate(params, frozen, part, *divisors)
             if param_shardings is not None:
                 gradient = jax.lax.with_sharding_constraint(gradient, param_shardings)
             return gradient, loss, metrics
 
+        def add(take, number, total):
+            (gradient, loss, metrics), (new_gradient, new_loss, new_metrics) = total, of_part(take(number))
+            metrics = {
+                name: jnp.maximum(value, new_metrics[name]) if name in MAXIMA else value + new_metrics[name]
+                for name, value in metrics.items()
+            }
+            return jax.tree.map(jnp.add, gradient, new_gradient), loss + new_loss, metrics
+
         batches = batch.by_row_length()
-        shapes = jax.eval_shape(lambda: part(batches[0], 0))
+        shapes = jax.eval_shape(lambda: of_part(_micro_batches(batches[0])[1](0)))
         total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        for of in batches:
-            total = jax.lax.fori_loop(0, _micro_batches(of), lambda n, so_far, of=of: _add(so_far, part(of, n)), total)
+        for each in batches:
+            count, take = _micro_batches(each)
+            total = jax.lax.fori_loop(0, count, functools.partial(add, take), total)
         return total
 
     return gradients
-
-
-def _apply(state: TrainState, optimizer: Optimizer, gradient: PyTree, finite) -> TrainState:
-    """Apply the gradient if it and the optimizer's step are finite; otherwise only count."""
-    updates, optimizer_state = optimizer.transformation.update(gradient, state.optimizer_state, state.params)
-    finite &= jnp.isfinite(optax.global_norm(updates))
-    params, optimizer_state = jax.tree.map(
-        lambda new, old: jnp.where(finite, new, old),
-        (optax.apply_updates(state.params, updates), optimizer_state),
-        (state.params, state.optimizer_state),
-    )
-    return TrainState(
-        step=state.step + 1,
-        params=params,
-        optimizer_state=optimizer_state,
-        non_finite_in_a_row=jnp.where(finite, 0, state.non_finite_in_a_row + 1),
-        skipped=state.skipped + ~finite,
-    )
 
 
 def make_update(
@@ -269,7 +235,20 @@ def make_update(
         gradient, loss, metrics = gradients(state.params, batch, frozen)
         norm = optax.global_norm(gradient)
         learning_rate = jnp.asarray(optimizer.learning_rate(state.step - state.skipped))
-        state = _apply(state, optimizer, gradient, jnp.isfinite(loss) & jnp.isfinite(norm))
+        updates, optimizer_state = optimizer.transformation.update(gradient, state.optimizer_state, state.params)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(optax.global_norm(updates))
+        params, optimizer_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (optax.apply_updates(state.params, updates), optimizer_state),
+            (state.params, state.optimizer_state),
+        )
+        state = TrainState(
+            step=state.step + 1,
+            params=params,
+            optimizer_state=optimizer_state,
+            non_finite_in_a_row=jnp.where(finite, 0, state.non_finite_in_a_row + 1),
+            skipped=state.skipped + ~finite,
+        )
         if mesh is not None:
             shardings = state_shardings(optimizer, state.params, param_shardings, mesh)
             state = jax.lax.with_sharding_constraint(state, shardings)

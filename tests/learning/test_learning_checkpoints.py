@@ -1,6 +1,5 @@
 """Checkpoints: bitwise resume, kept count, and one clear line for each way a folder can be wrong."""
 
-import json
 import os
 import re
 import shutil
@@ -16,8 +15,7 @@ import pytest
 from learning_standin import batch_of_step, new_state, plain_update
 
 from lcrag.errors import UserError
-from lcrag.learning.checkpoint_manifest import damage
-from lcrag.learning.checkpoints import UNCOMMITTED, Checkpoints, abstract_state
+from lcrag.learning.checkpoints import UNCOMMITTED, Checkpoints, abstract_state, damage
 
 
 def train(state, steps):
@@ -128,19 +126,20 @@ def assert_state(restored, seed):
 
 
 def test_damage_of_any_file_is_noticed(copy):
-    """Only the path in Orbax's mark of the commit, which nothing reads, is not compared."""
+    """Orbax reads no file beside the arrays' folder: what is in them does not matter."""
     folder = copy / "4"
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    assert {"manifest.json", "_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"} <= {path.name for path in files}
+    files = [path for path in sorted((folder / "default").rglob("*")) if path.is_file()]
+    assert {"_METADATA", "manifest.ocdbt"} <= {path.name for path in files}
     assert damage(folder) is None
-    for path in files:
+    for path in [*files, folder / "manifest.json"]:
         for change in (flip, half, emptied, None):
-            if path == folder / "commit_success.txt" and change is flip:
-                continue
             content = damage_file(path, change)
             assert damage(folder) is not None, (path, change)
             path.write_bytes(content)
-    assert damage(folder) is None
+    for path in (folder / "_CHECKPOINT_METADATA", folder / "commit_success.txt"):
+        path.unlink()
+    with Checkpoints(copy) as checkpoints:
+        assert_state(checkpoints.restore(abstract_state(new_state())), 4)
 
 
 def test_a_flipped_bit_anywhere_in_the_arrays_is_noticed(copy):
@@ -153,7 +152,7 @@ def test_a_flipped_bit_anywhere_in_the_arrays_is_noticed(copy):
 
 @pytest.mark.parametrize(
     ("where", "change"),
-    [("default/d/*", flip), ("default/_METADATA", half), ("_CHECKPOINT_METADATA", None), ("manifest.json", emptied)],
+    [("default/d/*", flip), ("default/_METADATA", half), ("manifest.json", None), ("manifest.json", emptied)],
 )
 def test_the_newest_intact_checkpoint_is_restored(copy, capsys, where, change):
     for path in (copy / "4").glob(where):
@@ -184,13 +183,13 @@ def test_the_next_best_intact_checkpoint_is_restored(copy, capsys):
 
 def test_reading_changes_nothing(copy, capsys):
     (copy / f"5{UNCOMMITTED}").mkdir()  # a run may be saving at this time
-    damage_file(copy / "4" / "_CHECKPOINT_METADATA", half)
+    damage_file(copy / "4" / "default" / "_METADATA", half)
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
     with Checkpoints(copy, read_only=True) as checkpoints:
         step, _ = checkpoints.restore_params(abstract_state(new_state().params))
         assert step == 3
         assert "/4 is damaged (" in capsys.readouterr().err
-        with pytest.raises(UserError, match="intact .step 4: _CHECKPOINT_METADATA"):
+        with pytest.raises(UserError, match="step 4: default/_METADATA"):
             checkpoints.restore_params(abstract_state(new_state().params), 4)
     assert before == {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
     with Checkpoints(copy):
@@ -204,33 +203,6 @@ def test_none_intact_is_one_line_that_names_each(copy):
     with Checkpoints(copy) as checkpoints, pytest.raises(UserError, match="step 4: .*step 3: .*step 1: .*manifest"):
         checkpoints.continue_from(new_state())
     assert {"1", "2", "3", "4"} <= {path.name for path in copy.iterdir()}
-
-
-def without_manifest(folder):
-    """As earlier versions of this package saved it."""
-    (folder / "manifest.json").unlink()
-    metadata = json.loads((folder / "_CHECKPOINT_METADATA").read_text())
-    del metadata["custom_metadata"]["manifest"]
-    (folder / "_CHECKPOINT_METADATA").write_text(json.dumps(metadata))
-    (folder / "metrics").mkdir()
-    (folder / "metrics" / "metrics").write_text('{"loss": 0.5, "step": 4}')
-
-
-def test_checkpoints_without_a_manifest_are_restored(copy, capsys):
-    without_manifest(copy / "4")
-    with Checkpoints(copy) as checkpoints:
-        assert_state(checkpoints.restore(abstract_state(new_state())), 4)
-        assert checkpoints.best_step() == 4
-    assert not capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("where", "change"), [("d/*", half), ("_METADATA", emptied), ("manifest.ocdbt", None)])
-def test_damage_without_a_manifest_is_one_line(copy, where, change):
-    without_manifest(copy / "4")
-    for path in (copy / "4" / "default").glob(where):
-        damage_file(path, change)
-    with Checkpoints(copy) as checkpoints, pytest.raises(UserError, match="/4 cannot be read.*the checkpoint before"):
-        checkpoints.continue_from(new_state())
 
 
 ENDLESS_SAVES = """

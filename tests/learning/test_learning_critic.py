@@ -1,5 +1,7 @@
 """PPO's critic against TRL's formulas in PyTorch, hand numbers, and what an update must leave alone."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,8 @@ import torch
 from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
 
 from lcrag.learning import Critic, Layout, make_score, pack
-from lcrag.learning.critic import estimated, token_rewards
+from lcrag.learning.critic import estimate_advantages, token_rewards
+from lcrag.learning.losses import value_loss
 from lcrag.learning.objectives import ValueRegression
 from lcrag.learning.update import make_gradients
 
@@ -77,7 +80,7 @@ def test_rewards_of_single_tokens_enter_the_returns_before_them():
         object.__setattr__(episode, name, value)
     batch = pack([episode], Layout(rows=1, row_lengths=(32,)))
     batch = batch.replace(values=np.zeros(batch.mask.shape, np.float32))
-    [found], _ = estimated([batch], critic(discount=0.5, whiten=False))
+    [found], _ = estimate_advantages([batch], critic(discount=0.5, whiten=False))
     last = len(own) - 1
     expected = [0.5 ** (last - t) + (4 * 0.5 ** (1 - t) if t <= 1 else 0) for t in range(len(own))]
     np.testing.assert_allclose(found.returns[found.mask], expected, rtol=1e-5)
@@ -88,7 +91,7 @@ def test_advantages_and_returns_of_a_rollout_are_those_of_trl(discount, trace, k
     batches = rollout()
     assert batches[0].mask.shape != batches[1].mask.shape
     expected, unwhitened = trl_estimates(batches, discount, trace, kl)
-    found, measured = estimated(batches, critic(discount=discount, trace=trace, kl_in_reward=kl))
+    found, measured = estimate_advantages(batches, critic(discount=discount, trace=trace, kl_in_reward=kl))
     for (number, *place), (advantages, returns) in expected.items():
         where = (*place, batches[number].mask[tuple(place)])
         np.testing.assert_allclose(found[number].advantages[where], advantages, rtol=1e-4, atol=1e-5)
@@ -107,7 +110,7 @@ def test_advantages_and_returns_of_a_rollout_are_those_of_trl(discount, trace, k
 
 
 def test_without_whitening_advantages_are_returns_less_values():
-    found, _ = estimated(rollout(), critic(whiten=False, trace=1.0))
+    found, _ = estimate_advantages(rollout(), critic(whiten=False, trace=1.0))
     for batch in found:
         expected = np.where(batch.mask, batch.returns - batch.values, 0)
         np.testing.assert_allclose(batch.advantages, expected, atol=1e-5)
@@ -134,7 +137,7 @@ def random_values():
 @pytest.mark.parametrize("clip", [0.2, None])
 def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
     values, old, returns, mask = random_values()
-    value_and_gradient = jax.jit(jax.value_and_grad(ValueRegression(clip).loss, has_aux=True))
+    value_and_gradient = jax.jit(jax.value_and_grad(functools.partial(value_loss, clip=clip), has_aux=True))
     (loss, metrics), gradient = value_and_gradient(values, old, returns, mask)
     leaf = torch.tensor(values, requires_grad=True)
     old, returns, chosen = (torch.tensor(each) for each in (old, returns, mask.astype(np.float32)))
@@ -154,7 +157,7 @@ def test_padding_is_never_read():
 
     def found(outside):
         arrays = [np.where(mask, each, outside) for each in (values, old, returns)]
-        return jax.value_and_grad(lambda v: ValueRegression(0.2).loss(v, *arrays[1:], mask)[0])(arrays[0])
+        return jax.value_and_grad(lambda v: value_loss(v, *arrays[1:], mask, clip=0.2)[0])(arrays[0])
 
     jax.tree.map(np.testing.assert_array_equal, found(0.0), found(np.nan))
 

@@ -101,8 +101,8 @@ def test_every_share_unembeds_about_as_much():
     episodes = [trajectory(random, 16, share) for share in [1.0] * 8 + [0.1] * 8]
     layout = Layout(rows=4, row_lengths=(16,))
     written = np.array([each.by_policy.sum() for each in episodes])
-    arranged = arrange(np.full(16, 16), written, layout, shares=2)
-    totals = [written[np.concatenate(share)].sum() for shares in arranged.micro_batches[0] for share in shares]
+    _, _, arranged = arrange(np.full(16, 16), written, layout, shares=2)
+    totals = [written[np.concatenate(share)].sum() for shares in arranged[0] for share in shares]
     assert len(totals) == 8
     assert max(totals) <= written.sum() / 8 + 2
 
