@@ -8,7 +8,6 @@ import gin
 from lcrag.atlas import World
 from lcrag.atlas.world import atlas_world
 from lcrag.composition.components import configured_encoder, resolved_folder
-from lcrag.composition.stand_ins import replaceable
 from lcrag.data.english import LANGUAGE, first_questions, passages_of, question_set
 from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -55,7 +54,6 @@ def named_encoder(folder: str | None, binding: str) -> Encoder:
 
 
 @gin.configurable
-@replaceable("collections")
 def atlas_collections(
     folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
 ) -> Collections:
@@ -73,7 +71,6 @@ def atlas_collections(
 
 
 @gin.configurable
-@replaceable("collections")
 def xquad_collections(
     languages: Sequence[str] = XQUAD_LANGUAGES,
     folder: str | None = None,
@@ -98,7 +95,6 @@ def xquad_collections(
 
 
 @gin.configurable
-@replaceable("collections")
 def english_collections(
     datasets: Sequence[str],
     splits: Sequence[str] = ("test",),
@@ -152,7 +148,6 @@ for _settings in (IndexSettings, Patience):
 
 
 @gin.configurable
-@replaceable("collections")
 def remote_collections(
     url: str,
     languages: Sequence[str] | None = None,
@@ -166,7 +161,6 @@ gin.external_configurable(Qdrant, module="lcrag.retrieval")
 
 
 @gin.configurable
-@replaceable("collections")
 def qdrant_collections(
     engine: Qdrant, encoder: str | None = None, languages: Sequence[str] | None = None
 ) -> RemoteCollections:
@@ -175,7 +169,6 @@ def qdrant_collections(
 
 
 @gin.configurable
-@replaceable("collections")
 def search_r1_collections(
     urls: Mapping[str, str],
     patience: Patience = USUAL_PATIENCE,
@@ -185,7 +178,6 @@ def search_r1_collections(
 
 
 @gin.configurable
-@replaceable("collections")
 def web_collections(
     engine: WebEngine,
     languages: Sequence[str],

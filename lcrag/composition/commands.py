@@ -1,7 +1,7 @@
 """The commands as gin configurables; importing this module registers every function that gin files can name."""
 
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import gin
@@ -27,14 +27,13 @@ from lcrag.commands import index as indexing
 from lcrag.commands.benchmark import benchmark as benchmark
 from lcrag.commands.build import build as build
 from lcrag.commands.compile import compile_programs as compile_programs
-from lcrag.commands.describe import describing
+from lcrag.commands.describe import describe as describe
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export  # noqa: F401
 from lcrag.commands.report.reporting import report  # noqa: F401
 from lcrag.commands.sample import sample as sample_command
 from lcrag.commands.serve import SearchTool, ToolLimits, serving
 from lcrag.composition.configuration import configure, missing_as_sentence, read_configuration
-from lcrag.composition.stand_ins import Composition, Kind, StandIn, composed
 from lcrag.data.judgements import judged_questions
 from lcrag.errors import UserError
 from lcrag.files import is_remote
@@ -96,7 +95,6 @@ def _with_folder(
     return checked
 
 
-describe = _configurable(describing.describe)
 evaluate = _with_folder("evaluate", without_words(_configurable(evaluate_command)))
 index = _configurable(indexing.index)
 sample = _configurable(sample_command)
@@ -127,23 +125,3 @@ def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchToo
     configure(read_configuration(gin_files, bindings))
     with missing_as_sentence():
         return search_tool()
-
-
-def compose(
-    command: str, gin_files: Sequence[str], bindings: Sequence[str], stand_ins: Mapping[Kind, StandIn]
-) -> Composition:
-    """Returns the arguments that a configuration gives a command, and sets gin's configuration in this process.
-
-    Args:
-      command: "train", "sft", "evaluate", "sample", ...
-      gin_files: Values of `--gin_file=`.
-      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
-      stand_ins: Functions called in place of the factories of each kind; {}: everything is built. See
-        `lcrag.composition.stand_ins`.
-
-    Raises:
-      UserError: the command itself would reject the configuration before it starts.
-    """
-    gin.clear_config()
-    configure(read_configuration(gin_files, bindings))
-    return composed(command, stand_ins)

@@ -7,7 +7,6 @@ import gin
 import jax
 from jax.sharding import Mesh
 
-from lcrag.composition.stand_ins import replaceable
 from lcrag.episodes import Chat, Retries, Runner
 from lcrag.episodes.agreement import is_collective
 from lcrag.errors import UserError
@@ -29,10 +28,8 @@ configured_sampler = gin.external_configurable(SamplerConfig, "Sampler", module=
 configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
 configured_encoder = gin.external_configurable(load_encoder, module="lcrag.retrieval")
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
-gin.external_configurable(replaceable("mesh", "mesh")(make_mesh), "mesh", module="lcrag.policy")
-configured_collections = gin.external_configurable(
-    replaceable("collections")(load_collections), module="lcrag.retrieval"
-)
+gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
+configured_collections = gin.external_configurable(load_collections, module="lcrag.retrieval")
 gin.external_configurable(Retries, module="lcrag.episodes")
 gin.register(Trackers, module="lcrag.runs")
 gin.register(Lora, module="lcrag.policy")
@@ -41,13 +38,7 @@ gin.register(Lora, module="lcrag.policy")
 gin.register(Computation, module="lcrag.policy")
 
 
-gin.external_configurable(replaceable("policy")(load_policy), "policy", module="lcrag.train")
-
-
-def model_file_shape() -> DecoderConfig | None:
-    """Returns the model's shape as a file of gin/model binds it, or None if no such file is used."""
-    decoder = gin.get_bindings("compile", resolve_references=False).get("decoder")
-    return None if decoder is None else copy.deepcopy(decoder)  # copying a reference makes gin evaluate it
+gin.external_configurable(load_policy, "policy", module="lcrag.train")
 
 
 def make_sampler(policy: Policy, mesh: Mesh | None = None) -> Sampler:

@@ -10,7 +10,6 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from lcrag.composition.components import DEFAULT_COMPUTATION, Computation, configured_encoder, resolved_folder
-from lcrag.composition.stand_ins import replaceable
 from lcrag.episodes import Chat, Completer, Completion, GenerationFailure
 from lcrag.errors import UserError
 from lcrag.limits import Count
@@ -21,7 +20,6 @@ from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 
 
 @gin.configurable
-@replaceable("model")
 def local_model(
     folder: str,
     mesh: Mesh,
@@ -125,7 +123,6 @@ class QuestionEncoder:
 
 
 @gin.configurable
-@replaceable("encoder")
 def question_encoder(folder: str) -> QuestionEncoder:
     """Returns the encoder of plans' sub-questions; see `QuestionEncoder`."""
     return QuestionEncoder(folder)

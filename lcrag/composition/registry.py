@@ -11,7 +11,6 @@ import lcrag.methods.r_search.players
 import lcrag.methods.rag_r1
 import lcrag.methods.translate_r1.oracles
 import lcrag.methods.translate_r1.translate_and_search  # noqa: F401
-from lcrag.composition.stand_ins import replaceable
 from lcrag.learning import Critic, Layout, PolicyGradient, Supervised
 from lcrag.learning.optimizers import adamw
 from lcrag.models import EndpointTranslator
@@ -25,5 +24,5 @@ for _reward in (answer_only, domain_reward):
 for _learning in (Critic, Layout, PolicyGradient, Supervised, adamw):
     gin.register(_learning, module="lcrag.learning")
 for _service in (EndpointCompleter, EndpointTranslator, RemoteTranslator):
-    gin.external_configurable(replaceable("model")(_service), module="lcrag.models")
+    gin.external_configurable(_service, module="lcrag.models")
 gin.register(TranslationLimits, module="lcrag.models")

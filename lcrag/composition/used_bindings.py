@@ -10,4 +10,4 @@ def mark_used(name: str, *only: str) -> None:
     bound = gin_config.get_bindings(name, resolve_references=False)
     bound = {parameter: value for parameter, value in bound.items() if not only or parameter in only}
     selector = gin_config._REGISTRY.get_match(name).selector
-    gin_config._OPERATIVE_CONFIG.setdefault(("", selector), {}).update(bound)
+    gin_config._OPERATIVE_CONFIG.setdefault((gin_config.current_scope_str(), selector), {}).update(bound)

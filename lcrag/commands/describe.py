@@ -1,0 +1,644 @@
+"""`lcrag describe`: what a command would run with the same arguments, without loading weights.
+
+`Parts.build` evaluates gin's bindings as gin does, except that parts that are large or remote (policies, collections,
+other models) are only named. `description` puts the result into one JSON object; `describe_tables` shows it.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import inspect
+import json as json_format
+import pathlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gin
+import jax
+from gin.config import ConfigurableReference
+from jax.sharding import AbstractMesh
+
+from lcrag.commands.compile import AbstractRun, device_bytes
+from lcrag.commands.describe_tables import SILENT, tables
+from lcrag.composition.configuration import no_value
+from lcrag.composition.used_bindings import check_used, mark_used
+from lcrag.data.batches import groups_of_step, share_of
+from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import Question
+from lcrag.episodes import Chat, Completion, Runner
+from lcrag.episodes.programs import is_program, program_name, program_settings
+from lcrag.episodes.requests import TRANSLATION, Complete, Observe, Retrieve
+from lcrag.errors import AbsentError, UserError, typed
+from lcrag.files import resolved_folder
+from lcrag.learning import Layout, PolicyGradient
+from lcrag.learning.optimizers import adamw
+from lcrag.policy import check_mesh_sizes, load_tokenizer, make_mesh, parameter_count, read_config
+from lcrag.policy.sharding import MESH_AXES
+from lcrag.retrieval.collection import META, read_meta
+from lcrag.rewards import TermSum
+from lcrag.runs.display import make_console
+from lcrag.train.checks import check_rows
+from lcrag.train.method import Method
+from lcrag.train.rollout import Lanes
+
+DESCRIBED = ("train", "sft", "evaluate", "sample")
+MODELS = ("local_model", "question_encoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
+# Sets of questions that are the same in every language.
+PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
+MADE_LATER = ("Chat", "Retries", "BadRows", "Trackers", "load_encoder", "Runner")  # built while the command runs
+PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
+    pathlib.Path(__file__).with_name("paper_settings.json").read_text(encoding="utf-8")
+)
+# The normaliser of each aggregation of a loss; see `lcrag.learning.losses`.
+NORMALISERS = {
+    "sequence_mean": "each episode's sum / its policy tokens, then / the episodes of the mini-batch",
+    "token_mean": "sum over all policy tokens of the mini-batch / their number",
+    "constant": "sum over all policy tokens of the mini-batch / (its episodes x {constant_length} tokens)",
+}
+EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
+LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A part that is named, not built: nothing can be asked of it.
+
+    Attributes:
+      name: The function that would build it, with its gin scope: "train/mkqa_questions".
+      settings: Its arguments, defaults included.
+      absent: Why it cannot be built here; empty if it can.
+      questions: If it is a set of questions that is here, they.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    absent: str = ""
+    questions: Sequence[Question] = ()
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages of collections; empty: unknown before they are opened."""
+        if self.name.endswith("atlas_collections"):
+            return LCRL_LANGUAGES
+        known = self.settings.get("languages") or self.settings.get("urls") or self.passages
+        return ("en",) if self.name.endswith("english_collections") else tuple(known)
+
+    @property
+    def where(self) -> Any:
+        """Folder or address of collections; None: the user's cache."""
+        return next(filter(None, map(self.settings.get, ("url", "urls", "folder", "engine"))), None)
+
+    @property
+    def passages(self) -> dict[str, int]:
+        """Number of passages by language, of collections in a folder of this machine; nothing is opened."""
+        if not self.name.endswith("load_collections") or self.where is None:
+            return {}
+        found = [read_meta(path.parent) for path in sorted(resolved_folder(self.where).glob(f"*/{META}"))]
+        return {meta.language: meta.count for meta in found}
+
+    def __call__(self, *asked: Any) -> Any:
+        """Raises a UserError."""
+        raise UserError(f"{self.name} is only named by `lcrag describe`: nothing can be asked of it")
+
+
+class Parts:
+    """Builds what gin binds, and collects what it only names.
+
+    Attributes:
+      sources: All sets of questions.
+      models: All other models.
+      lacking: Sentences about missing parts without which the command would not start.
+    """
+
+    def __init__(self) -> None:
+        self.sources: list[Named] = []
+        self.models: list[Named] = []
+        self.lacking: list[str] = []
+
+    def lacks(self, sentence: object) -> None:
+        """Adds a sentence to `lacking`, once."""
+        if str(sentence) not in self.lacking:
+            self.lacking.append(str(sentence))
+
+    def build(self, value: Any) -> Any:
+        """Evaluates the references in the value of a binding; large and remote parts become `Named`."""
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.build, value))
+        if isinstance(value, dict):
+            return {name: self.build(each) for name, each in value.items()}
+        if not isinstance(value, ConfigurableReference) or not value.evaluate:
+            return copy.deepcopy(value)
+        selector = value.selector
+        name = selector.rpartition(".")[2]
+        with gin.config_scope(value.scopes) if value.scopes else contextlib.nullcontext():
+            if name == "macro":
+                mark_used(selector)
+                return self.build(gin.get_bindings(selector, resolve_references=False)["value"])
+            if name == "mesh":
+                mark_used(selector)
+                return make_mesh(devices=jax.devices()[:1])  # of a model that is not loaded
+            # Without gin around it, which would evaluate the bindings again.
+            made, read = value.configurable.wrapped, len(self.sources)
+            if name == "policy" or name in MODELS or name.endswith("_collections"):
+                return self._named(made, self.bound(selector))
+            own = self.bound(selector)
+            if inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read:
+                return self._questions(made, own)
+            return made(**own)
+
+    def bound(self, selector: str) -> dict[str, Any]:
+        """Returns what gin binds of a function or class in the current scope, built; marks the bindings as used."""
+        mark_used(selector)
+        bound = gin.get_bindings(selector, resolve_references=False)
+        return {name: self.build(value) for name, value in bound.items()}
+
+    def arguments(self, command: str) -> dict[str, Any]:
+        """Returns the arguments that gin's configuration gives a command, defaults included.
+
+        Raises:
+          UserError: an argument has no value, or is one that the command itself would reject.
+        """
+        signature, bound = inspect.signature(gin.get_configurable(command)), self.bound(command)
+        own = {each.name: each.default for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY}
+        given = own | bound
+        if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
+            raise no_value(command, missing)
+        return given
+
+    def _settings(self, made: Callable[..., Any], own: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
+        """Returns a part's name with its scope, its arguments, and what is said of those without a value."""
+        known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | dict(own)
+        missing = [name for name, value in known.items() if value is inspect.Parameter.empty]
+        name = "/".join([*filter(None, [gin.current_scope_str()]), made.__name__])
+        said = str(no_value(name, missing)) if missing else ""
+        if said:
+            self.lacks(said)
+        return name, {name: value for name, value in known.items() if name not in missing}, said
+
+    def _named(self, made: Callable[..., Any], own: Mapping[str, Any]) -> Named:
+        name, settings, said = self._settings(made, own)
+        part, folder = Named(name, settings, said), settings.get("folder")
+        here = folder is not None and (resolved_folder(folder) / "config.json").is_file()
+        if name.endswith("load_collections") and part.where is not None and not part.passages:
+            self.lacks(f"there are no collections in {part.where}: build them with `lcrag index`")
+        elif name.rpartition("/")[2] in (*MODELS, "policy") and folder is not None and not here:
+            what = "policy" if name == "policy" else f"model for {name}"
+            self.lacks(f"there is no {what} in {folder}: models are not downloaded")
+        if name.rpartition("/")[2] in MODELS:
+            self.models.append(part)
+        return part
+
+    def _questions(self, made: Callable[..., list[Question]], own: Mapping[str, Any]) -> list[Question]:
+        """Reads a set of questions; those whose files are missing are empty."""
+        name, settings, absent = self._settings(made, own)
+        questions: list[Question] = []
+        if not absent:
+            try:
+                questions = made(**own)
+            except AbsentError as error:
+                absent = str(error)
+                self.lacks(error)
+        if name not in [each.name for each in self.sources]:
+            self.sources.append(Named(name, settings, absent, questions))
+        return questions
+
+
+@gin.configurable
+@typed
+def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json: bool = False) -> None:
+    """Prints what a command would run: its program, episodes, budgets, rewards, objective, data, mesh and memory.
+
+    Args:
+      output_dir: Not used.
+      words: The command.
+      json: Print one JSON object instead of tables.
+
+    Raises:
+      UserError: no such command, or a mistake that the command itself would reject.
+    """
+    if len(words) != 1 or words[0] not in DESCRIBED:
+        given = f", not {' '.join(words)}" if words else ""
+        raise UserError(f"lcrag describe shows one command: {', '.join(DESCRIBED)}{given}")
+    described = description(words[0])
+    if json:
+        print(json_format.dumps(described, ensure_ascii=False, indent=2))
+        return
+    console = make_console()
+    for table in tables(described):
+        console.print(table)
+
+
+def description(command: str) -> dict[str, Any]:
+    """Returns what a command would run with gin's configuration, as a JSON object.
+
+    Raises:
+      UserError: a mistake that the command itself would reject.
+    """
+    jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
+    parts = Parts()
+    given = parts.arguments(command)
+    runner = {name: field.default for name, field in Runner.__dataclass_fields__.items()} | parts.bound("Runner")
+    lanes: Lanes = given.get("lanes") or Lanes(**parts.bound("Lanes"))
+    if command not in ("train", "evaluate"):
+        lanes = dataclasses.replace(lanes, count=1, tensor=1)
+    method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
+    collections = given.get("collections") if isinstance(given.get("collections"), Named) else None
+    policy, config, mesh, sizes = _policy(parts, given["policy"])
+
+    # --- The checks of the command that need neither weights nor data.
+    if evaluation is not None:
+        _check_rewarded(parts, evaluation.reward, evaluation.questions)
+    if command == "train":
+        check_rows(given["layout"], context, mesh)
+
+    # --- Programs, with their opening prompts and budgets.
+    about: dict[str, Any] = {"command": command, "method": method and method.name, "program": None, "opening": ""}
+    about |= {"evaluated_program": None, "budgets": None, "evaluated_budgets": None}
+    if method is not None:
+        asked = evaluation.questions if evaluation else ()
+        first = evaluated = method, given.get("questions") or asked, runner["max_tokens"]
+        if evaluation:
+            changed = method.with_settings(evaluation.program_settings)
+            evaluated = changed, asked, evaluation.max_tokens or runner["max_tokens"]
+            first = evaluated if command == "evaluate" else first
+        tokenizer = resolved_folder(policy["folder"]) / "tokenizer.json" if policy["here"] else None
+
+        def opened(method: Method, questions: Sequence[Question], tokens: int) -> tuple[Observe | None, dict[str, Any]]:
+            found = opening(method, questions, collections.languages if collections else ())
+            prompt = None
+            if found is not None and tokenizer is not None and tokenizer.is_file():
+                chat: Chat = runner["chat"]
+                prompt = len(chat.opening(load_tokenizer(tokenizer.parent), str(found.text), found.system).ids)
+            return found, budgets(method, generation_tokens=tokens, context_tokens=context, prompt=prompt)
+
+        shown, about["budgets"] = opened(*first)
+        about["evaluated_budgets"] = opened(*evaluated)[1] if evaluation else None
+        about |= {"program": program_name(first[0].program), "evaluated_program": program_name(evaluated[0].program)}
+        about["opening"] = "\n\n".join(str(text) for text in (shown.system, shown.text) if text) if shown else ""
+        if shown is not None and TRANSLATION in shown.tools and runner["translator"] is None:
+            parts.lacks(
+                "the program offers translation, but Runner.translator is not set: add a file of gin/translator"
+            )
+
+    # --- Prompts and episodes of a step, or of a whole evaluation; None where unknown.
+    about |= {"prompts_per_step": None, "samples": None, "episodes_per_step": None}
+    if command == "train":
+        about |= _training_step(parts, given)
+    elif evaluation and command == "evaluate":
+        prompts, rounds = len(evaluation.questions) or None, sum(evaluation.decodings.values())
+        about |= {"prompts_per_step": prompts, "samples": rounds, "episodes_per_step": prompts and prompts * rounds}
+
+    # --- Learning, data and parts.
+    about |= {"rewards": expanded(value_of("Method.reward")) if method else {}}
+    about |= _learning(command, given, about["episodes_per_step"])
+    about["data"] = [
+        {
+            "source": each.name,
+            **{name: each.settings[name] for name in ("dataset", "split", "limit") if each.settings.get(name)},
+            "questions": None if each.absent else len(each.questions),
+            "languages": dict(Counter(question.language for question in each.questions)),
+            "absent": each.absent or None,
+        }
+        for each in parts.sources
+    ]
+    about |= {"collections": None, "encoder": None}
+    if collections is not None:
+        about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
+        about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
+        about["encoder"] = _encoder(parts, collections)
+    shown_settings = ("folder", "model", "url", "context", "slots")
+    about["models"] = [
+        {"name": each.name} | {name: plain(each.settings[name]) for name in shown_settings if name in each.settings}
+        for each in parts.models
+    ]
+    about |= {"policy": policy, "mesh": sizes | {"devices": mesh.size if sizes["data"] else None}, "memory": None}
+    if config is not None:
+        run = AbstractRun(
+            config,
+            mesh,
+            lanes,
+            # What the command does not have (an evaluation has no optimizer) is a placeholder; sft's loss is another.
+            objective=given["objective"] if command == "train" else PolicyGradient(),
+            optimizer=given.get("optimizer") or adamw(learning_rate=1.0, steps=1),
+            layout=given.get("layout") or Layout(rows=1, row_lengths=(2,)),
+            critic=given.get("critic"),
+        )
+        kept = run.residents
+        if command in ("evaluate", "sample"):
+            kept = {"policy": device_bytes(run.parameters)} | {
+                name: kept[name] for name in ("sampler's own parameters", "slots")
+            }
+        kept = {name: size for name, size in kept.items() if size}
+        about["memory"] = {"parameters": parameter_count(config), "resident_bytes": kept}
+        about["memory"]["device_bytes"] = sum(kept.values())
+    about["sampling"] = {name: runner[name] for name in ("temperature", "top_p")} | {"slots": lanes.sampler.slots}
+    lanes.lane_sampler()  # rejects slots that the lanes cannot share
+    if lanes.count > 1:
+        about["sampling"]["lanes"] = lanes.count
+    about["evaluation"] = evaluation and {
+        "questions": len(evaluation.questions) or None,
+        "split": evaluation.split,
+        "decodings": {
+            name: {"temperature": temperature, "runs": evaluation.decodings[name]}
+            for name, temperature in evaluation.temperatures.items()
+        },
+        "generation_tokens": evaluation.max_tokens or runner["max_tokens"],
+        "program_settings": dict(evaluation.program_settings),
+        "references": dict(evaluation.references),
+    }
+    about["differences"] = _differences(method.name, {each.name for each in parts.sources}) if method else None
+    about["lacking"] = parts.lacking
+    for name in MADE_LATER:
+        mark_used(name)
+    if command != "sft":  # which builds its rows only while it runs
+        check_used()
+    return about
+
+
+def _policy(parts: Parts, policy: Named) -> tuple[dict[str, Any], Any, AbstractMesh, dict[str, int | None]]:
+    """Returns what is known of a policy, its decoder (None: unknown), its mesh, and the mesh's sizes (None: all)."""
+    reference = gin.get_bindings("policy", resolve_references=False)["mesh"]
+    with gin.config_scope(reference.scopes):
+        wanted = _arguments_of("mesh")
+    wanted = {axis: wanted[axis] for axis in MESH_AXES}
+    check_mesh_sizes(**wanted)
+    mesh = AbstractMesh(tuple(max(1, size) for size in wanted.values()), MESH_AXES)
+    folder: str | None = policy.settings.get("folder")
+    here = folder is not None and (resolved_folder(folder) / "config.json").is_file()
+    config = parts.build(value_of("compile.decoder", None))  # as a file of gin/model binds it
+    if folder is not None and here:
+        config = read_config(resolved_folder(folder))
+    about: dict[str, Any] = {"folder": folder or "policy.folder is not set", "here": here}
+    if config is not None:
+        config = policy.settings["computation"].of(config)
+        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
+        about |= {name: getattr(config, name) for name in shape}
+        about["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
+    return about, config, mesh, {axis: None if size == -1 else size for axis, size in wanted.items()}
+
+
+def _encoder(parts: Parts, collections: Named) -> str:
+    """Returns the folder of the encoder of collections, or a description of it."""
+    if collections.name.endswith("load_collections"):
+        return "the one kept with the collections"
+    if "encoder" not in collections.settings and not collections.absent:
+        return "the service's"
+    folder = collections.settings.get("encoder")
+    if not isinstance(folder, str):
+        parts.lacks(f"{collections.name}.encoder is not set: name the folder of an encoder")
+        return "not named"
+    if not (resolved_folder(folder) / "config.json").is_file():
+        parts.lacks(f"there is no encoder in {folder}: models are not downloaded")
+    return folder
+
+
+def _check_rewarded(parts: Parts, reward: Any, questions: Sequence[Question]) -> None:
+    """Checks that a reward can score the questions; its models may be absent."""
+    if not isinstance(reward, TermSum):
+        return
+    for question in questions:
+        reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
+
+
+def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns prompts, samples and episodes of a training step; None where the data are missing."""
+    method, couplings, by_critic = given["method"], given["questions_per_step"], given["critic"] is not None
+    if not by_critic:
+        method, couplings = method.with_baseline(couplings)
+    absent = [each for each in parts.sources if each.absent and each.name.startswith("train/")]
+    size: float | None = None
+    if not absent and (given["questions"] or not any(each.absent for each in parts.sources)):
+        questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
+        table = method.table(questions, group_baseline=not by_critic)
+        groups_of_step(table, seed=given["seed"], step=0, couplings=couplings * given["max_rollouts"])  # enough for it
+        _check_rewarded(parts, method.reward, questions)
+        size = sum(map(len, table)) / len(table)
+    elif method.coupling == "independent":
+        size = 1
+    elif method.coupling == "parallel" and len(absent) == 1 and absent[0].name.endswith(PARALLEL):
+        size = len(absent[0].settings["languages"])
+    prompts = size and round(couplings * size)
+    return {
+        "prompts_per_step": prompts,
+        "samples": method.samples,
+        "episodes_per_step": prompts and prompts * method.samples,
+        "couplings": couplings,
+        "prompts_per_coupling": size,
+    }
+
+
+def opening(method: Method, questions: Sequence[Question], languages: Sequence[str]) -> Observe | None:
+    """Returns the text that opens the first question's dialogue, or else the first prompt outside of a dialogue.
+
+    Searches before it find nothing, and completions are empty. None: the policy is given no text.
+    """
+
+    def whole(text: Any) -> str:
+        return text if isinstance(text, str) else text.fit(_Bytes(), 2**40) or ""
+
+    def nothing(request: Any) -> Any:
+        if isinstance(request, Retrieve):
+            return [[[] for _ in request.languages] for _ in request.queries]
+        return Completion(text="", finish_reason="eos", tokens=0) if isinstance(request, Complete) else ""
+
+    question = next(iter(questions), EXAMPLE)
+    program = method.on(languages or (question.language,))(question)
+    answer, prompts = None, []
+    for _ in range(LOOK_AHEAD):
+        try:
+            request: Any = program.send(answer)
+        except StopIteration:
+            break
+        if isinstance(request, Observe):
+            return dataclasses.replace(request, text=whole(request.text))
+        several = request if isinstance(request, tuple) else (request,)
+        prompts += [Observe(whole(each.prompt)) for each in several if isinstance(each, Complete)]
+        answer = [nothing(each) for each in request] if isinstance(request, tuple) else nothing(request)
+    return prompts[0] if prompts else None
+
+
+class _Bytes:
+    """A `TextTokenizer` whose tokens are the bytes of a text, so that nothing of it is cut."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        return text.encode()
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prompt: int | None) -> dict[str, Any]:
+    """Returns the budgets of an episode, and the tokens of the longest episode that they allow.
+
+    Args:
+      method: The method with the program.
+      generation_tokens: Limit of a generation.
+      context_tokens: Size of a slot.
+      prompt: Tokens of the opening; None: unknown, and left out of the comparison with the context.
+    """
+
+    def searches_of(settings: Mapping[str, Any]) -> int:
+        limits = (settings[name] for name in ("budget", "attempts", "sentences") if name in settings)
+        return next(limits, 1 if "passages" in settings else 0)  # one for passages without a budget
+
+    own = program_settings(method.program)
+    inner = own.get("programs")  # of a program that chooses among several, those of the one that searches most
+    others = (
+        [program_settings(each) for each in inner.values() if is_program(each)] if isinstance(inner, Mapping) else []
+    )
+    settings = max(others, key=searches_of) if others else own
+    searches, calls = searches_of(settings), settings.get("calls", 0)
+    observed = settings.get("observation_tokens", 0)
+    if "query_tokens" in settings:
+        observed = settings["query_tokens"] * settings.get("queries", 1)
+    longest = (searches + calls + 1) * generation_tokens + searches * observed + (prompt or 0)
+    longest += calls * settings.get("response_tokens", 0)
+    return {
+        "searches": searches,
+        "passages": settings.get("passages"),
+        "observation_tokens": observed or None,
+        "generation_tokens": generation_tokens,
+        "context_tokens": context_tokens,
+        "prompt_tokens": prompt,
+        "invalid_actions": settings.get("invalid_limit"),
+        "tool_calls": calls or None,
+        "longest_tokens": longest,
+        "fits_context": longest <= context_tokens,
+        "settings": plain(own),
+    }
+
+
+def _learning(command: str, given: Mapping[str, Any], episodes: int | None) -> dict[str, Any]:
+    """Returns steps, updates, objective and learning rates of a training; None for commands that do not learn."""
+
+    def rate(optimizer: str) -> dict[str, Any]:
+        with gin.config_scope(value_of(optimizer).scopes):
+            settings = {name: _followed(value) for name, value in _arguments_of("adamw").items()}
+        steps, share = settings["steps"], settings["warmup_share"]
+        warm = f"linear warm-up over the first {round(steps * share):,} of {steps:,} steps, then " if share else ""
+        after = {"constant": "constant", "cosine": "a cosine to 0"}.get(settings["decay"], settings["decay"])
+        named = {name: settings[name] for name in ("decay", "weight_decay", "gradient_clip")}
+        sizes = {"peak": settings["learning_rate"], "warmup_steps": round(steps * share), "steps": steps}
+        return sizes | named | {"schedule": f"{warm}{after}"}
+
+    if command not in ("train", "sft"):
+        return {"steps": None, "updates_per_step": None, "objective": None, "learning_rate": None}
+    loss = given["objective"]
+    about: dict[str, Any] = {"steps": given["steps"], "learning_rate": rate(f"{command}.optimizer")}
+    objective = {"aggregation": loss.aggregation, "normaliser": NORMALISERS[loss.aggregation].format_map(vars(loss))}
+    if command == "sft":
+        about["rows"] = {name: plain(given[name]) for name in ("rows", "validation_rows", "rows_per_step")}
+        return about | {"updates_per_step": 1, "objective": {"name": "supervised"} | objective}
+    method, critic = given["method"], given["critic"]
+    alone = method.coupling == "independent" or method.baseline == "prompt"
+    group = "the samples of one prompt" if alone else "all episodes of a coupled question"
+    floor = f", at least {method.min_std:g}" if method.min_std else ""
+    advantages = f"(reward - mean) / standard deviation{floor} over {group}"
+    if critic is not None:
+        advantages = f"of a critic, generalised with discount {critic.discount:g} and trace {critic.trace:g}"
+        of_critic = ("discount", "trace", "value_clip", "kl_in_reward", "whiten")
+        critic = {name: getattr(critic, name) for name in of_critic} | {"learning_rate": rate("Critic.optimizer")}
+    elif not method.normalise_std:
+        advantages = f"reward - mean over {group}"
+    clip = ("ratio", "clip_low", "clip_high", "importance_cap", "kl_coefficient", "kl_estimator")
+    objective |= {name: getattr(loss, name) for name in clip} | {"advantages": advantages}
+    return about | {
+        "updates_per_step": given["updates_per_rollout"] * given["passes_per_rollout"],
+        "episodes_per_update": episodes and episodes / given["updates_per_rollout"],
+        "max_rollouts": given["max_rollouts"],
+        "objective": {"name": "PPO" if critic else "GSPO" if loss.ratio == "sequence" else "GRPO"} | objective,
+        "critic": critic,
+    }
+
+
+def value_of(name: str, *default: Any) -> Any:
+    """Returns what gin binds to a parameter such as "critic/adamw.learning_rate", or to a macro; macros are followed.
+
+    An unbound parameter has its default, or the value given as `default`.
+    """
+    address, _, parameter = name.rpartition(".")
+    *scopes, selector = f"{address or name + '/macro'}".split("/")
+    with gin.config_scope(scopes):
+        values = gin.get_bindings(selector, resolve_references=False) if default else _arguments_of(selector)
+        return _followed(values.get(parameter if address else "value", *default))
+
+
+def _arguments_of(selector: str) -> dict[str, Any]:
+    """Returns the bound values and defaults of a function or class in the current scope, not evaluated."""
+    made = ConfigurableReference(selector, False).configurable.wrapped
+    known = {name: each.default for name, each in inspect.signature(made).parameters.items()}
+    for field in dataclasses.fields(made) if inspect.isclass(made) and dataclasses.is_dataclass(made) else ():
+        if field.default_factory is not dataclasses.MISSING:
+            known[field.name] = field.default_factory()
+    known = {name: None if value is inspect.Parameter.empty else value for name, value in known.items()}
+    return known | gin.get_bindings(selector, resolve_references=False)
+
+
+def _followed(value: Any) -> Any:
+    """Replaces macros in the value of a binding by their values; keeps other references."""
+    if isinstance(value, ConfigurableReference) and value.selector.rpartition(".")[2] == "macro":
+        return value_of("/".join(value.scopes))
+    if isinstance(value, dict):
+        return {name: _followed(each) for name, each in value.items()}
+    return type(value)(map(_followed, value)) if isinstance(value, list | tuple) else value
+
+
+def expanded(value: Any, depth: int = 3) -> Any:
+    """Replaces references by names and settings, `depth` references deep, as plain values."""
+    value = _followed(value)
+    if not isinstance(value, ConfigurableReference) or not value.evaluate or not depth:
+        return str(value) if isinstance(value, ConfigurableReference) else plain(value)
+    with gin.config_scope(value.scopes) if value.scopes else contextlib.nullcontext():
+        return {
+            value.scoped_selector: {
+                name: expanded(each, depth - 1) for name, each in _arguments_of(value.selector).items()
+            }
+        }
+
+
+def plain(value: Any) -> Any:
+    """Returns a value that JSON can hold: functions and objects by their names."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if inspect.isroutine(value) or isinstance(value, functools.partial):
+        settings = program_settings(value) if is_program(value) else {}
+        return {program_name(value): plain(settings)} if settings else program_name(value)
+    if isinstance(value, ConfigurableReference | str | int | float | None):
+        return str(value) if isinstance(value, ConfigurableReference) else value
+    return getattr(value, "name", type(value).__name__)
+
+
+def _differences(method: str, read: set[str]) -> list[dict[str, Any]] | None:
+    """Returns the settings that are not the paper's; None for a method without a table of settings.
+
+    A value that the paper does not state differs if it is not that of the method's paper.gin.
+
+    Args:
+      method: Name of the method.
+      read: The sets of questions that the command reads.
+    """
+    if method not in PAPERS:
+        return None
+    found = []
+    for row in PAPERS[method]:
+        ours = row.get("ours", row["paper"])
+        address = row["setting"].rpartition(".")[0]
+        asked = not address.endswith("_questions") or address in read
+        value = value_of(row["setting"]) if asked else "not asked"
+        if not equal(value, ours if row["paper"] in SILENT else row["paper"]):
+            why = row.get("why", "") if equal(value, ours) else ""
+            found.append({**row, "section": row.get("section", ""), "ours": ours, "value": plain(value), "why": why})
+    return found
+
+
+def equal(value: Any, other: Any) -> bool:
+    """Whether two values of a setting are equal; lists equal tuples, and references their text."""
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(equal, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(equal(value[name], other[name]) for name in value)
+    return str(value) == other if isinstance(other, str) else value == other
