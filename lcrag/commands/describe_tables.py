@@ -93,7 +93,7 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     if about["data"]:
         sets = (
             (
-                each["source"] + f" ({each['dataset']})" * bool(each.get("dataset")),
+                each["source"] + (f" ({each['dataset']})" if "dataset" in each else ""),
                 "absent" if each["absent"] else count(each["questions"]),
                 shown(each["languages"]),
             )

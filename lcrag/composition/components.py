@@ -1,6 +1,5 @@
 """Builds the policy, the sampler and the episode runner from gin bindings."""
 
-import copy
 from typing import Any
 
 import gin
@@ -12,7 +11,6 @@ from lcrag.episodes.agreement import is_collective
 from lcrag.errors import UserError
 from lcrag.files import WEIGHTS, resolved_folder  # noqa: F401
 from lcrag.policy import (
-    DecoderConfig,
     Lora,
     Policy,
     make_mesh,
