@@ -15,7 +15,7 @@ from lcrag.cli.arguments import split_arguments
 from lcrag.commands.study import STUDIES, settings_of
 from lcrag.composition.bindings import check_bindings
 from lcrag.composition.gin_files import read_bindings, read_file
-from lcrag.runs import cluster
+from lcrag.runs import processes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,7 +53,7 @@ def check_command(words):
         return
     command = main.COMMANDS[arguments.command]
     assert command.words or not arguments.words
-    own = {*command.options, *command.instead, *command.switches, *(cluster.OPTIONS if command.shared else ())}
+    own = {*command.options, *command.instead, *command.switches, *(processes.OPTIONS if command.shared else ())}
     assert {*dict(arguments.others), *arguments.switches} <= own
     if arguments.command == "study":
         chosen = STUDIES[arguments.words[0]]
