@@ -99,7 +99,7 @@ def _tables(normalisation: str) -> _Tables:
 
 
 def _flags(phrases: Iterable[str], hard: Iterable[int]) -> list[int]:
-    """Returns the flags of every folded character."""
+    """Returns the flags of every folded character; see the constants above."""
     flags = [unicodedata.combining(chr(code)) << _CLASS_SHIFT for code in range(_LIMIT)]
     parts = {code: unicodedata.decomposition(chr(code)).split() for code in range(_LIMIT)}
     # forms such as <compat> never compose
@@ -195,11 +195,11 @@ def _collapsed(codes: UInt32[np.ndarray, " codes"]) -> UInt32[np.ndarray, " kept
     begins = np.diff(spaces, prepend=-2) > 1  # of a run of spaces, which keeps its last
     before = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
     left, right = np.where(before < 0, SEPARATOR, codes[before]).astype(np.uint32), codes[spaces + 1]
+
+    def is_cjk(codes: UInt32[np.ndarray, " spaces"]) -> Bool[np.ndarray, " spaces"]:
+        ranges = (0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF)  # Han, kana, Hangul syllables
+        return np.any([(codes >= first) & (codes <= last) for first, last in ranges], axis=0)
+
     kept = np.ones(len(codes), bool)
-    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~(_is_cjk(left) & _is_cjk(right))
+    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~(is_cjk(left) & is_cjk(right))
     return codes[kept]
-
-
-def _is_cjk(codes: UInt32[np.ndarray, " codes"]) -> Bool[np.ndarray, " codes"]:
-    inside = [(codes >= first) & (codes <= last) for first, last in ((0x4E00, 0x9FFF), (0x3040, 0x30FF))]
-    return inside[0] | inside[1] | ((codes >= 0xAC00) & (codes <= 0xD7AF))

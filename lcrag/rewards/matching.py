@@ -11,12 +11,12 @@ import operator
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.errors import UserError
+from lcrag.errors import lookup
 from lcrag.rewards.code_points import encoded, lines_of, normalised, normalised_codes
 from lcrag.rewards.shared_units import GRAM_LENGTH, gram_units, shared, word_units
 from lcrag.rewards.text import normalise_english, normalised_english, segmented
@@ -46,14 +46,16 @@ def c3_recall(
         answer contains it, "12" in "in 2012".
       normalisation: See `normalise`.
     """
-    if short_gold not in SHORT_GOLD:
-        raise UserError(f"short_gold is {short_gold!r}: choose one of {', '.join(SHORT_GOLD)}")
+    lookup(dict.fromkeys(SHORT_GOLD), short_gold, "short_gold")
 
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
         codes = normalised_codes(texts, normalisation)
         recalls = ratio(*shared(gram_units(codes, sizes, short=short_gold != "zero")))
         if short_gold == "contained":
-            _score_contained(recalls, lines_of(codes), sizes)
+            answers, normal = _answers(sizes), lines_of(codes)
+            for place, text in enumerate(normal):
+                if 0 < len(text) < GRAM_LENGTH:
+                    recalls[place] = text in normal[answers[place]]
         return recalls
 
     return _best(scores, predictions, golds)
@@ -123,7 +125,8 @@ def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"
     Characters are normalised (NFKC), punctuation of any script is deleted, and each character of a script without
     spaces between words is a word. For ASCII texts it equals `token_f1`.
     """
-    return token_f1(_all_segmented(predictions), [_all_segmented(own) for own in golds])
+    split = [[segmented(text or "") for text in texts] for texts in (predictions, *golds)]
+    return token_f1(split[0], split[1:])
 
 
 def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
@@ -138,11 +141,11 @@ def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
       passages: Texts of passages, titles included.
       golds: Golden answers and their aliases.
     """
-    wanted = [list(word_forms(gold)) for gold in golds]
+    wanted = [_word_forms(gold) for gold in golds]
     return any(
         words != "  " and words in text
         for passage in passages
-        for place, text in enumerate(word_forms(passage))
+        for place, text in enumerate(_word_forms(passage))
         for words in (forms[place] for forms in wanted)
     )
 
@@ -163,22 +166,10 @@ def _match(
     return _best(scores, predictions, golds)
 
 
-def _score_contained(scores: Float[np.ndarray, " texts"], texts: list[str], sizes: Int[np.ndarray, " answers"]) -> None:
-    """Scores golds of one or two characters by whether the answer contains them."""
-    answers = _answers(sizes)
-    for place, text in enumerate(texts):
-        if 0 < len(text) < GRAM_LENGTH:
-            scores[place] = text in texts[answers[place]]
-
-
 def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
     """Returns the best score of each answer over its golds.
 
-    Args:
-      scores: (texts, sizes) -> a score of each text, where the texts are each answer followed by its golds, and the
-        sizes are the number of texts of each answer. Called for `_ANSWERS` answers at a time.
-      predictions: Answers.
-      golds: Golds of each.
+    `scores` gives a score to each text: an answer is followed by its golds, and sizes count the texts of each answer.
     """
     if len(predictions) != len(golds):
         raise ValueError(f"{len(predictions)} answers but {len(golds)} lists of golds")
@@ -201,18 +192,10 @@ def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
     return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def _all_segmented(texts: Sequence[str | None]) -> list[str]:
-    return [segmented(text or "") for text in texts]
-
-
-def word_forms(text: str) -> Iterator[str]:
-    """Yields the words of a text between spaces, as `holds_answer` compares them.
-
-    First with punctuation deleted, then with punctuation as spaces.
-    """
-    for form in (text, text.translate(_spaces())):
-        apart = _HANGUL.sub(r" \1 ", segmented(form))
-        yield f" {normalise_english(apart)} "
+def _word_forms(text: str) -> list[str]:
+    """Returns the words of a text between spaces: with punctuation deleted, and with punctuation as spaces."""
+    split = (_HANGUL.sub(r" \1 ", segmented(form)) for form in (text, text.translate(_spaces())))
+    return [f" {normalise_english(form)} " for form in split]
 
 
 @functools.cache

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.errors import UserError
+from lcrag.errors import UserError, lookup
 from lcrag.rewards import matching
-from lcrag.rewards.matching import mixed_f1
 
 Values: TypeAlias = Float[np.ndarray, " episodes"]
 Schedule: TypeAlias = Callable[[int], float]
@@ -112,50 +111,35 @@ class TermSum:
     turn_rewards: Callable[[Episodes], Sequence[Mapping[int, float]]] | None = None
 
     def check(self, name: str, known: Mapping[str, Any]) -> None:
-        """Rejects a question that cannot be scored.
-
-        Args:
-          name: Names the question in messages.
-          known: `Question.extra`.
-
-        Raises:
-          UserError: `known` lacks data that a term needs.
-        """
+        """Raises a UserError if the `Question.extra` of the question `name` lacks data that a term needs."""
         for check in self.checks:
             check(name, known)
 
     def check_groups(self, samples: int) -> None:
-        """Rejects groups too small for an adjustment to have an effect.
-
-        Args:
-          samples: Size of the largest group.
-
-        Raises:
-          UserError: It is too small.
-        """
+        """Raises a UserError if the largest group is too small for an adjustment to have an effect."""
         for check in self.group_checks:
             check(samples)
 
     def __call__(self, episodes: Episodes) -> dict[str, Values]:
         values = {term.name: term.score(episodes) for term in self.terms}
-        total = sum((_weight(term, episodes.step) * values[term.name] for term in self.terms), np.zeros(()))
+        total = np.zeros(())
+        for term in self.terms:
+            weight = term.weight(episodes.step) if callable(term.weight) else term.weight
+            total = total + weight * values[term.name]
         places = np.flatnonzero(~np.isnan(total))
-        complete = len(places) == len(episodes.answers)
-        scored = episodes if complete else episodes.chosen(places)
+        scored = episodes if len(places) == len(episodes.answers) else episodes.chosen(places)
+
+        def spread(some: Float[np.ndarray, " chosen"]) -> Values:
+            """Returns the values of the scored episodes at their places, and NaN at the others."""
+            spread = np.full(len(episodes.answers), np.nan)
+            spread[places] = some
+            return spread
+
         for adjust in self.adjustments if len(places) else ():
             adjusted, named = adjust(scored, total[places])
-            total, *own = (_spread(each, places, len(total)) for each in (adjusted, *named.values()))
-            values |= zip(named, own, strict=True)
+            total = spread(adjusted)
+            values |= {name: spread(value) for name, value in named.items()}
         return {"total": total} | values
-
-
-def _spread(
-    values: Float[np.ndarray, " chosen"], places: Int[np.ndarray, " chosen"], count: int
-) -> Float[np.ndarray, " {count}"]:
-    """Returns values of some of `count` episodes at their places, and NaN at the others."""
-    spread = np.full(count, np.nan)
-    spread[places] = values
-    return spread
 
 
 ANSWER_TERMS: dict[str, Callable[..., Values]] = {
@@ -163,7 +147,7 @@ ANSWER_TERMS: dict[str, Callable[..., Values]] = {
     "c3_recall_bergen": matching.c3_recall_bergen,
     "exact_match": matching.exact_match,
     "flexible_exact_match": matching.flexible_exact_match,
-    "mixed_f1": mixed_f1,
+    "mixed_f1": matching.mixed_f1,
     "squad_accuracy": matching.squad_accuracy,
     "squad_exact_match": matching.squad_exact_match,
     "token_f1": matching.token_f1,
@@ -171,33 +155,15 @@ ANSWER_TERMS: dict[str, Callable[..., Values]] = {
 
 
 def answer_term(name: str, **options: Any) -> Term:
-    """Returns the term that compares answers with golds by the named function.
+    """Returns the term that compares answers with golds by a function of `ANSWER_TERMS`.
 
-    Args:
-      name: A key of `ANSWER_TERMS`.
-      options: Its arguments; those that the function does not have are left out.
-
-    Raises:
-      UserError: No such function exists.
+    Of its `options`, those that the function does not have are left out.
     """
-    if name not in ANSWER_TERMS:
-        raise UserError(f"no answer reward is called {name!r}: choose one of {', '.join(ANSWER_TERMS)}")
-    compare = ANSWER_TERMS[name]
+    compare = lookup(ANSWER_TERMS, name, "answer reward")
     taken = {each: options[each] for each in inspect.signature(compare).parameters if each in options}
     return Term(name, lambda episodes: compare(episodes.answers, episodes.golds, **taken))
 
 
 def answer_only(answer: str = "exact_match") -> Reward:
-    """Returns the answer reward alone, as in Search-R1 (Jin et al., 2025, section 3.4: exact match).
-
-    Args:
-      answer: A key of `ANSWER_TERMS`.
-
-    Raises:
-      UserError: No such answer reward exists.
-    """
+    """Returns an answer reward of `ANSWER_TERMS` alone, as in Search-R1 (Jin et al., 2025, section 3.4)."""
     return TermSum(terms=(answer_term(answer),))
-
-
-def _weight(term: Term, step: int) -> float:
-    return term.weight(step) if callable(term.weight) else term.weight

@@ -13,8 +13,8 @@ from lcrag.errors import UserError
 
 CJK_PUNCTUATION = "！？。，、；：（）【】《》〈〉「」『』"
 CURLY_QUOTES = "‘’‚‛“”„‟"
+# Short vowels, nunation, shadda, sukun, dagger alif; tatweel. CAMeL Tools' dediacritisation deletes the same.
 ARABIC_MARKS = "\u064b\u064c\u064d\u064e\u064f\u0650\u0651\u0652\u0670\u0640"
-"""Short vowels, nunation, shadda, sukun, dagger alif; tatweel. CAMeL Tools' dediacritisation deletes the same."""
 
 NORMALISATIONS = ("lcrl", "unicode")
 
@@ -81,9 +81,6 @@ def segmented(text: str) -> str:
     """Separates the characters of scripts without spaces between words, and deletes non-ASCII punctuation."""
     if text.isascii():
         return text
-    kept = [each for each in unicodedata.normalize("NFKC", text) if not _is_punctuation(each)]
+    characters = unicodedata.normalize("NFKC", text)
+    kept = [each for each in characters if each.isascii() or not unicodedata.category(each).startswith("P")]
     return _UNSPACED.sub(r" \1 ", "".join(kept))
-
-
-def _is_punctuation(character: str) -> bool:
-    return not character.isascii() and unicodedata.category(character).startswith("P")

@@ -14,8 +14,8 @@ import pydantic
 from lcrag.errors import UserError
 from lcrag.rewards.text import segmented
 
-Count = Annotated[int, pydantic.Field(ge=0)]
-Words = Annotated[list[Annotated[str, pydantic.StringConstraints(min_length=1)]], pydantic.Field(min_length=1)]
+_Count = Annotated[int, pydantic.Field(ge=0)]
+_Text = Annotated[str, pydantic.StringConstraints(min_length=1)]
 _SENTENCE = re.compile(r"[.!?。！？؟।።]+(?:\s|$|(?<=[。！？]))")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 
@@ -27,97 +27,56 @@ class _Constraint(pydantic.BaseModel):
 class _Range(_Constraint):
     """At least `least`, and at most `most` where it is given."""
 
-    least: Count = 0
-    most: Count | None = None
+    least: _Count = 0
+    most: _Count | None = None
 
     def holds(self, count: int) -> bool:
         return self.least <= count and (self.most is None or count <= self.most)
 
 
-class Include(_Constraint):
-    """All words occur."""
+class Keywords(_Constraint):
+    """All words occur, or none does."""
 
-    kind: Literal["include"]
-    words: Words
-
-    def satisfied(self, text: str) -> bool:
-        return all(word.casefold() in text.casefold() for word in self.words)
-
-
-class Exclude(_Constraint):
-    """No word occurs."""
-
-    kind: Literal["exclude"]
-    words: Words
+    kind: Literal["include", "exclude"]
+    words: Annotated[list[_Text], pydantic.Field(min_length=1)]
 
     def satisfied(self, text: str) -> bool:
-        return not any(word.casefold() in text.casefold() for word in self.words)
+        occur = [word.casefold() in text.casefold() for word in self.words]
+        return all(occur) if self.kind == "include" else not any(occur)
 
 
 class Frequency(_Range):
     """A word occurs within a range of times."""
 
     kind: Literal["frequency"]
-    word: Annotated[str, pydantic.StringConstraints(min_length=1)]
+    word: _Text
 
     def satisfied(self, text: str) -> bool:
         return self.holds(text.casefold().count(self.word.casefold()))
 
 
-class WordCount(_Range):
-    """The number of words is within a range."""
+class Count(_Range):
+    """The number of words, sentences, paragraphs or list items is within a range.
 
-    kind: Literal["words"]
+    Text after the last end mark counts as a sentence; blank lines separate paragraphs; lines that begin with a bullet
+    or a number are list items.
+    """
 
-    def satisfied(self, text: str) -> bool:
-        return self.holds(len(segmented(text).split()))
-
-
-class SentenceCount(_Range):
-    """The number of sentences is within a range; text after the last end mark counts as one."""
-
-    kind: Literal["sentences"]
+    kind: Literal["words", "sentences", "paragraphs", "bullets"]
 
     def satisfied(self, text: str) -> bool:
-        return self.holds(sum(bool(part.strip()) for part in _SENTENCE.split(text)))
+        return self.holds(_COUNTS[self.kind](text))
 
 
-class ParagraphCount(_Range):
-    """The number of paragraphs, separated by blank lines, is within a range."""
+class Affix(_Constraint):
+    """The answer begins or ends with a text."""
 
-    kind: Literal["paragraphs"]
-
-    def satisfied(self, text: str) -> bool:
-        return self.holds(sum(bool(part.strip()) for part in re.split(r"\n\s*\n", text)))
-
-
-class BulletCount(_Range):
-    """The number of list items (lines that begin with a bullet or a number) is within a range."""
-
-    kind: Literal["bullets"]
+    kind: Literal["starts_with", "ends_with"]
+    text: _Text
 
     def satisfied(self, text: str) -> bool:
-        return self.holds(len(_BULLET.findall(text)))
-
-
-class Start(_Constraint):
-    """The answer begins with a text."""
-
-    kind: Literal["starts_with"]
-    text: Annotated[str, pydantic.StringConstraints(min_length=1)]
-
-    def satisfied(self, text: str) -> bool:
-        return text.strip().casefold().startswith(self.text.casefold())
-
-
-class End(_Constraint):
-    """The answer ends with a text."""
-
-    kind: Literal["ends_with"]
-    text: Annotated[str, pydantic.StringConstraints(min_length=1)]
-
-    def satisfied(self, text: str) -> bool:
-        return text.strip().casefold().endswith(self.text.casefold())
+        text, affix = text.strip().casefold(), self.text.casefold()
+        return text.startswith(affix) if self.kind == "starts_with" else text.endswith(affix)
 
 
 class Form(_Constraint):
@@ -137,6 +96,12 @@ def _is_json(text: str) -> bool:
     return True
 
 
+_COUNTS = {
+    "words": lambda text: len(segmented(text).split()),
+    "sentences": lambda text: sum(bool(part.strip()) for part in _SENTENCE.split(text)),
+    "paragraphs": lambda text: sum(bool(part.strip()) for part in re.split(r"\n\s*\n", text)),
+    "bullets": lambda text: len(_BULLET.findall(text)),
+}
 _FORMS = {
     "json": _is_json,
     "no_commas": lambda text: not re.search("[,，、،]", text),
@@ -145,19 +110,12 @@ _FORMS = {
     "quoted": lambda text: len(text) > 1 and text[0] in '"“„«' and text[-1] in '"”“»',
     "title": lambda text: re.search(r"<<[^<>\n]+>>", text) is not None,
 }
-Constraint: TypeAlias = Annotated[
-    Include | Exclude | Frequency | WordCount | SentenceCount | ParagraphCount | BulletCount | Start | End | Form,
-    pydantic.Field(discriminator="kind"),
-]
+Constraint: TypeAlias = Annotated[Keywords | Frequency | Count | Affix | Form, pydantic.Field(discriminator="kind")]
 _CONSTRAINTS: pydantic.TypeAdapter[list[Constraint]] = pydantic.TypeAdapter(list[Constraint])
 
 
 def read_constraints(objects: Any, question: str) -> list[Constraint]:
-    """Returns the constraints of a question.
-
-    Args:
-      objects: A list of objects.
-      question: Names the question in messages.
+    """Returns the constraints of a list of objects; `question` names their question in messages.
 
     Raises:
       UserError: There are none, or one has an unknown kind or wrong fields.

@@ -64,12 +64,17 @@ def boxed(text: str) -> str | None:
 
 def mathematics(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
     r"""Returns 1 where the last `\boxed{}` holds a golden answer, else 0."""
-    return np.array([_right(answer, own) for answer, own in zip(answers, golds, strict=True)], float)
+    return np.array([_is_right(answer, own) for answer, own in zip(answers, golds, strict=True)], float)
 
 
 def number(text: str) -> Fraction | None:
     """Returns the number that a text denotes by the rules above; None if it is not a number."""
-    sign, value = _sign_and_rest(_plain(text))
+    # Reduced to ASCII digits and signs, and fractions with a slash.
+    text = "".join(map(_plain_character, text)).rpartition("=")[2].replace("{,}", ",")
+    text = _DROPPED.sub(" ", _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", text))
+    value = _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(".")
+    sign = -1 if value.startswith("-") else 1
+    value = value[1:].strip() if value.startswith(("-", "+")) else value
     if mixed := _MIXED.fullmatch(value):
         whole, above, below = map(int, mixed.groups())
         return sign * (whole + Fraction(above, below)) if below else None
@@ -80,23 +85,17 @@ def number(text: str) -> Fraction | None:
     return None if decimal is None else sign * decimal
 
 
-def _right(answer: str | None, golds: Sequence[str]) -> bool:
+def _is_right(answer: str | None, golds: Sequence[str]) -> bool:
     content = boxed(answer or "")
-    return content is not None and any(_same(content, gold) for gold in golds)
-
-
-def _same(content: str, gold: str) -> bool:
-    wanted = number(gold)
-    if wanted is None:
-        return "".join(content.split()) == "".join(gold.split()) != ""
-    return number(content) == wanted
-
-
-def _plain(text: str) -> str:
-    """Reduces a text to its number: ASCII digits and signs, fractions with a slash."""
-    text = "".join(map(_plain_character, text)).rpartition("=")[2].replace("{,}", ",")
-    text = _DROPPED.sub(" ", _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", text))
-    return _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(".")
+    if content is None:
+        return False
+    for gold in golds:
+        wanted = number(gold)
+        if wanted is not None and number(content) == wanted:
+            return True
+        if wanted is None and "".join(content.split()) == "".join(gold.split()) != "":
+            return True
+    return False
 
 
 def _plain_character(character: str) -> str:
@@ -107,10 +106,6 @@ def _plain_character(character: str) -> str:
     plain = unicodedata.normalize("NFKC", character)
     digits = "".join(str(unicodedata.digit(each)) if each.isdigit() else each for each in plain)
     return f"^{digits}" if form == "<super>" else digits.translate(_SIGNS)
-
-
-def _sign_and_rest(text: str) -> tuple[int, str]:
-    return (-1 if text.startswith("-") else 1), (text[1:].strip() if text.startswith(("-", "+")) else text)
 
 
 def _decimal(text: str) -> Fraction | None:
@@ -124,12 +119,7 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def multiple_choice(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
-    """Returns 1 where the chosen option is a golden one, else 0.
-
-    Args:
-      answers: Answers.
-      golds: Letters.
-    """
+    """Returns 1 where the chosen option is a golden letter, else 0."""
     chosen = [option(answer or "") for answer in answers]
     wanted = [{gold.strip().upper() for gold in own} for own in golds]
     return np.array([letter in own for letter, own in zip(chosen, wanted, strict=True)], float)

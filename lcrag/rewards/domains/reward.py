@@ -5,27 +5,35 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lcrag.errors import UserError
-from lcrag.limits import Amount, limited
+from lcrag.errors import UserError, typed
 from lcrag.rewards.domains.constraints import read_constraints
 from lcrag.rewards.domains.exact_answers import mathematics, multiple_choice
-from lcrag.rewards.domains.judging import RETRIES, Judge
-from lcrag.rewards.domains.written_texts import Scores, Written, instruction_following, summarisation, translation
+from lcrag.rewards.domains.written_texts import (
+    RETRIES,
+    Judge,
+    Scores,
+    Written,
+    instruction_following,
+    summarisation,
+    translation,
+)
 from lcrag.rewards.terms import Episodes, Term, TermSum, Values
 
 Scorer: TypeAlias = Callable[[Sequence[Written], Judge | None, int], Scores]
 
 SCORERS: Mapping[str, Scorer] = {
-    "mathematics": lambda written, judge, retries: mathematics(*_texts(written)),
-    "multiple_choice": lambda written, judge, retries: multiple_choice(*_texts(written)),
+    "mathematics": lambda written, *_: mathematics([each.text for each in written], [each.golds for each in written]),
+    "multiple_choice": lambda written, *_: multiple_choice(
+        [each.text for each in written], [each.golds for each in written]
+    ),
     "instruction_following": instruction_following,
     "summarisation": summarisation,
     "translation": translation,
 }
 
 
-@limited
-def domain_reward(judge: Judge | None = None, retries: Amount = RETRIES) -> TermSum:
+@typed
+def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum:
     """Returns Translate-R1's task reward: each episode is scored by the domain of its question, in [0, 1].
 
     Args:
@@ -40,23 +48,30 @@ def domain_reward(judge: Judge | None = None, retries: Amount = RETRIES) -> Term
     Raises:
       UserError: `retries` is negative.
     """
+    if retries < 0:
+        raise UserError(f"domain_reward.retries is {retries}: set it to 0 or more")
 
     def score(episodes: Episodes) -> Values:
+        pairs = zip(episodes.questions, episodes.known, strict=True)
+        domains = [_domain(repr(question[:60]), known) for question, known in pairs]
         scores = np.zeros(len(episodes.answers))
-        domains = _domains(episodes)
         for domain in dict.fromkeys(domains):
-            places = [place for place, own in enumerate(domains) if own == domain]
-            scores[places] = SCORERS[domain]([_written(episodes, place) for place in places], judge, retries)
+            places = [place for place, other in enumerate(domains) if other == domain]
+            written = [
+                Written(
+                    question=episodes.questions[place],
+                    text=episodes.answers[place] or "",
+                    golds=tuple(episodes.golds[place]),
+                    language=episodes.languages[place],
+                    constraints=episodes.known[place].get("constraints"),
+                )
+                for place in places
+            ]
+            scores[places] = SCORERS[domain](written, judge, retries)
         return scores
 
     models = {} if judge is None else {"judge": judge}
     return TermSum(terms=(Term("domain", score),), models=models, checks=(_check,))
-
-
-def _domains(episodes: Episodes) -> list[str]:
-    return [
-        _domain(repr(question[:60]), known) for question, known in zip(episodes.questions, episodes.known, strict=True)
-    ]
 
 
 def _check(name: str, known: Mapping[str, Any]) -> None:
@@ -74,17 +89,3 @@ def _domain(name: str, known: Mapping[str, Any]) -> str:
             f" {', '.join(SCORERS)}"
         )
     return domain
-
-
-def _written(episodes: Episodes, place: int) -> Written:
-    return Written(
-        question=episodes.questions[place],
-        text=episodes.answers[place] or "",
-        golds=tuple(episodes.golds[place]),
-        language=episodes.languages[place],
-        constraints=episodes.known[place].get("constraints"),
-    )
-
-
-def _texts(written: Sequence[Written]) -> tuple[list[str | None], list[tuple[str, ...]]]:
-    return [each.text for each in written], [each.golds for each in written]
