@@ -29,10 +29,10 @@ def remote_path(place: str | os.PathLike[str]) -> epath.Path:
 
 @functools.cache
 def local_files(place: str | os.PathLike[str]) -> Path:
-    """Returns a local path of a file or folder: the path itself, or that of a copy if it is in an object store.
+    """Returns a path itself, or that of a copy in `$XDG_CACHE_HOME/lcrag/objects` if it is in an object store.
 
-    Copies are kept in `$XDG_CACHE_HOME/lcrag/objects`; files whose size and time have not changed are not copied
-    again. Each process checks once; several may copy at the same time.
+    Files whose size and time have not changed are not copied again. Each process checks once; several may copy at the
+    same time.
 
     Raises:
       UserError: it does not exist, or cannot be read.
@@ -42,38 +42,34 @@ def local_files(place: str | os.PathLike[str]) -> Path:
     source = remote_path(place)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     local = caches / "lcrag" / "objects" / str(source).replace("://", "/")
+
+    def copy(path: epath.Path, copied: Path) -> None:
+        if path.is_dir():
+            for each in path.iterdir():
+                copy(each, copied / each.name)
+            return
+        about = path.stat()
+        if copied.exists() and (copied.stat().st_size, int(copied.stat().st_mtime)) == (about.length, about.mtime):
+            return
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(copied) as temporary:
+            path.copy(temporary)
+            os.utime(temporary, (about.mtime, about.mtime))
+
     try:
         if not source.exists():
             raise UserError(f"there is nothing at {source}: see how it is written, and who may read it")
-        _copy_objects(source, local)
+        copy(source, local)
     except OSError as error:
         raise UserError(f"cannot copy {source} to {local}: {' '.join(str(error).split())}") from error
     return local
 
 
 def resolved_folder(folder: str) -> Path:
-    """Returns the local path of a folder of weights.
-
-    `folder` is a path, an address in object storage (of which a local copy is returned), or the name of a folder that
-    ships with the package ("atlas/cold_start").
-    """
+    """Returns the local path of a folder of weights: a path or address, or one that ships ("atlas/cold_start")."""
     shipped = WEIGHTS / folder.removeprefix("atlas/")
     path = local_files(folder)
     return shipped if not path.exists() and shipped.is_dir() else path
-
-
-def _copy_objects(path: epath.Path, local: Path) -> None:
-    if path.is_dir():
-        for each in path.iterdir():
-            _copy_objects(each, local / each.name)
-        return
-    about = path.stat()
-    if local.exists() and (local.stat().st_size, int(local.stat().st_mtime)) == (about.length, about.mtime):
-        return
-    local.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(local) as temporary:
-        path.copy(temporary)
-        os.utime(temporary, (about.mtime, about.mtime))
 
 
 def file_name(text: str) -> str:
@@ -82,11 +78,7 @@ def file_name(text: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces the content of a file atomically: after a crash or on a full disk it has the old or the new content.
-
-    Raises:
-      OSError: it cannot be written; `filename` is `path`.
-    """
+    """Replaces the content of a file atomically: after a crash or on a full disk it has the old or the new content."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -116,15 +108,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: BaseException | None) -> OSError | None:
-    """Returns the error of a full disk (or quota) among an exception and its causes, if possible one with a file name.
-
-    Libraries that write files in C++ report it only in the message, and so does gin's copy of an exception.
-    """
+    """Returns the error of a full disk (or quota) of an exception or its causes, best one with a file name."""
     found = None
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename:
             return error
-        for number in NO_ROOM:
+        for number in NO_ROOM:  # libraries in C++, and gin's copies of exceptions, have it in their message only
             if os.strerror(number) in str(error):
                 found = found or OSError(number, os.strerror(number))
         error = error.__cause__ or error.__context__

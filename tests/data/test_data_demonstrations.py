@@ -56,50 +56,41 @@ def test_messages_are_turns(tmp_path):
     assert [turn.learn for turn in read.turns] == [False, False, True, False, True]
 
 
-ORDER = "messages are the system's, if any, the user's, the turns"
 USER, ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+TAUGHT = {"by": "environment", "text": "a", "learn": True}
 
 
 @pytest.mark.parametrize(
-    ("row", "place", "problem"),
+    ("row", "field"),
     [
-        ({"messages": []}, "line 2:", ORDER),
-        ({"messages": [ASSISTANT, USER]}, "line 2:", ORDER),
-        ({"messages": [USER]}, "line 2, field turns", "at least 1 item"),
-        ({"messages": [{"role": "bot", "content": "a"}]}, "line 2, field messages.0.role", "'assistant' or 'tool'"),
-        ({"messages": [USER, ASSISTANT | {"content": None}]}, "line 2, field messages.1.content", "valid string"),
-        ({"messages": [USER, ASSISTANT | {"weight": 0.5}]}, "line 2, field messages.1.weight", "0 or 1"),
-        ({**GOOD, "prompt": ""}, "line 2, field prompt", "at least 1 character"),
-        ({**GOOD, "turns": []}, "line 2, field turns", "at least 1 item"),
-        ({**GOOD, "turns": [{"by": "user", "text": "a"}]}, "line 2, field turns.0.by", "'policy' or 'environment'"),
-        ({**GOOD, "turns": [{"by": "policy", "text": 3}]}, "line 2, field turns.0.text", "valid string"),
-        ({**GOOD, "turns": [{"by": "policy", "text": ""}]}, "line 2, field turns", "no policy text"),
-        ({**GOOD, "turns": [GOOD["turns"][1]]}, "line 2, field turns", "no policy text"),
-        (
-            {**GOOD, "turns": [*GOOD["turns"], {"by": "environment", "text": "a", "learn": True}]},
-            "line 2, field turns.3.learn",
-            "never learned",
-        ),
-        ({**GOOD, "opening": []}, "line 2, field opening", "at least 1 item"),
+        ({"messages": []}, ":"),
+        ({"messages": [ASSISTANT, USER]}, ":"),
+        ({"messages": [USER]}, ", field turns:"),
+        ({"messages": [{"role": "bot", "content": "a"}]}, ", field messages.0.role:"),
+        ({"messages": [USER, ASSISTANT | {"content": None}]}, ", field messages.1.content:"),
+        ({"messages": [USER, ASSISTANT | {"weight": 0.5}]}, ", field messages.1.weight:"),
+        (GOOD | {"prompt": ""}, ", field prompt:"),
+        (GOOD | {"turns": []}, ", field turns:"),
+        (GOOD | {"turns": [{"by": "user", "text": "a"}]}, ", field turns.0.by:"),
+        (GOOD | {"turns": [{"by": "policy", "text": 3}]}, ", field turns.0.text:"),
+        (GOOD | {"turns": [{"by": "policy", "text": ""}]}, ", field turns: the row has no policy text"),
+        (GOOD | {"turns": [GOOD["turns"][1]]}, ", field turns: the row has no policy text"),
+        (GOOD | {"turns": [*GOOD["turns"], TAUGHT]}, ", field turns.3.learn:"),
+        (GOOD | {"opening": []}, ", field opening:"),
     ],
 )
-def test_a_bad_row_is_one_sentence(tmp_path, one_bad_row, row, place, problem):
+def test_a_bad_row_names_its_field(tmp_path, one_bad_row, row, field):
     path = write(tmp_path / "rows.jsonl", GOOD, row, GOOD)
-    rows = one_bad_row(lambda bad_rows: read_demonstrations([path], bad_rows), f"{path}, {place}", problem)
-    assert len(rows) == 2
+    assert len(one_bad_row(lambda bad_rows: read_demonstrations([path], bad_rows), f"{path}, line 2{field}")) == 2
 
 
 def test_files_by_pattern(tmp_path):
-    (tmp_path / "episodes").mkdir()
     for step in (0, 10):
-        write(tmp_path / "episodes" / f"step_{step}.jsonl", {**GOOD, "prompt": f"{step}?"})
-    pattern = str(tmp_path / "episodes" / "*.jsonl")
-    assert [row.opening for row in read_demonstrations([pattern], BadRows())] == ["0?", "10?"]
-    for files, part in (((), "no file"), ((pattern.replace("step", "s"), str(tmp_path / "*.gz")), "no file is called")):
-        with pytest.raises(UserError, match=part):
+        write(tmp_path / f"step_{step}.jsonl", {**GOOD, "prompt": f"{step}?"})
+    assert [row.opening for row in read_demonstrations([tmp_path / "step_*.jsonl"], BadRows())] == ["0?", "10?"]
+    for files in ((), (tmp_path / "*.gz",), (tmp_path / "none.jsonl",)):
+        with pytest.raises(UserError, match="no file"):
             read_demonstrations(files, BadRows())
-    with pytest.raises(UserError, match="there is no file"):
-        read_demonstrations([tmp_path / "none.jsonl"], BadRows())
 
 
 @given(
@@ -120,10 +111,6 @@ def test_a_topic_is_on_one_side(tmp_path_factory, topics, share, seed):
 
 def test_impossible_splits(tmp_path):
     rows = read_demonstrations([write(tmp_path / "rows.jsonl", GOOD)], BadRows())
-    for part, share, sentence in (
-        ("test", 0.1, "no part 'test'"),
-        ("train", 1.0, "validation share of 1.0"),
-        ("train", 0.1, "about 1 questions, too few"),
-    ):
-        with pytest.raises(UserError, match=sentence):
+    for part, share in (("test", 0.1), ("train", 1.0), ("train", 0.1)):
+        with pytest.raises(UserError):
             take_part(rows, part, share, 0)

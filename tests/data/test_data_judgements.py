@@ -41,10 +41,9 @@ def test_questions_of_xquad_name_their_paragraph():
 
 def test_questions_without_a_gold_passage():
     question = Question(id="1", dataset="own", language="en", text="x?", answers=("y",))
-    with pytest.raises(UserError, match="question 1 of own names no gold passage"):
-        judged_questions([question], "test")
-    with pytest.raises(UserError, match="no questions"):
-        judged_questions([], "test")
+    for questions in ([question], []):
+        with pytest.raises(UserError):
+            judged_questions(questions, "test")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import seqio
 import tensorflow as tf
 from prepared_data import prepared
 
-import lcrag.atlas.tasks
+from lcrag.atlas.tasks import questions_of_task  # registers the tasks of lcrag
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES, mgsm_questions
@@ -57,31 +57,35 @@ def test_mixtures_have_the_paper_s_languages(mixture, languages):
 
 
 def test_tasks_return_the_questions(folder):
-    questions = xquad_questions("test", ("th",))
-    assert lcrag.atlas.tasks.questions_of_task("xquad_test_th") == questions
-    found = [lcrag.atlas.tasks.questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
+    assert questions_of_task("xquad_test_th") == xquad_questions("test", ("th",))
+    found = [questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
     assert [len(each) for each in found] == [43] * 7
 
 
 def test_missing_files(folder, monkeypatch):
     for task, part in (("mkqa_train_fi", "500 usable questions"), ("xquad_test_ro", "no xquad.ro.json")):
         with pytest.raises(UserError, match=part):
-            lcrag.atlas.tasks.questions_of_task(task)
+            questions_of_task(task)
     monkeypatch.delenv("LCRAG_DATA")
     with pytest.raises(UserError, match="not configured"):
-        lcrag.atlas.tasks.questions_of_task("mkqa_test_fi")
+        questions_of_task("mkqa_test_fi")
 
 
-def test_word_problems_and_options_are_tasks_too(tmp_path, monkeypatch):
+def test_other_sets_are_tasks_too(tmp_path, monkeypatch):
+    assert {"hotpotqa_train", "nq_open_validation", "popqa_test"} <= set(seqio.MixtureRegistry.names())
+    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
+    (tmp_path / "musique").mkdir()
+    source = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
+    shutil.copy(source, tmp_path / "musique" / "musique_ans_v1.0_dev.jsonl.gz")
+    assert questions_of_task("musique_test") == english_questions("musique", "test")
     shutil.copytree(prepared("mgsm"), tmp_path / "mgsm")
+    problems = questions_of_task("mgsm_test_th")
+    assert (problems, len(problems)) == (mgsm_questions(("th",)), 200)
     (tmp_path / "global_mmlu" / "ha").mkdir(parents=True)
-    columns = ("sample_id", "subject", "subject_category", "question", *(f"option_{letter}" for letter in "abcd"))
+    columns = ("sample_id", "subject", "question", *(f"option_{letter}" for letter in "abcd"))
     row = json.dumps(dict.fromkeys(columns, "x") | {"answer": "D"})
     (tmp_path / "global_mmlu" / "ha" / "dev.jsonl").write_text(row)
-    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    problems = lcrag.atlas.tasks.questions_of_task("mgsm_test_th")
-    assert (problems, len(problems)) == (mgsm_questions(("th",)), 200)
-    (question,) = lcrag.atlas.tasks.questions_of_task("global_mmlu_dev_ha")
+    (question,) = questions_of_task("global_mmlu_dev_ha")
     assert (question.answers, question.domain, question.tier) == (("D",), "multiple_choice", "low")
 
 
@@ -99,45 +103,29 @@ def test_a_mixture_in_inverse_proportion_to_resources(tmp_path):
         mixed = mixture.get_dataset({"inputs": 8, "targets": 8}, "train", shuffle=False, seed=0)
         languages = [vocabulary.decode(row["inputs"].tolist()) for row in mixed.take(60).as_numpy_iterator()]
         assert languages.count("ha") > 5 * languages.count("en") > 0
-        assert {question.language for question in lcrag.atlas.tasks.questions_of_task("mixed_train")} == {"en", "ha"}
+        assert {question.language for question in questions_of_task("mixed_train")} == {"en", "ha"}
     finally:
         seqio.MixtureRegistry.remove("mixed_train")
         for code in ("en", "ha"):
             seqio.TaskRegistry.remove(f"mixed_train_{code}")
 
 
-def test_the_english_sets_are_tasks_too(tmp_path, monkeypatch):
-    assert {"hotpotqa_train", "musique_test", "nq_open_validation", "popqa_test"} <= set(seqio.MixtureRegistry.names())
-    (tmp_path / "musique").mkdir()
-    source = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
-    shutil.copy(source, tmp_path / "musique" / "musique_ans_v1.0_dev.jsonl.gz")
-    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    assert lcrag.atlas.tasks.questions_of_task("musique_test") == english_questions("musique", "test")
-
-
-def add_task(name, rows, *preprocessors, features=("inputs", "targets")):
-    """A task over a few examples in memory."""
-    vocabulary = TokenizerVocabulary(SHIPPED_FOLDER)
-
-    def dataset(split, shuffle_files, seed=None):
-        return tf.data.Dataset.from_tensor_slices({key: [row[key] for row in rows] for key in rows[0]})
-
-    seqio.TaskRegistry.add(
-        name,
-        source=seqio.FunctionDataSource(dataset, splits=("train",)),
-        preprocessors=list(preprocessors),
-        output_features={key: seqio.Feature(vocabulary, add_eos=key == "targets") for key in features},
-    )
-
-
 @pytest.fixture
 def tasks():
-    """Registers tasks that are forgotten again."""
-    names = []
+    """Registers tasks over a few examples in memory, which are forgotten again."""
+    names, vocabulary = [], TokenizerVocabulary(SHIPPED_FOLDER)
 
-    def add(name, *arguments, **options):
+    def add(name, rows, *preprocessors, features=("inputs", "targets")):
+        def dataset(split, shuffle_files, seed=None):
+            return tf.data.Dataset.from_tensor_slices({key: [row[key] for row in rows] for key in rows[0]})
+
         names.append(name)
-        add_task(name, *arguments, **options)
+        seqio.TaskRegistry.add(
+            name,
+            source=seqio.FunctionDataSource(dataset, splits=("train",)),
+            preprocessors=list(preprocessors),
+            output_features={key: seqio.Feature(vocabulary, add_eos=key == "targets") for key in features},
+        )
 
     yield add
     for name in names:
@@ -177,10 +165,10 @@ def test_mistakes_are_one_sentence(tasks):
     tasks("empty", [{"inputs": "a", "targets": ""}, {"inputs": "a", "targets": "b"}], seqio.preprocessors.tokenize)
     tasks("targets_only", [{"targets": "b"}], features=("targets",))
     for name, split, part in (
-        ("nowhere", "train", "there is no seqio task or mixture 'nowhere'"),
-        ("empty", "test", "the seqio task empty has no split 'test': it has train"),
-        ("empty", "train", "seqio task empty, line 1, field targets: it has no text"),
-        ("targets_only", "train", "has no feature inputs"),
+        ("nowhere", "train", "nowhere"),
+        ("empty", "test", "no split 'test'"),
+        ("empty", "train", "seqio task empty, line 1, field targets"),
+        ("targets_only", "train", "no feature inputs"),
     ):
         with pytest.raises(UserError, match=part):
             demonstrations_of_task(name, split, BadRows())
