@@ -12,19 +12,18 @@ import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gin
 from rich import table as rich_table
 
 from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
-from lcrag.curation.text_writers import EpisodeJobs, Progress, Teacher
+from lcrag.curation.text_writers import Teacher
 from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
 from lcrag.data.tiers import QUOTAS, tier_of
-from lcrag.episodes import EpisodeRecord, Program, Runner, Search, Translator, episode_json
-from lcrag.episodes.running_episode import derived_seed
+from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.methods.globalrag import golden_curation as golden
@@ -44,13 +43,11 @@ from lcrag.methods.translate_r1.pipeline.stages import (
     prompted_rendering,
     quotas_of,
 )
-from lcrag.policy import Policy, parameter_fingerprint
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.files import write_json, write_json_lines, write_text
 from lcrag.runs.folder import RunFolder
-from lcrag.sampling import Sampler, SamplerConfig
 
 # (question, languages of the collections) -> its episode program
 BuildProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
@@ -62,60 +59,17 @@ TRAIN, VALIDATION, UNFILTERED = "train.jsonl", "validation.jsonl", "unfiltered.j
 PREFERRED = "en"  # of the versions of a source, the one that is translated
 EXACT_AT_A_TIME = 16  # questions, if no model limits the requests in flight
 
-ENDPOINT_MAY_CHANGE = ("endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
-DEMONSTRATIONS_MAY_CHANGE = ("demonstrations.batch", *ENDPOINT_MAY_CHANGE)
-SELECTION_MAY_CHANGE = ("selection.batch", *ENDPOINT_MAY_CHANGE)
-GOLDEN_PLANS_MAY_CHANGE = ("golden_plans.batch", "golden_plans.trajectories", *ENDPOINT_MAY_CHANGE)
-TRANSLATIONS_MAY_CHANGE = tuple(
-    f"{scope}{name}"
-    for scope in ("", "translator/", "judge/")
-    for name in (
-        *(f"EndpointModel.{setting}" for setting in ("url", "in_flight", "attempts", "seconds")),
-        "CompleterModel.in_flight",
-    )
-)
-
-
-class SamplingTeacher:
-    """A local checkpoint as the teacher.
-
-    Args:
-      policy: The teacher.
-      sampler: Settings of its sampler.
-      runner: Makes the runner of its episodes: `@Runner` in gin files.
-      seed: Seed of sampling.
-    """
-
-    def __init__(self, policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0):
-        self._policy, self._runner, self._seed = policy, runner, seed
-        self._sampler = Sampler(policy.config, policy.params, policy.tokenizer, sampler, policy.mesh)
-
-    @property
-    def hashes(self) -> Mapping[str, str]:
-        """Fingerprints of its parameters and its tokenizer."""
-        tokenizer = self._policy.tokenizer.fingerprint()
-        return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
-
-    def play(
-        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
-    ) -> list[EpisodeRecord]:
-        """Returns the finished episodes in the order of `jobs`; the same attempt gives the same episodes."""
-        parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
-        runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
-        records: dict[int, EpisodeRecord] = {}
-        for record in runner.stream(jobs):
-            records[record.episode] = record
-            progress(len(records), len(jobs))
-        return [records[number] for _, _, number in jobs]
-
-
-@gin.configurable
-@typed
-def policy_teacher(
-    policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0
-) -> SamplingTeacher:
-    """Returns a local checkpoint as the teacher; arguments as of `SamplingTeacher`."""
-    return SamplingTeacher(policy, sampler, runner, seed)
+# Bindings that may differ when a run is continued.
+_ENDPOINT = ("endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
+_MODEL = tuple(f"EndpointModel.{name}" for name in ("url", "in_flight", "attempts", "seconds"))
+MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
+    "demonstrations": ("demonstrations.batch", *_ENDPOINT),
+    "selection": ("selection.batch", *_ENDPOINT),
+    "golden_plans": ("golden_plans.batch", "golden_plans.trajectories", *_ENDPOINT),
+    "translations": tuple(
+        f"{scope}{name}" for scope in ("", "translator/", "judge/") for name in (*_MODEL, "CompleterModel.in_flight")
+    ),
+}
 
 
 def check_distinct(questions: Sequence[Question]) -> None:
@@ -137,15 +91,15 @@ def _taught_run(
     *,
     hashes: Mapping[str, str] | None = None,
     seed: int = 0,
-    may_change: Collection[str],
+    kind: str,
 ) -> Iterator[RunFolder]:
     """Opens the output folder of a curation with a teacher; `hashes` are those of further data that it depends on."""
     check_distinct(questions)
     data = {"questions": records_fingerprint(questions), **(hashes or {})}
     about = provenance(seed=seed, hashes={**data, **collections.content_hashes(), **teacher.hashes})
     next(iter(program(questions[0], collections.languages)))  # rejects impossible settings
-    same = {*data, "teacher", "tokenizer", "world"}
-    with open_run(folder, config=operative_config(), about=about, may_change=may_change, same_hashes=same) as run:
+    same_hashes, config = {*data, "teacher", "tokenizer", "world"}, operative_config()
+    with open_run(folder, config=config, about=about, may_change=MAY_CHANGE[kind], same_hashes=same_hashes) as run:
         yield run
 
 
@@ -228,7 +182,7 @@ def demonstrations(
       UserError: the folder holds another run, or the teacher cannot play.
     """
     parts = program, collections, teacher
-    with _taught_run(output_dir, questions, *parts, may_change=DEMONSTRATIONS_MAY_CHANGE) as run:
+    with _taught_run(output_dir, questions, *parts, kind="demonstrations") as run:
         journal = Journal(run.path / EPISODES)
         done = {row["key"] for row in journal.rows}
         left = [(number, each) for number, each in enumerate(questions) if each.key not in done]
@@ -283,19 +237,16 @@ def selection(
     questions without filtering by rollouts to `unfiltered.jsonl`; `jsonl_questions` reads the last three.
 
     Args:
-      output_dir: Output folder.
       demonstrated: Folder of the demonstrations, which say which questions were answered correctly at first.
       questions: The demonstrated questions; others are left out.
       program: Builds the episode program; RAG-R1 allows it 10 searches here.
-      collections: Collections that the program searches.
       teacher: The policy that is sampled.
-      answer: Name of the answer reward that decides whether an answer is correct.
       rollouts: Maximum rollouts of a question.
-      temperature: Sampling temperature of the rollouts.
       easy_share: Share of the questions correct at first that is kept too.
       validation_share: Share of the selected questions that is kept for validation.
       seed: Seed of the draw of easy questions and of the split.
-      batch: Questions sampled concurrently and written together.
+
+    The other arguments are those of `demonstrations`.
 
     Raises:
       UserError: the folder holds another run, there are no demonstrations, or the teacher cannot play.
@@ -307,7 +258,7 @@ def selection(
     asked = [each for each in questions if each.key in first_right]
     hashes = {"demonstrations": hashlib.sha256(json.dumps(first_right, sort_keys=True).encode()).hexdigest()[:16]}
     parts, console = (program, collections, teacher), make_console()
-    with _taught_run(output_dir, questions, *parts, hashes=hashes, seed=seed, may_change=SELECTION_MAY_CHANGE) as run:
+    with _taught_run(output_dir, questions, *parts, hashes=hashes, seed=seed, kind="selection") as run:
         journal = Journal(run.path / ROLLOUTS)
         for attempt in range(1, rollouts + 1):
             # Those that were never correct so far, and not tried in this attempt yet.
@@ -371,23 +322,18 @@ def golden_plans(
     golden graphs to `questions.jsonl`, which `jsonl_questions` reads, and counts to `report.json` and `report.md`.
 
     Args:
-      output_dir: Output folder.
-      questions: Questions to plan.
       program: Builds the teacher's program, `golden_trajectory`.
-      collections: Collections that the program searches.
-      teacher: Writes the policy's turns.
       held_out: Questions of evaluations; questions with the same words are not planned.
-      answer: Name of the answer reward that decides whether an answer is correct.
       trajectories: Trajectories per question; the distinct plans of the kept ones are all golden.
-      temperature: Sampling temperature of the teacher; 0 is greedy.
-      batch: Questions that are run concurrently and written together.
+
+    The other arguments are those of `demonstrations`.
 
     Raises:
       UserError: the folder holds another run, or the teacher cannot play.
     """
     parts, left = (program, collections, teacher), golden.without_held_out(questions, held_out)
     hashes = {"held_out": records_fingerprint(held_out)}
-    with _taught_run(output_dir, questions, *parts, hashes=hashes, may_change=GOLDEN_PLANS_MAY_CHANGE) as run:
+    with _taught_run(output_dir, questions, *parts, hashes=hashes, kind="golden_plans") as run:
         journal = Journal(run.path / TRAJECTORIES)
         done = {(row["key"], row["attempt"]) for row in journal.rows}
         for attempt in range(1, trajectories + 1):
@@ -477,7 +423,7 @@ def translations(
     roles = {TRANSLATOR: translator, JUDGE: judge or translator}
     models = {role: model for role, model in roles.items() if model is not None}
     about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
-    options = {"may_change": TRANSLATIONS_MAY_CHANGE, "same_hashes": ("questions",)}
+    options = {"may_change": MAY_CHANGE["translations"], "same_hashes": ("questions",)}
     with open_run(output_dir, config=operative_config(), about=about, **options) as run:
         journal = Journal(run.path / REQUESTS)
         total, outcomes = sum(quota.places for quota in quotas), counting.Counter[bool]()
@@ -508,12 +454,11 @@ def translations(
             raise UserError(f"no translation passed all stages: {run.path / PAGE} says which stage removed them")
 
 
-# Name -> its function, and the bindings that may differ when a run is continued.
-KINDS: Mapping[str, tuple[Callable[..., None], Collection[str]]] = {
-    "demonstrations": (demonstrations, DEMONSTRATIONS_MAY_CHANGE),
-    "selection": (selection, SELECTION_MAY_CHANGE),
-    "translations": (translations, TRANSLATIONS_MAY_CHANGE),
-    "golden_plans": (golden_plans, GOLDEN_PLANS_MAY_CHANGE),
+KINDS: Mapping[str, Callable[..., None]] = {
+    "demonstrations": demonstrations,
+    "selection": selection,
+    "translations": translations,
+    "golden_plans": golden_plans,
 }
 
 

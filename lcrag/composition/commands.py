@@ -102,7 +102,7 @@ serve = _configurable(serving.serve)
 sft = _with_folder("sft", without_words(fine_tuning.sft), fine_tuning.MAY_CHANGE)
 train = _with_folder("train", without_words(rl.train), rl.MAY_CHANGE)
 search_tool = _configurable(serving.search_tool)
-CURATIONS = {name: _with_folder(name, function, may_change) for name, (function, may_change) in curating.KINDS.items()}
+CURATIONS = {name: _with_folder(name, curating.KINDS[name], curating.MAY_CHANGE[name]) for name in curating.KINDS}
 
 
 @gin.configurable(module="lcrag.commands")

@@ -5,18 +5,20 @@ The episodes of a teacher become demonstrations.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import gin
 
 from lcrag.curation.playing import TextWriter, play
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Complete, EpisodeRecord, Generate, Program, Search, Turn
+from lcrag.episodes import Chat, Complete, EpisodeRecord, Generate, Program, Runner, Search, Turn
 from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import derived_seed
 from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint
-from lcrag.policy import load_tokenizer
+from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
+from lcrag.sampling import Sampler, SamplerConfig
 
 PLACE = "{answer}"
 # (question, its fresh program, number of its random stream)
@@ -187,6 +189,41 @@ class WritingTeacher:
         programs = [(question, program) for question, program, _ in jobs]
         options = {"context": self.context, "concurrency": self.concurrency, "progress": progress}
         return play(programs, self.writer(temperature), search, self.tokenizer, **options)
+
+
+@gin.configurable("policy_teacher")
+class SamplingTeacher:
+    """A local checkpoint as the teacher.
+
+    Args:
+      policy: The teacher.
+      sampler: Settings of its sampler.
+      runner: Makes the runner of its episodes: `@Runner` in gin files.
+      seed: Seed of sampling.
+    """
+
+    @typed
+    def __init__(self, policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0):
+        self._policy, self._runner, self._seed = policy, runner, seed
+        self._sampler = Sampler(policy.config, policy.params, policy.tokenizer, sampler, policy.mesh)
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Fingerprints of its parameters and its tokenizer."""
+        tokenizer = self._policy.tokenizer.fingerprint()
+        return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
+
+    def play(
+        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
+    ) -> list[EpisodeRecord]:
+        """Returns the finished episodes in the order of `jobs`; the same attempt gives the same episodes."""
+        parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
+        runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
+        records: dict[int, EpisodeRecord] = {}
+        for record in runner.stream(jobs):
+            records[record.episode] = record
+            progress(len(records), len(jobs))
+        return [records[number] for _, _, number in jobs]
 
 
 def rule_based_teacher(
