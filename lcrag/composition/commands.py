@@ -9,7 +9,6 @@ import gin
 import lcrag.atlas.comprehension  # noqa: F401  gin finds what is registered by its name
 import lcrag.atlas.independent_facts  # noqa: F401
 import lcrag.composition.collections  # noqa: F401
-import lcrag.composition.frozen_models  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
 import lcrag.curation.oracle_demonstrations  # noqa: F401
 import lcrag.data.constructed  # noqa: F401

@@ -24,7 +24,7 @@ from lcrag.train.load import policy as load_policy
 
 configured_sampler = gin.external_configurable(SamplerConfig, "Sampler", module="lcrag.sampling")
 configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
-configured_encoder = gin.external_configurable(load_encoder, module="lcrag.retrieval")
+configured_encoder = load_encoder
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
 configured_collections = gin.external_configurable(load_collections, module="lcrag.retrieval")

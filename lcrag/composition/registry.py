@@ -13,8 +13,6 @@ import lcrag.methods.translate_r1.oracles
 import lcrag.methods.translate_r1.translate_and_search  # noqa: F401
 from lcrag.learning import Critic, Layout, PolicyGradient, Supervised
 from lcrag.learning.optimizers import adamw
-from lcrag.models import EndpointTranslator
-from lcrag.models.completers import EndpointCompleter
 from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
 from lcrag.rewards.domains.reward import domain_reward
 from lcrag.rewards.terms import answer_only
@@ -23,6 +21,5 @@ for _reward in (answer_only, domain_reward):
     gin.external_configurable(_reward, module="lcrag.rewards")
 for _learning in (Critic, Layout, PolicyGradient, Supervised, adamw):
     gin.register(_learning, module="lcrag.learning")
-for _service in (EndpointCompleter, EndpointTranslator, RemoteTranslator):
-    gin.external_configurable(_service, module="lcrag.models")
+gin.external_configurable(RemoteTranslator, module="lcrag.models")
 gin.register(TranslationLimits, module="lcrag.models")

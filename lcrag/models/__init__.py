@@ -11,7 +11,8 @@ Public:
 questions with quality checks, see `lcrag.methods.translate_r1.pipeline`.
 """
 
-from lcrag.models.completers import CompletionJudge, EndpointCompleter, SamplerCompleter
+from lcrag.models.completers import CompletionJudge, EndpointCompleter
+from lcrag.models.local import SamplerCompleter
 from lcrag.models.translation_cache import TranslationCache
 from lcrag.models.translators import (
     EndpointTranslator,

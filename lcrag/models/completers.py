@@ -1,23 +1,19 @@
-"""Models other than the policy: at an OpenAI-compatible endpoint, or on this machine."""
+"""Models other than the policy at an OpenAI-compatible endpoint, and judges. `local` has those on this machine."""
 
 import concurrent.futures
 import dataclasses
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gin
-import jax
 import numpy as np
 
-from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
+from lcrag.episodes import Completer, Completion, GenerationFailure
 from lcrag.episodes.tags import THINK, closing, opening, without_surrogates
-from lcrag.errors import UserError
-from lcrag.limits import Count, Positive, Seed, limited
-from lcrag.policy import Tokenizer
+from lcrag.errors import UserError, typed
 from lcrag.retrieval.remote.transport import hide_addresses, shown
-from lcrag.sampling import Sampler, SamplingParameters, continue_contexts
+from lcrag.sampling import SamplingParameters
 from lcrag.sampling.stop import text_until_stop
 
 KEY = "OPENAI_API_KEY"
@@ -57,6 +53,7 @@ def without_thought(text: str) -> str | None:
 
 
 @gin.register
+@typed
 class CompletionJudge:
     """A model that judges: returns its text for each of many prompts, requested in one batch.
 
@@ -73,8 +70,9 @@ class CompletionJudge:
       UserError: the temperature is not above 0.
     """
 
-    @limited
-    def __init__(self, model: Completer, temperature: Positive = 0.7, max_tokens: Count = 512, seed: Seed = 0):
+    def __init__(self, model: Completer, temperature: float = 0.7, max_tokens: int = 512, seed: int = 0):
+        if temperature <= 0:
+            raise UserError(f"CompletionJudge.temperature is {temperature:g}: set it above 0")
         self._model, self._temperature, self._max_tokens, self._seed = model, temperature, max_tokens, seed
 
     def check(self) -> None:
@@ -94,60 +92,8 @@ class CompletionJudge:
         return [text if isinstance(text, str) else None for text in texts]
 
 
-class SamplerCompleter:
-    """A model of any architecture on this machine, as a `Completer`.
-
-    Args:
-      sampler: Its slots; nothing else may use them.
-      tokenizer: Its tokenizer.
-      chat: How prompts are given to it if it has a chat template.
-
-    Raises:
-      UserError: the chat template does not support a setting of `chat`.
-    """
-
-    def __init__(self, sampler: Sampler, tokenizer: Tokenizer, chat: Chat):
-        chat.check(tokenizer)
-        self._sampler, self._tokenizer, self._chat = sampler, tokenizer, chat
-
-    def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
-        """Completes a batch of prompts; one whose thought is cut at its token limit fails.
-
-        Raises:
-          UserError: a prompt leaves no room for a token in the model's context; or the call is on another thread than
-            the policy's while several processes share the devices, which would then run different computations.
-        """
-        if jax.process_count() > 1 and threading.current_thread() is not threading.main_thread():
-            raise UserError(
-                f"a second model on the same devices cannot answer during rollouts in {jax.process_count()} processes:"
-                " serve it, and name its endpoint instead"
-            )
-        contexts = [
-            (self._chat.opening(self._tokenizer, prompt).ids, dataclasses.replace(generation, unscaled_scores=True))
-            for prompt, generation in requests
-        ]
-        sampled = continue_contexts(self._sampler, contexts)
-        return [_after_thought(completion_of(each, self._tokenizer)) for each in sampled]
-
-
-def _after_thought(completion: Completion) -> Completion | GenerationFailure:
-    said = without_thought(completion.text)
-    if said is None:
-        return GenerationFailure(f"its thought was cut after {completion.tokens} tokens: allow it more")
-    if said == completion.text:
-        return completion
-    return Completion(text=said, finish_reason=completion.finish_reason, tokens=completion.tokens)
-
-
-@dataclasses.dataclass(frozen=True)
-class ChatReply:
-    """The reply of a chat model.
-
-    Attributes:
-      text: The whole text.
-      cut: Whether it was cut at the token limit.
-      tokens: Number of its tokens, 0 if the endpoint does not report it.
-    """
+class ChatReply(NamedTuple):
+    """The reply of a chat model: its text, whether it was cut at the token limit, and its tokens, 0 if not reported."""
 
     text: str
     cut: bool
@@ -184,7 +130,13 @@ class ChatEndpoint:
         self.name = f"{model} at {self._shown_url}"
         self._model, self._concurrency, self._attempts = model, concurrency, attempts
         hide_addresses()
-        self._openai = _client_library()
+        try:
+            import openai
+        except ModuleNotFoundError as error:
+            raise UserError("a model behind an endpoint needs its client: pip install 'lcrag[endpoint]'") from error
+        if concurrency < 1 or attempts < 1:
+            raise UserError(f"{self.name} has concurrency {concurrency} and attempts {attempts}: set both to 1 or more")
+        self._openai: Any = openai
         self._client = self._openai.OpenAI(
             base_url=url, api_key=os.environ.get(KEY, "none"), timeout=seconds, max_retries=attempts - 1
         )
@@ -244,6 +196,8 @@ class ChatEndpoint:
             ) from error
 
 
+@gin.register
+@typed
 class EndpointCompleter:
     """A `ChatEndpoint` as a `Completer`; its completions have no log-probabilities, and no thoughts.
 
@@ -251,54 +205,34 @@ class EndpointCompleter:
     answer is empty or cut inside its thought in every attempt, is a `GenerationFailure`.
     """
 
-    def __init__(
-        self, model: str, url: str = LOCAL, concurrency: Count = 32, attempts: Count = 6, seconds: Positive = 120.0
-    ):
+    def __init__(self, model: str, url: str = LOCAL, concurrency: int = 32, attempts: int = 6, seconds: float = 120.0):
         self._endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
         self._attempts = attempts
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
+        """Completes a batch of prompts, `concurrency` at a time."""
         return self._endpoint.each(self._completed, requests)
 
     def _completed(self, request: tuple[str, SamplingParameters]) -> Completion | GenerationFailure:
         prompt, generation = request
-        try:
-            for attempt in range(self._attempts):
-                reply = self._reply(prompt, generation, attempt)
-                if (said := without_thought(reply.text)) and said.strip():
-                    return _completion(said, reply, generation.stop)
-        except RequestFailed as failed:
-            return GenerationFailure(str(failed))
-        cut = f"cut after {generation.max_tokens} tokens: allow it more" if reply.cut else "empty"
-        return GenerationFailure(f"the answer of {self._endpoint.name} was {cut}")
-
-    def _reply(self, prompt: str, generation: SamplingParameters, attempt: int) -> ChatReply:
-        return self._endpoint.say(
-            user_message(prompt),
-            temperature=generation.temperature,
-            top_p=generation.top_p,
-            max_tokens=generation.max_tokens,
-            seed=_seed(generation, attempt),
-        )
-
-
-def _completion(said: str, reply: ChatReply, stop: Sequence[str]) -> Completion:
-    text = text_until_stop(said.encode(), stop)
-    stopped = any(text.endswith(each) for each in stop)
-    return Completion(
-        text=text, finish_reason="stop" if stopped else "length" if reply.cut else "eos", tokens=reply.tokens
-    )
-
-
-def _seed(generation: SamplingParameters, attempt: int) -> int:
-    """Returns the 31-bit seed of an attempt at the generation."""
-    stream = (generation.seed, generation.episode, *([attempt] if attempt else []))
-    return int(np.random.SeedSequence(stream).generate_state(1)[0] >> 1)
-
-
-def _client_library() -> Any:
-    try:
-        import openai
-    except ModuleNotFoundError as error:
-        raise UserError("a model behind an endpoint needs its client: pip install 'lcrag[endpoint]'") from error
-    return openai
+        cut = False
+        for attempt in range(self._attempts):
+            stream = (generation.seed, generation.episode, *([attempt] if attempt else []))
+            try:
+                reply = self._endpoint.say(
+                    user_message(prompt),
+                    temperature=generation.temperature,
+                    top_p=generation.top_p,
+                    max_tokens=generation.max_tokens,
+                    seed=int(np.random.SeedSequence(stream).generate_state(1)[0] >> 1),  # endpoints take 31 bits
+                )
+            except RequestFailed as failed:
+                return GenerationFailure(str(failed))
+            cut = reply.cut
+            if (said := without_thought(reply.text)) and said.strip():
+                text = text_until_stop(said.encode(), generation.stop)
+                stopped = any(text.endswith(each) for each in generation.stop)
+                reason: Any = "stop" if stopped else "length" if cut else "eos"
+                return Completion(text=text, finish_reason=reason, tokens=reply.tokens)
+        fault = f"cut after {generation.max_tokens} tokens: allow it more" if cut else "empty"
+        return GenerationFailure(f"the answer of {self._endpoint.name} was {fault}")

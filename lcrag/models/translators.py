@@ -14,8 +14,7 @@ from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_language, w
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
-from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative, Positive, Seed, limited
+from lcrag.errors import UserError, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
 from lcrag.sampling import SamplingParameters
 
@@ -31,6 +30,7 @@ LEAST_SHARE = 0.5
 
 
 @gin.register
+@typed
 class ModelTranslator:
     """Asks a model to translate each text, and retries at a higher temperature if its answer has no translation.
 
@@ -45,15 +45,16 @@ class ModelTranslator:
       UserError: no attempt is allowed.
     """
 
-    @limited
     def __init__(
         self,
         model: Completer,
-        attempts: Count = 4,
-        max_tokens: Count = 1024,
-        temperature: NonNegative = 0.7,
-        seed: Seed = 0,
+        attempts: int = 4,
+        max_tokens: int = 1024,
+        temperature: float = 0.7,
+        seed: int = 0,
     ):
+        if attempts < 1:
+            raise UserError("ModelTranslator.attempts is 0: set it to 1 or more")
         getattr(model, "check", lambda: None)()  # reports a mistake before anything is sampled
         self._model, self._attempts = model, attempts
         self._max_tokens, self._temperature, self._seed = max_tokens, temperature, seed
@@ -91,6 +92,8 @@ def translation_in(reply: str | GenerationFailure) -> Translated:
     return found[1] if found else TranslationFailure(f"the model does not translate, it says {reply[:200]!r}")
 
 
+@gin.register
+@typed
 class EndpointTranslator:
     """A `ModelTranslator` over a `ChatEndpoint`, whose arguments it takes.
 
@@ -103,10 +106,10 @@ class EndpointTranslator:
         self,
         model: str,
         url: str = LOCAL,
-        concurrency: Count = 32,
-        attempts: Count = 4,
-        seconds: Positive = 120.0,
-        max_tokens: Count = 1024,
+        concurrency: int = 32,
+        attempts: int = 4,
+        seconds: float = 120.0,
+        max_tokens: int = 1024,
     ):
         completer = EndpointCompleter(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
         self._translator = ModelTranslator(completer, attempts=attempts, max_tokens=max_tokens)
@@ -116,6 +119,7 @@ class EndpointTranslator:
 
 
 @gin.register
+@typed
 class LookUpTranslator:
     """Translates between English and the constructed languages, exactly.
 
@@ -163,6 +167,7 @@ class LookUpTranslator:
 
 
 @gin.register
+@typed
 class TranslationMemory:
     """Translates questions by looking up their versions in other languages.
 
@@ -194,6 +199,7 @@ class TranslationMemory:
 
 
 @gin.register
+@typed
 class RememberedTranslator:
     """Asks another translator once for each text, and caches translations in memory; failures are not cached.
 
@@ -207,8 +213,9 @@ class RememberedTranslator:
       UserError: the cache is empty.
     """
 
-    @limited
-    def __init__(self, translator: Translator, texts: Count = 1 << 16):
+    def __init__(self, translator: Translator, texts: int = 1 << 16):
+        if texts < 1:
+            raise UserError("RememberedTranslator.texts is 0: set it to 1 or more")
         self._translator, self._lock = translator, threading.Lock()
         self._known: cachetools.LRUCache[tuple[str | None, str, str], str] = cachetools.LRUCache(texts)
 
@@ -228,6 +235,7 @@ class RememberedTranslator:
 
 
 @gin.register
+@typed
 class FirstTranslator:
     """Asks several translators in turn: each gets the texts on which the previous ones failed.
 

@@ -5,6 +5,7 @@ import logging
 import pathlib
 from typing import Any, Literal
 
+import gin
 import ml_dtypes
 import numpy as np
 import safetensors.numpy
@@ -78,6 +79,7 @@ def _write_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> None:
     _write(folder / POOLING_FILE, pooling)
 
 
+@gin.configurable
 def load_encoder(
     folder: str | pathlib.Path,
     pooling: Pooling | None = None,

@@ -154,10 +154,9 @@ def test_mistakes_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match="translations.jsonl, line 1, field target: field required"):
         TranslationCache(path)
     for make, message in [
-        (lambda: TranslationCache(path, batch=0), "TranslationCache.batch must be 1 or more"),
-        (lambda: RememberedTranslator(Marking(), texts=0), "RememberedTranslator.texts must be 1 or more"),
+        (lambda: RememberedTranslator(Marking(), texts=0), "RememberedTranslator.texts"),
         (lambda: FirstTranslator([]), "FirstTranslator.translators is empty"),
-        (lambda: ModelTranslator(lambda requests: [], attempts=0), "ModelTranslator.attempts must be 1 or more"),
+        (lambda: ModelTranslator(lambda requests: [], attempts=0), "ModelTranslator.attempts"),
     ]:
         with pytest.raises(UserError, match=message):
             make()

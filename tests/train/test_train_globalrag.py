@@ -6,17 +6,17 @@ import gin
 import numpy as np
 import pytest
 from experiment_parts import json_lines, run
-from lcrag.train.checking import check_rewarded
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.composition.configuration import configure, read_configuration
-from lcrag.composition.frozen_models import QuestionEncoder
 from lcrag.data.english import english_questions
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.plans import with_own_plans
 from lcrag.methods.globalrag.rewards import globalrag_reward
+from lcrag.models.local import QuestionEncoder
 from lcrag.retrieval import load_encoder
+from lcrag.train.checks import check_rewarded
 
 GIN = "globalrag/atlas.gin"
 SIZES = (

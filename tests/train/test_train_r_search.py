@@ -9,12 +9,12 @@ from experiment_parts import TOKENIZER, changed, json_lines, one_device, run
 from support import tiny_config
 
 from lcrag.commands.study.cold_started import R_SEARCH as VARIANTS
-from lcrag.composition.frozen_models import local_model
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.methods.r_search.evidence_reader import EvidenceReader
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.r_search.rewards import r_search_reward
+from lcrag.models.local import local_model
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate

@@ -27,7 +27,7 @@ from lcrag.episodes.observation import information
 from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Program, RetrievalFailure, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.errors import UserError, lookup
+from lcrag.errors import UserError, lookup, typed
 from lcrag.methods.baselines.prompts import STEP_SEARCH
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
 from lcrag.rewards.matching import token_f1
@@ -119,6 +119,7 @@ def tf_idf_cosines(text: str, others: Sequence[str]) -> np.ndarray:
 
 
 @gin.configurable
+@typed
 def step_search_reward(
     answer: str = "token_f1",
     key_weight: float = 0.618,

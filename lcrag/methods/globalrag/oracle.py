@@ -19,7 +19,6 @@ from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat
 from lcrag.errors import typed
-from lcrag.limits import Amount, Seed, Share
 from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP
 from lcrag.methods.globalrag.plans import QuestionPlan, placeholder, plan_of, with_own_plan
 
@@ -38,9 +37,9 @@ class PlanOracle:
       seed: Selects these questions.
     """
 
-    budget: Amount = 4
-    careless: Share = 0.0
-    seed: Seed = 0
+    budget: int = 4
+    careless: float = 0.0
+    seed: int = 0
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text.

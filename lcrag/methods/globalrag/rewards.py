@@ -1,15 +1,14 @@
 """GlobalRAG's rewards: the answer, plus annealed rewards for the plan, its sub-questions, sub-answers and format."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import gin
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from lcrag.errors import UserError
-from lcrag.limits import NonNegative, Positive, Within, limited
+from lcrag.errors import UserError, typed
 from lcrag.methods.globalrag.plan_scores import STRUCTURES, PlanPair, Similarity, plan_scores
 from lcrag.methods.globalrag.plans import GoldenPlan, golden_plans, plan_of
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
@@ -35,18 +34,18 @@ def annealed(weight: float, transition_steps: float | None, width_steps: float =
 
 
 @gin.configurable
-@limited
+@typed
 def globalrag_reward(
     encoder: Encode,
     answer: str = "squad_exact_match",
     sub_answer: str = "token_f1",
-    format_weight: NonNegative = 0.1,
-    semantic_weight: NonNegative = 0.5,
-    structural_weight: NonNegative = 0.5,
-    sub_goal_weight: NonNegative = 0.5,
-    transition_steps: Positive | None = 50,
-    transition_width: Positive = 10.0,
-    threshold: Annotated[float, Within(least=-1, most=1)] = 0.7,
+    format_weight: float = 0.1,
+    semantic_weight: float = 0.5,
+    structural_weight: float = 0.5,
+    sub_goal_weight: float = 0.5,
+    transition_steps: float | None = 50,
+    transition_width: float = 10.0,
+    threshold: float = 0.7,
     structure: str = "graded",
 ) -> Reward:
     """Builds GlobalRAG's reward (section 3.2.5, equation 7): lambda_t (weighted process rewards) + answer.
@@ -75,6 +74,11 @@ def globalrag_reward(
     """
     if structure not in STRUCTURES:
         raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")
+    weights = (format_weight, semantic_weight, structural_weight, sub_goal_weight)
+    if min(*weights, *(() if transition_steps is None else (transition_steps,))) < 0 or transition_width <= 0:
+        raise UserError("globalrag_reward: weights and transition_steps must be 0 or more, transition_width above 0")
+    if not -1 <= threshold <= 1:
+        raise UserError(f"globalrag_reward.threshold is {threshold:g}: set it to a cosine, -1 to 1")
     final, compare = answer_term(answer), answer_term(sub_answer)
 
     def fade(weight: float) -> float | Schedule:

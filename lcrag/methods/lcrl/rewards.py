@@ -5,8 +5,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from lcrag.errors import UserError
-from lcrag.limits import NonNegative, Share, limited
+from lcrag.errors import UserError, typed
 from lcrag.rewards.code_points import normalised_codes
 from lcrag.rewards.matching import SHORT_GOLD, Answers, ratio
 from lcrag.rewards.shared_units import Units, gram_units, repeats
@@ -97,12 +96,12 @@ def language_coupled_reward(
 
 
 @gin.configurable
-@limited
+@typed
 def language_coupled(
     answer: str = "c3_recall",
-    weight: NonNegative = 0.02,
-    threshold: Share = 0.4,
-    margin: NonNegative = 0.5,
+    weight: float = 0.02,
+    threshold: float = 0.4,
+    margin: float = 0.5,
     floor: float | None = 0.0,
     short_gold: str = "whole",
     normalisation: str = "lcrl",
@@ -133,6 +132,8 @@ def language_coupled(
     ):
         if value not in known:
             raise UserError(f"language_coupled.{name} is {value!r}: choose one of {', '.join(known)}")
+    if weight < 0 or margin < 0 or not 0 <= threshold <= 1:
+        raise UserError("language_coupled.weight and margin must be 0 or more, and threshold a share from 0 to 1")
     options = {"short_gold": short_gold, "normalisation": normalisation}
 
     def couple(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:

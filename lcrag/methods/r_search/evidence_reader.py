@@ -12,7 +12,7 @@ from lcrag.episodes.programs import ConfiguredProgram
 from lcrag.episodes.requests import Complete, ContextFull, Outcome, Program
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
-from lcrag.errors import lookup
+from lcrag.errors import lookup, typed
 from lcrag.models.completers import complete_prompts
 from lcrag.sampling import SamplingParameters
 
@@ -78,6 +78,7 @@ READER_PROMPTS = {
 
 
 @gin.register
+@typed
 class EvidenceReader:
     """The frozen model of the evidence reward (section 3.2.2): answers many questions in one batch.
 

@@ -11,7 +11,6 @@ from lcrag.atlas.oracle import Oracle, SearchState, searches_in
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
-from lcrag.limits import Count
 
 
 @gin.register
@@ -31,7 +30,7 @@ class RandomReasoner:
       evidence: Whether it gives evidence.
     """
 
-    budget: Count = 3
+    budget: int = 3
     evidence: bool = True
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:

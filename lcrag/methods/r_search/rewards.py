@@ -7,7 +7,7 @@ import gin
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lcrag.limits import NonNegative, limited
+from lcrag.errors import UserError, typed
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, Values, answer_term
 
 # (questions, evidences) -> a frozen model's answers from the evidence alone, None where it fails
@@ -58,13 +58,13 @@ def evidence_rewards(
 
 
 @gin.configurable
-@limited
+@typed
 def r_search_reward(
     reader: Reader | None,
     answer: str = "token_f1",
-    gamma_evidence: NonNegative = 0.2,
-    gamma_answer: NonNegative = 0.2,
-    evidence_weight: NonNegative = 1.0,
+    gamma_evidence: float = 0.2,
+    gamma_answer: float = 0.2,
+    evidence_weight: float = 1.0,
 ) -> Reward:
     """R-Search's reward (equation 6): answer + evidence + format, at most 2.4 with a search and 1.4 without.
 
@@ -82,6 +82,8 @@ def r_search_reward(
     Raises:
       UserError: an unknown answer reward, or a gamma out of range.
     """
+    if min(gamma_evidence, gamma_answer, evidence_weight) < 0:
+        raise UserError("r_search_reward.gamma_evidence, gamma_answer and evidence_weight must be 0 or more")
     first = answer_term(answer)
 
     def form(episodes: Episodes) -> Values:

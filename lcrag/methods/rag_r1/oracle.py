@@ -22,7 +22,6 @@ from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat
 from lcrag.errors import typed
-from lcrag.limits import Share
 from lcrag.methods.rag_r1.parallel_queries import parallel_queries, quoted
 
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
@@ -44,7 +43,7 @@ class ParallelOracle:
     queries: int = 3
     budget: int = 4
     memory: Memory = dataclasses.field(default_factory=dict)
-    hurried: Share = 0.0
+    hurried: float = 0.0
     seed: int = 0
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:

@@ -1,34 +1,84 @@
-"""Frozen models that episodes or rewards use: local checkpoints, endpoints, and an encoder."""
+"""Models on this machine that episodes or rewards use: checkpoints with their own sampler, and an encoder."""
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import gin
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from lcrag.composition.components import DEFAULT_COMPUTATION, Computation, configured_encoder, resolved_folder
-from lcrag.episodes import Chat, Completer, Completion, GenerationFailure
-from lcrag.errors import UserError
-from lcrag.limits import Count
-from lcrag.models.completers import SamplerCompleter
-from lcrag.policy import load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
-from lcrag.retrieval import Encoder, bert
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
+from lcrag.errors import UserError, typed
+from lcrag.files import resolved_folder
+from lcrag.models.completers import without_thought
+from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
+from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation
+from lcrag.retrieval import Encoder, bert, load_encoder
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts
+
+
+class SamplerCompleter:
+    """A model of any architecture on this machine, as a `Completer`.
+
+    Args:
+      sampler: Its slots; nothing else may use them.
+      tokenizer: Its tokenizer.
+      chat: How prompts are given to it if it has a chat template.
+
+    Raises:
+      UserError: the chat template does not support a setting of `chat`.
+    """
+
+    def __init__(self, sampler: Sampler, tokenizer: Tokenizer, chat: Chat):
+        chat.check(tokenizer)
+        self._sampler, self._tokenizer, self._chat = sampler, tokenizer, chat
+
+    def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
+        """Completes a batch of prompts; one whose thought is cut at its token limit fails.
+
+        Raises:
+          UserError: a prompt leaves no room for a token in the model's context; or the call is on another thread than
+            the policy's while several processes share the devices, which would then run different computations.
+        """
+        if jax.process_count() > 1 and threading.current_thread() is not threading.main_thread():
+            raise UserError(
+                f"a second model on the same devices cannot answer during rollouts in {jax.process_count()} processes:"
+                " serve it, and name its endpoint instead"
+            )
+        contexts = [
+            (self._chat.opening(self._tokenizer, prompt).ids, dataclasses.replace(generation, unscaled_scores=True))
+            for prompt, generation in requests
+        ]
+        sampled = continue_contexts(self._sampler, contexts)
+        answers: list[Completion | GenerationFailure] = []
+        for completion in (completion_of(each, self._tokenizer) for each in sampled):
+            said = without_thought(completion.text)
+            if said is None:
+                failure = GenerationFailure(f"its thought was cut after {completion.tokens} tokens: allow it more")
+                answers.append(failure)
+            elif said == completion.text:
+                answers.append(completion)
+            else:
+                reason = completion.finish_reason
+                answers.append(Completion(text=said, finish_reason=reason, tokens=completion.tokens))
+        return answers
 
 
 @gin.configurable
+@typed
 def local_model(
     folder: str,
     mesh: Mesh,
     computation: Computation = DEFAULT_COMPUTATION,
-    slots: Count = 64,
-    context: Count = 2048,
-    block: Count = 32,
-    append_rows: Sequence[Count] = (),
-    append_tokens: Sequence[Count] = (64, 512),
+    slots: int = 64,
+    context: int = 2048,
+    block: int = 32,
+    append_rows: Sequence[int] = (),
+    append_tokens: Sequence[int] = (64, 512),
     chat_template: bool = True,
 ) -> Completer:
     """Returns a local checkpoint of any architecture with its own sampler; its weights are loaded on first use.
@@ -65,10 +115,10 @@ def local_model(
         hashes = {"parameters": parameter_fingerprint(params), "tokenizer": tokenizer.fingerprint()}
         return SamplerCompleter(sampler, tokenizer, Chat(template=chat_template)), hashes
 
-    return LoadedWhenAsked(load, lambda: read_config(path))
+    return LazyModel(load, lambda: read_config(path))
 
 
-class LoadedWhenAsked:
+class LazyModel:
     """A model that is loaded on first use, and so takes no memory in an evaluation without rewards.
 
     Args:
@@ -91,6 +141,7 @@ class LoadedWhenAsked:
         return model(requests)
 
 
+@gin.register("question_encoder")
 class QuestionEncoder:
     """Embeds the sub-questions of plans as queries (the paper: E5-base); its weights are loaded on first use.
 
@@ -110,7 +161,7 @@ class QuestionEncoder:
     @functools.cached_property
     def _encoder(self) -> Encoder:
         self.check()
-        return configured_encoder(self._folder)
+        return load_encoder(self._folder)
 
     @property
     def hashes(self) -> Mapping[str, str]:
@@ -120,9 +171,3 @@ class QuestionEncoder:
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         """Returns a vector of unit length for each text."""
         return self._encoder.encode(texts, kind="query")
-
-
-@gin.configurable
-def question_encoder(folder: str) -> QuestionEncoder:
-    """Returns the encoder of plans' sub-questions; see `QuestionEncoder`."""
-    return QuestionEncoder(folder)
