@@ -74,9 +74,10 @@ def globalrag_reward(
     """
     if structure not in STRUCTURES:
         raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")
-    weights = (format_weight, semantic_weight, structural_weight, sub_goal_weight)
-    if min(*weights, *(() if transition_steps is None else (transition_steps,))) < 0 or transition_width <= 0:
-        raise UserError("globalrag_reward: weights and transition_steps must be 0 or more, transition_width above 0")
+    if min(format_weight, semantic_weight, structural_weight, sub_goal_weight) < 0:
+        raise UserError("globalrag_reward's weights must be 0 or more")
+    if transition_width <= 0 or (transition_steps is not None and transition_steps <= 0):
+        raise UserError("globalrag_reward.transition_steps and transition_width must be above 0")
     if not -1 <= threshold <= 1:
         raise UserError(f"globalrag_reward.threshold is {threshold:g}: set it to a cosine, -1 to 1")
     final, compare = answer_term(answer), answer_term(sub_answer)

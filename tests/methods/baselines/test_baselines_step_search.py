@@ -110,7 +110,8 @@ def test_a_search_is_rewarded_at_its_last_token_and_only_with_a_critic():
     method = Method(
         name="StepSearch", program=step_search, reward=step_search_reward(), coupling="independent", samples=2
     )
-    [trajectory] = method.score([record], step=0).trajectories()
+    [scored] = method.score([record], step=0)
+    trajectory = scored.trajectory()
     place = np.flatnonzero(trajectory.step_rewards)
     assert place.tolist() == [np.flatnonzero(record.turn == 0)[-1]]
     np.testing.assert_allclose(trajectory.step_rewards[place], record.outcome.extra[STEPS][0]["gain"])
