@@ -10,13 +10,11 @@ Public API:
   Reports: `read_training_log`, `write_report`; `plots` draws their figures.
 """
 
-from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.answered import Answered, Row, mean_over_seeds, read_rows, write_rows
 from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
 from lcrag.evaluation.metrics import METRIC_NAMES, compare, evaluate, question_metrics
-from lcrag.evaluation.report import write_report
 from lcrag.evaluation.retrieval_metrics import retrieval_rows
-from lcrag.evaluation.rows import Row, mean_over_seeds, read_rows, write_rows
-from lcrag.evaluation.run_tables import comparison_table, method_table, place_tables
+from lcrag.evaluation.run_tables import comparison_table, method_table, place_tables, write_report
 from lcrag.evaluation.significance import clustered_standard_error, paired_difference
 from lcrag.evaluation.tables import Cell, Table, to_latex, to_markdown, to_rich
 from lcrag.evaluation.training_log import Curve, read_training_log, step_size

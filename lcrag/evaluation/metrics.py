@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from lcrag import rewards
-from lcrag.evaluation.answered import Answered, slices, split_name
+from lcrag.evaluation.answered import Answered, Row, slices, split_name
 from lcrag.evaluation.correct_language import correct_language
-from lcrag.evaluation.rows import Row
 from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
 
 METRIC_NAMES = {

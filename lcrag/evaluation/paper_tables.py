@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES
 from lcrag.evaluation.run_tables import judged_note
-from lcrag.evaluation.scoreboard import Part, Scoreboard, SystemScore
+from lcrag.evaluation.scoreboard import Part, Scoreboard, System, SystemScore, point_name
 from lcrag.evaluation.significance import Estimate, holm
 from lcrag.evaluation.tables import Cell, Rank, Table, Tone
-from lcrag.evaluation.trials import System, point_name
 
 # Neither percentages nor better when higher.
 NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")

@@ -15,9 +15,8 @@ from jaxtyping import Float, Int
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
 from lcrag.evaluation.paper_tables import NOT_SHARES, UNRANKED, Difference, Marking, part_differences, study_points
-from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.scoreboard import Scoreboard, point_name
 from lcrag.evaluation.training_log import TOTAL, Curve
-from lcrag.evaluation.trials import point_name
 from lcrag.files import replacing
 
 SEARCHES = "episode/searches"

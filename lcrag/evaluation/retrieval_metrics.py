@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
-from lcrag.evaluation.rows import Row
+from lcrag.evaluation.answered import Row
 
 
 def grades_found(

@@ -1,12 +1,15 @@
-"""Tables of single runs: before and after by place, several policies at one place, one policy at every place."""
+"""Tables and the report of single runs: before and after by place, policies at one place, one policy at every place."""
 
 import math
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from lcrag.evaluation.answered import Row, mean_over_seeds
 from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, Place
-from lcrag.evaluation.rows import Row, mean_over_seeds
 from lcrag.evaluation.significance import NORMAL, Estimate
-from lcrag.evaluation.tables import Cell, Table, Tone
+from lcrag.evaluation.tables import Cell, Table, Tone, to_markdown
+from lcrag.evaluation.training_log import Curve
+from lcrag.files import write_text
 
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
 SECONDS = "seconds_per_question"
@@ -193,3 +196,56 @@ def _number(value: float) -> str:
 
 def _half(half: float) -> str:
     return "" if math.isnan(half) else f" ±{_number(half)}"
+
+
+def write_report(
+    folder: str | pathlib.Path,
+    *,
+    title: str,
+    summary: str,
+    command: str,
+    versions: Mapping[str, str],
+    tables: Sequence[Table],
+    reading: str,
+    curves: Mapping[str, Curve] | None = None,
+) -> pathlib.Path:
+    """Writes `report.md`, and `training.png` if there are curves, into an existing folder; returns the report's path.
+
+    Args:
+      folder: The folder.
+      title: Title of the report.
+      summary: Summary of the run in one or two sentences.
+      command: The command that reproduces the run.
+      versions: Commit, package versions and devices.
+      tables: Tables of results.
+      reading: Interpretation of the numbers and its limits.
+      curves: The training log to draw; None or empty: no figure.
+
+    Raises:
+      UserError: the curves have no rewards.
+    """
+    folder = pathlib.Path(folder)
+    figure = []
+    if curves:
+        from lcrag.evaluation.plots import draw_training_curves  # here, since Matplotlib takes a second
+
+        draw_training_curves(curves, folder / "training.png", title)
+        figure = [
+            "![Reward, penalty and searches per episode over the training steps](training.png)",
+            "Thin lines are single steps, thick ones a centred moving average over about a tenth of the run.",
+        ]
+    parts = [
+        f"# {title}",
+        summary,
+        "## Result",
+        *map(to_markdown, tables),
+        *figure,
+        "## How to read this",
+        reading,
+        "## What was run",
+        f"```\n{command}\n```",
+        "\n".join(f"- {name}: {value}" for name, value in versions.items()),
+    ]
+    path = folder / "report.md"
+    write_text(path, "\n\n".join(part.strip("\n") for part in parts) + "\n")
+    return path

@@ -1,20 +1,101 @@
-"""Compares systems, each with several runs, on the same questions: means, 95 % intervals and paired tests."""
+"""Compares systems, each with several runs, on the same questions: means, 95 % intervals and paired tests.
+
+A trial is one inference run of a system on one split of a data set; trials of a system differ in random numbers only.
+"""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError
-from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, score_per_log_token
+from lcrag.evaluation.answered import Answered
+from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, question_metrics, score_per_log_token
 from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, paired_runs, run_means
-from lcrag.evaluation.trials import System, Trial
 
+System = tuple[str, str]
+"""(model, name)."""
 Part = tuple[str, str]
 """(subset or "", language or one of "all", "seen", "zero_shot")."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Questions:
+    """The questions of one split of a data set, one entry per language version, sorted by (cluster, language)."""
+
+    clusters: tuple[str, ...]  # identifies the question across languages
+    languages: tuple[str, ...]
+    subsets: tuple[tuple[str, ...], ...]  # reported parts of the data set with the question
+    domains: tuple[str, ...]  # empty for data sets with one way of answering
+    tiers: tuple[str, ...]  # empty for data sets without tiers
+    order: tuple[str, ...]  # every language once, as tables show them
+
+    @classmethod
+    def of(cls, answered: Sequence[Answered]) -> "Questions":
+        """Returns the questions of answers, which may be in any order."""
+        questions = sorted(answered, key=lambda each: (each.cluster, each.language))
+        return cls(
+            clusters=tuple(each.cluster for each in questions),
+            languages=tuple(each.language for each in questions),
+            subsets=tuple(each.subsets for each in questions),
+            domains=tuple(each.domain for each in questions),
+            tiers=tuple(each.tier for each in questions),
+            order=tuple(dict.fromkeys(each.language for each in answered)),
+        )
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """A key that is equal for the same questions in the same languages."""
+        return self.clusters, self.languages
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One inference run of one system."""
+
+    method: str  # e.g. "LcRL"
+    model: str  # the policy that it started from
+    dataset: str
+    split: str
+    decoding: str  # how answers were decoded, e.g. "sampled"
+    run: str  # name of the training run or evaluation that it belongs to, shared by its inference runs
+    seen_languages: tuple[str, ...]  # languages it was trained on
+    questions: Questions
+    scores: Mapping[str, Float[np.ndarray, " questions"]]  # metric -> score of every question; NaN without one
+    answered: tuple[Answered, ...] = ()  # in the order of the questions; empty if only the scores are known
+    point: float | str | None = None  # its position on the axis of a study; None: no study
+    seed: int | str | None = None  # of the training run or evaluation; None: unknown
+
+    @classmethod
+    def of(cls, answered: Sequence[Answered], languages: Collection[str] = (), **labels: Any) -> "Trial":
+        """Returns the trial of answers, scored by every metric.
+
+        Args:
+          answered: The answers, in any order.
+          languages: All languages of the run, from which the language of an answer is identified.
+          **labels: The other fields.
+        """
+        ordered = sorted(answered, key=lambda each: (each.cluster, each.language))
+        scores = question_metrics(ordered, languages)
+        return cls(questions=Questions.of(answered), scores=scores, answered=tuple(ordered), **labels)
+
+    def at(self, point: float | str | None) -> "Trial":
+        """Returns the trial with its position on the axis of a study."""
+        return dataclasses.replace(self, point=point)
+
+    @property
+    def system(self) -> System:
+        """The key of trials that are averaged, which differ only in random numbers."""
+        return self.model, self.method if self.point is None else f"{self.method} [{point_name(self.point)}]"
+
+
+def point_name(point: float | str) -> str:
+    """Returns the displayed name of a point of a study's axis."""
+    return point if isinstance(point, str) else f"{point:g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

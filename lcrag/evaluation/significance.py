@@ -173,15 +173,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     for rank, (value, place) in enumerate(known):
         adjusted[place] = least = max(least, min(1.0, (len(known) - rank) * value))
     return adjusted
-
-
-def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Returns Wilson's interval of a proportion, by default of 95 % (Wilson, 1927); [0, 1] without observations.
-
-    It assumes independent observations, which the language versions of a question are not.
-    """
-    if not count:
-        return 0.0, 1.0
-    share, weight = successes / count, z * z / count
-    centre, half = share + weight / 2, z * math.sqrt(share * (1 - share) / count + weight / (4 * count))
-    return max(0.0, (centre - half) / (1 + weight)), min(1.0, (centre + half) / (1 + weight))

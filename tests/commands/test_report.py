@@ -27,7 +27,7 @@ from lcrag.commands.study import STUDIES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
-from lcrag.evaluation.trials import Trial
+from lcrag.evaluation.scoreboard import Trial
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import domain_reward
 from lcrag.runs.answers import answers_path, read_answers

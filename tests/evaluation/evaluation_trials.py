@@ -1,7 +1,7 @@
 """Answered questions and trials written by hand."""
 
 from lcrag.evaluation import Answered
-from lcrag.evaluation.trials import Trial
+from lcrag.evaluation.scoreboard import Trial
 
 
 def asked(number=0, language="en", answer="Helsinki", golds=("Helsinki",), dataset="toy", **fields):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcrag.errors import UserError
-from lcrag.evaluation.scoreboard import Scoreboard, scoreboards
-from lcrag.evaluation.trials import Trial, point_name
+from lcrag.evaluation.scoreboard import Scoreboard, Trial, point_name, scoreboards
 
 ALL = ("", "all")
 

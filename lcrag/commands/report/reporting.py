@@ -13,8 +13,7 @@ from lcrag.errors import UserError, typed
 from lcrag.evaluation import METRIC_NAMES, Curve, to_rich
 from lcrag.evaluation.metrics import EFFICIENCY
 from lcrag.evaluation.paper_tables import Marking
-from lcrag.evaluation.scoreboard import scoreboards
-from lcrag.evaluation.trials import Trial
+from lcrag.evaluation.scoreboard import Trial, scoreboards
 from lcrag.runs import differences
 from lcrag.runs.answers import AFTER, EVALUATION
 from lcrag.runs.display import make_console

@@ -23,7 +23,7 @@ from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
-from lcrag.evaluation.trials import Questions, Trial
+from lcrag.evaluation.scoreboard import Questions, Trial
 from lcrag.files import file_name
 from lcrag.runs import read_configured, read_values, statements, write_text
 from lcrag.runs.answers import AFTER, EVALUATION, answers_path, inference_runs, read_answers

@@ -16,10 +16,9 @@ from lcrag.evaluation.paper_tables import (
     study_table,
 )
 from lcrag.evaluation.plots import STUDIED_GROUPS, TRAINING_PANELS, draw_differences, draw_method_curves, draw_study
-from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.scoreboard import Scoreboard, Trial
 from lcrag.evaluation.tables import Table, to_latex, to_markdown
 from lcrag.evaluation.training_log import Curve, rewards_table
-from lcrag.evaluation.trials import Trial
 from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
 from lcrag.methods.globalrag.cost_plots import draw_costs, draw_searches, has_costs, has_searches

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from lcrag import rewards
-from lcrag.evaluation.answered import Answered
-from lcrag.evaluation.rows import Row
+from lcrag.evaluation.answered import Answered, Row
 from lcrag.evaluation.tables import Cell, Table
 from lcrag.evaluation.training_log import Curve
 

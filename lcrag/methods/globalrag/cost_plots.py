@@ -12,8 +12,7 @@ import numpy as np
 
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.plots import INK, STYLE, add_legend, bar_style, finish, make_panels, point_style, save_figure
-from lcrag.evaluation.scoreboard import Part, Scoreboard
-from lcrag.evaluation.trials import System
+from lcrag.evaluation.scoreboard import Part, Scoreboard, System
 
 WHOLE: Part = ("", "all")
 _LARGEST_BUBBLE = 900.0  # points²

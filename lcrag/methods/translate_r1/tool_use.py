@@ -10,8 +10,7 @@ from jaxtyping import Float
 from lcrag.data.questions import DOMAINS
 from lcrag.data.tiers import ALL_TIERS
 from lcrag.episodes import EpisodeRecord
-from lcrag.evaluation.scoreboard import Scoreboard, SystemScore
-from lcrag.evaluation.trials import System
+from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
 
 Point = tuple[float, float]
 """(reward, cost), both in [0, 1]."""

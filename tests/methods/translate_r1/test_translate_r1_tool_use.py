@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, question_metrics, to_markdown
-from lcrag.evaluation.scoreboard import Scoreboard
-from lcrag.evaluation.trials import Trial
+from lcrag.evaluation.scoreboard import Scoreboard, Trial
 from lcrag.methods.translate_r1.tool_report import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in, tool_tables
 from lcrag.methods.translate_r1.tool_use import (
     domains_of,
