@@ -127,7 +127,8 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
             return Cell("–")
         digits = f"{found.p_value:.3f}".removeprefix("0") if found.p_value < 1 else "1"
         p_text = "<.001" if found.p_value < 0.001 else digits
-        text = f"{_signed(found.estimate.value, metric)}{_half(found.estimate, metric)} (p {p_text})"
+        value = found.estimate.value
+        text = f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}{_half(found.estimate, metric)} (p {p_text})"
         return Cell(text, found.tone(metric, marking))
 
     seeds = " and, where both have the same seeds, by seed" if board.paired_seeds else ""
@@ -188,25 +189,37 @@ def study_points(board: Scoreboard) -> list[float | str]:
 def _table(
     columns: Sequence[Column], title: str, marking: Marking, about: str, spans: tuple[tuple[str, int], ...] = ()
 ) -> Table:
+    """Returns a table with a row per system; ranks are within a model, by the digits shown."""
     systems = list(dict.fromkeys(system for column in columns for system in column.board.systems))
-    cells = [_column_cells(column, systems, marking) for column in columns]
-    boards = dict.fromkeys(column.board for column in columns)
-    alone = next(filter(None, map(_alone, boards)), "") + judged_note(column.metric for column in columns)
+    lines: dict[System, list[Cell]] = {system: [Cell(system[1])] for system in systems}
+    for column in columns:
+        board, metric = column.board, column.metric
+        scores = {system: board.score(system, metric, column.part) for system in systems}
+        shown = {system: _number(score.value, metric) for system, score in scores.items() if score is not None}
+        for system in systems:
+            others = [text for other, text in shown.items() if other[0] == system[0]]
+            rank: Rank = ""
+            if metric not in UNRANKED and system in shown and len(others) > 1:
+                better = {text for text in others if float(text) > float(shown[system])}
+                rank = "" if len(better) > 1 else "second" if better else "best"
+            rival = board.rival(system, marking.against) if marking.against is not None else None
+            tested = rival is not None and rival != system
+            found = board.difference(system, rival, metric, column.part) if tested else None
+            mark = "*" if found is not None and found.p_value < marking.threshold else ""
+            lines[system].append(Cell(_with_interval(scores[system], metric), rank=rank, mark=mark))
+    shares = {column.metric not in NOT_SHARES for column in columns}
+    unit = "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
+    alone = next(filter(None, map(_alone, dict.fromkeys(column.board for column in columns))), "")
+    judged = judged_note(column.metric for column in columns)
     ranked = any(column.metric not in UNRANKED for column in columns)
     ranks = " Best in bold, second underlined." if ranked else ""
     return Table(
         title=title,
         header=("", *(column.name for column in columns)),
-        note=f"{_unit(columns)}{about} {INTERVAL}{alone}{ranks}{marking.note}",
+        note=f"{unit}{about} {INTERVAL}{alone}{judged}{ranks}{marking.note}",
         spans=spans,
-        **_sections(systems, lambda system: (Cell(system[1]), *(column[system] for column in cells))),
+        **_sections(systems, lambda system: tuple(lines[system])),
     )
-
-
-def _unit(columns: Sequence[Column]) -> str:
-    """Returns the unit of a table's metrics, as the first sentence of its note; empty if none is a share."""
-    shares = {column.metric not in NOT_SHARES for column in columns}
-    return "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
 
 
 def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ...]]) -> dict[str, Any]:
@@ -216,37 +229,10 @@ def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ..
     return {"sections": sections, "section_titles": tuple(models) if len(models) > 1 else ()}
 
 
-def _column_cells(column: Column, systems: Sequence[System], marking: Marking) -> dict[System, Cell]:
-    """Returns the cells of a column; ranks are computed within a model from the displayed digits."""
-    scores = {system: column.board.score(system, column.metric, column.part) for system in systems}
-    texts = {system: _text(score, column.metric) for system, score in scores.items()}
-    cells = {}
-    for system, text in texts.items():
-        rivals = [other for other in systems if other[0] == system[0] and scores[other] is not None]
-        rank: Rank = ""
-        if column.metric not in UNRANKED and scores[system] is not None and len(rivals) > 1:
-            better = {texts[other] for other in rivals if float(texts[other]) > float(text)}
-            rank = "" if len(better) > 1 else "second" if better else "best"
-        shown = _with_interval(scores[system], column.metric)
-        cells[system] = Cell(shown, rank=rank, mark="*" if _is_marked(column, system, marking) else "")
-    return cells
-
-
-def _is_marked(column: Column, system: System, marking: Marking) -> bool:
-    rival = column.board.rival(system, marking.against) if marking.against is not None else None
-    if rival is None or rival == system:
-        return False
-    found = column.board.difference(system, rival, column.metric, column.part)
-    return found is not None and found.p_value < marking.threshold
-
-
-def _text(score: SystemScore | None, metric: str) -> str:
-    return "–" if score is None else _number(score.value, metric)
-
-
 def _with_interval(score: SystemScore | None, metric: str) -> str:
-    half = "" if score is None else _half(score, metric)
-    return _text(score, metric) + half + _judged(score, metric)
+    """Returns a score with its interval and, for metrics that score only some answers, their number in brackets."""
+    judged = f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
+    return f"–{judged}" if score is None else f"{_number(score.value, metric)}{_half(score, metric)}{judged}"
 
 
 def _half(found: SystemScore | Estimate, metric: str) -> str:
@@ -257,15 +243,6 @@ def _alone(board: Scoreboard, systems: Iterable[System] | None = None) -> str:
     """Returns a note that intervals of single runs are over questions only; empty without single runs."""
     runs = (len({trial.run for trial in board.trials if trial.system == each}) for each in systems or board.systems)
     return " Of one run: over questions only." if 1 in runs else ""
-
-
-def _judged(score: SystemScore | None, metric: str) -> str:
-    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
-    return f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
-
-
-def _signed(value: float, metric: str) -> str:
-    return f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}"
 
 
 def _number(value: float, metric: str) -> str:

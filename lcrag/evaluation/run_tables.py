@@ -109,59 +109,40 @@ def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
 def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
     """Returns a table for every method and data set, averaged over inference runs.
 
-    The lines are groups of languages, languages and subsets; a line that would repeat another one is omitted.
-
-    Args:
-      rows: Rows of one split; `seconds_per_question` is shown in the note.
-      metrics: The metrics, which are the columns; a metric without rows is omitted.
+    Its sections are the groups of languages, the languages, and the subsets.
     """
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in mean_over_seeds(rows):
         parts.setdefault((row.method, row.dataset), []).append(row)
-    return [_place_table(own, metrics) for own in parts.values()]
-
-
-def _place_table(rows: Sequence[Row], metrics: Sequence[str]) -> Table:
-    index = {((row.split, row.language), row.metric): row for row in rows}
-    shown = [metric for metric in metrics if any(row.metric == metric for row in rows)]
-    whole = rows[0].split.partition("/")[0]  # the names of all its subsets begin with it
-
-    def line(place: Place) -> tuple[Cell, ...]:
-        found = [index.get((place, metric)) for metric in shown]
-        count = max(row.count for row in found if row is not None)
-        return (Cell(place_name(place)), Cell(f"{count:,}"), *(Cell(value_text(row)) for row in found))
-
-    sections = _place_sections(dict.fromkeys((row.split, row.language) for row in rows if row.metric in shown), whole)
-    seconds = index.get(((whole, "all"), SECONDS))
-    return Table(
-        title=f"{rows[0].method}: {rows[0].dataset}, {whole}",
-        header=("", "answers", *(METRIC_NAMES[metric] for metric in shown)),
-        sections=tuple(tuple(line(place) for place in section) for section in sections),
-        note=INTERVAL
-        + judged_note(shown)
-        + (f" {seconds.value:.3f} seconds a question." if seconds else "")
-        + _failures(index, whole),
-    )
-
-
-def _failures(index: Mapping[tuple[Place, str], Row], whole: str) -> str:
-    """Returns a note on the number of episodes excluded from all means or from the mean reward."""
-    text = ""
-    for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
-        if row := index.get(((whole, "all"), metric)):
-            number, means = round(row.value * row.count), "no mean" if metric == "failed" else "no mean reward"
-            text += f" {number:,} of {row.count:,} episodes {said} {'is' if number == 1 else 'are'} in {means}."
-    return text
-
-
-def _place_sections(places: Iterable[Place], whole: str) -> list[list[Place]]:
-    places = list(places)
-    languages = [place for place in places if place[0] == whole and place[1] not in PLACE_NAMES]
-    groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
-    both = (whole, "zero_shot") in places and (whole, "seen") in places
-    subsets = [place for place in places if place[0] != whole and place[1] == "all"]
-    sections = [groups if both else groups[:1], languages if len(languages) > 1 else [], subsets]
-    return [section for section in sections if section]
+    tables = []
+    for (method, dataset), own in parts.items():
+        index = {((row.split, row.language), row.metric): row for row in own}
+        shown = [metric for metric in metrics if any(row.metric == metric for row in own)]
+        whole = own[0].split.partition("/")[0]  # the names of all its subsets begin with it
+        places = list(dict.fromkeys((row.split, row.language) for row in own if row.metric in shown))
+        groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
+        both = (whole, "zero_shot") in places and (whole, "seen") in places
+        languages = [place for place in places if place[0] == whole and place[1] not in PLACE_NAMES]
+        subsets = [place for place in places if place[0] != whole and place[1] == "all"]
+        sections = []
+        for section in (groups if both else groups[:1], languages if len(languages) > 1 else [], subsets):
+            lines = []
+            for place in section:
+                values = [index.get((place, metric)) for metric in shown]
+                count = max(row.count for row in values if row is not None)
+                lines.append((Cell(place_name(place)), Cell(f"{count:,}"), *(Cell(value_text(row)) for row in values)))
+            sections += [tuple(lines)] if lines else []
+        note = INTERVAL + judged_note(shown)
+        if seconds := index.get(((whole, "all"), SECONDS)):
+            note += f" {seconds.value:.3f} seconds a question."
+        for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
+            if row := index.get(((whole, "all"), metric)):
+                number, means = round(row.value * row.count), "no mean" if metric == "failed" else "no mean reward"
+                note += f" {number:,} of {row.count:,} episodes {said} {'is' if number == 1 else 'are'} in {means}."
+        header = ("", "answers", *(METRIC_NAMES[metric] for metric in shown))
+        title = f"{method}: {dataset}, {whole}"
+        tables.append(Table(title=title, header=header, sections=tuple(sections), note=note))
+    return tables
 
 
 def place_name(place: Place) -> str:

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from lcrag.errors import UserError
 from lcrag.evaluation import clustered_standard_error, paired_difference
 from lcrag.evaluation.retrieval_metrics import discounted_gain, grades_found, recall, reciprocal_rank, retrieval_rows
-from lcrag.evaluation.significance import crossed_estimate, holm, run_means, wilson_interval
+from lcrag.evaluation.significance import crossed_estimate, holm, run_means
 
 SCORES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
 
@@ -193,13 +193,3 @@ def test_a_passage_that_is_found_twice_counts_once():
 def test_nothing_relevant_is_a_mistake():
     with pytest.raises(UserError, match="no query of d, s"):
         retrieval_rows([["a"]], [{"a": 0}], ["fi"], **LABELS)
-
-
-@given(st.integers(0, 300), st.integers(0, 300))
-def test_wilsons_interval_is_that_of_scipy(successes, failures):
-    count = successes + failures
-    if not count:
-        assert wilson_interval(0, 0) == (0.0, 1.0)
-        return
-    expected = scipy.stats.binomtest(successes, count).proportion_ci(method="wilson")
-    assert wilson_interval(successes, count) == pytest.approx((expected.low, expected.high), abs=1e-6)

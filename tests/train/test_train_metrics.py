@@ -6,10 +6,12 @@ import jax
 import numpy as np
 import pytest
 from experiment_parts import json_lines
+from hypothesis import given
+from hypothesis import strategies as st
 from support import tiny_config, tiny_tokenizer
 
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.episodes import EpisodeRecord, Outcome, Turn
 from lcrag.evaluation.training_log import PARTS, wall_time_table
 from lcrag.learning import Trajectory
 from lcrag.policy import Policy, make_mesh
@@ -127,3 +129,41 @@ def test_a_report_shows_the_steps_after_the_one_that_compiles():
     assert cells["devices: sampling"] == ["3.000", "30%", "20%"]
     assert cells["step"] == ["10.000", "100%", ""]
     assert wall_time_table({"loss/policy": (steps, steps.astype(float))}) is None
+
+
+def episode(tokens=(), own=None, log_probabilities=None, answer=None):
+    own = np.ones(len(tokens), bool) if own is None else np.array(own, bool)
+    scores = np.where(own, -1.0, 0.0) if log_probabilities is None else np.array(log_probabilities)
+    return EpisodeRecord(
+        question=Question(id="q", dataset="atlas", language="fi", text="?", answers=("Helsinki",)),
+        prompt="",
+        turns=(Turn("policy", ""),),
+        tokens=np.array(tokens, np.int32),
+        by_policy=own,
+        log_probabilities=scores.astype(np.float32),
+        turn=np.zeros(len(tokens), np.int32),
+        policy_version=0,
+        outcome=Outcome(answer=answer),
+        counts={"searches": 0},
+        finished=True,
+        episode=0,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=40), st.integers(1, 5))
+def test_repetition_is_the_plain_count(pairs, size):
+    tokens, own = [token for token, _ in pairs], [by_policy for _, by_policy in pairs]
+    starts = [start for start in range(len(tokens) - size + 1) if all(own[start : start + size])]
+    grams = [tuple(tokens[start : start + size]) for start in starts]
+    expected = 1 - len(set(grams)) / len(grams) if grams else 0
+    assert step_metrics.repetition([episode(tokens, own)], size)[0] == pytest.approx(expected)
+
+
+def test_repetition_by_hand():
+    loop, varied, short = episode([1, 2, 3, 4] * 5), episode(range(20)), episode([1, 1, 1])
+    assert step_metrics.repetition([loop, varied, short]).tolist() == [1 - 4 / 17, 0, 0]
+
+
+def test_wrong_language_is_the_complement_of_correct_language():
+    episodes = [episode(answer=answer) for answer in ("Helsinki", "Хельсинки", None, "1952")]
+    np.testing.assert_array_equal(step_metrics.wrong_language(episodes, ("fi", "ru")), [0, 1, np.nan, np.nan])
