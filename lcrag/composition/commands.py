@@ -6,11 +6,12 @@ from typing import Any
 
 import gin
 
-import lcrag.atlas.comprehension  # noqa: F401  gin finds what is registered by its name
+import lcrag.atlas.collections  # noqa: F401  gin finds what is registered by its name
+import lcrag.atlas.comprehension  # noqa: F401
 import lcrag.atlas.independent_facts  # noqa: F401
-import lcrag.composition.collections  # noqa: F401
 import lcrag.composition.registry  # noqa: F401
 import lcrag.curation.oracle_demonstrations  # noqa: F401
+import lcrag.data.collections  # noqa: F401
 import lcrag.data.constructed  # noqa: F401
 import lcrag.data.domain_sets  # noqa: F401
 import lcrag.data.english  # noqa: F401
@@ -21,24 +22,26 @@ import lcrag.methods.globalrag.plans  # noqa: F401
 import lcrag.methods.rag_r1.oracle  # noqa: F401
 import lcrag.methods.translate_r1.oracles  # noqa: F401
 import lcrag.methods.translate_r1.pipeline.models  # noqa: F401
+import lcrag.retrieval.qdrant  # noqa: F401
+import lcrag.retrieval.web  # noqa: F401
 from lcrag.commands import curate as curating
-from lcrag.commands import index as indexing
 from lcrag.commands.benchmark import benchmark as benchmark
 from lcrag.commands.build import build as build
 from lcrag.commands.compile import compile_programs as compile_programs
 from lcrag.commands.describe import describe as describe
 from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export  # noqa: F401
+from lcrag.commands.index import index as index
 from lcrag.commands.report.reporting import report  # noqa: F401
 from lcrag.commands.sample import sample as sample_command
-from lcrag.commands.serve import SearchTool, ToolLimits, serving
+from lcrag.commands.serve.search_tool import SearchTool
+from lcrag.commands.serve.serving import search_tool
+from lcrag.commands.serve.serving import serve as serve
 from lcrag.composition.configuration import configure, missing_as_sentence, read_configuration
 from lcrag.data.judgements import judged_questions
 from lcrag.errors import UserError
 from lcrag.files import is_remote
 from lcrag.policy import DecoderConfig, RopeScaling
-from lcrag.retrieval import NoCollections
-from lcrag.retrieval.service import ServiceLimits
 from lcrag.runs import check_folder
 from lcrag.runs.folder import check_place
 from lcrag.runs.remote import local_copy
@@ -51,13 +54,8 @@ def _configurable(function: Callable[..., Any], name: str | None = None) -> Call
     return gin.external_configurable(function, name, module="lcrag.commands")
 
 
-for _part in (DecoderConfig, Evaluation, RopeScaling, ServiceLimits, ToolLimits):
+for _part in (DecoderConfig, Evaluation, RopeScaling):
     gin.register(_part, module="lcrag.commands")
-for _made in (
-    NoCollections,
-    indexing.trec_judgements,
-):
-    _configurable(_made)
 
 _configurable(judged_questions, "question_judgements")
 
@@ -95,12 +93,9 @@ def _with_folder(
 
 
 evaluate = _with_folder("evaluate", without_words(_configurable(evaluate_command)))
-index = _configurable(indexing.index)
 sample = _configurable(sample_command)
-serve = _configurable(serving.serve)
 sft = _with_folder("sft", without_words(fine_tuning.sft), fine_tuning.MAY_CHANGE)
 train = _with_folder("train", without_words(rl.train), rl.MAY_CHANGE)
-search_tool = _configurable(serving.search_tool)
 CURATIONS = {name: _with_folder(name, curating.KINDS[name], curating.MAY_CHANGE[name]) for name in curating.KINDS}
 
 

@@ -16,7 +16,7 @@ from lcrag.policy import (
     make_mesh,
 )
 from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation  # noqa: F401
-from lcrag.retrieval import SearchableCollections, load_collections, load_encoder
+from lcrag.retrieval import SearchableCollections
 from lcrag.runs.trackers import Trackers
 from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.train.checks import check_models
@@ -24,10 +24,8 @@ from lcrag.train.load import policy as load_policy
 
 configured_sampler = gin.external_configurable(SamplerConfig, "Sampler", module="lcrag.sampling")
 configured_runner = gin.external_configurable(Runner, module="lcrag.episodes")
-configured_encoder = load_encoder
 configured_chat = gin.external_configurable(Chat, module="lcrag.episodes")
 gin.external_configurable(make_mesh, "mesh", module="lcrag.policy")
-configured_collections = gin.external_configurable(load_collections, module="lcrag.retrieval")
 gin.external_configurable(Retries, module="lcrag.episodes")
 gin.register(Trackers, module="lcrag.runs")
 gin.register(Lora, module="lcrag.policy")

@@ -10,10 +10,10 @@ import lcrag.methods.globalrag.rewards
 import lcrag.methods.r_search.players
 import lcrag.methods.rag_r1
 import lcrag.methods.translate_r1.oracles
-import lcrag.methods.translate_r1.translate_and_search  # noqa: F401
+import lcrag.methods.translate_r1.translate_and_search
+import lcrag.models.translation_service  # noqa: F401
 from lcrag.learning import Critic, Layout, PolicyGradient, Supervised
 from lcrag.learning.optimizers import adamw
-from lcrag.models.translation_service import RemoteTranslator, TranslationLimits
 from lcrag.rewards.domains.reward import domain_reward
 from lcrag.rewards.terms import answer_only
 
@@ -21,5 +21,3 @@ for _reward in (answer_only, domain_reward):
     gin.external_configurable(_reward, module="lcrag.rewards")
 for _learning in (Critic, Layout, PolicyGradient, Supervised, adamw):
     gin.register(_learning, module="lcrag.learning")
-gin.external_configurable(RemoteTranslator, module="lcrag.models")
-gin.register(TranslationLimits, module="lcrag.models")

@@ -12,7 +12,7 @@ import numpy as np
 from lcrag.episodes import Completer, Completion, GenerationFailure
 from lcrag.episodes.tags import THINK, closing, opening, without_surrogates
 from lcrag.errors import UserError, typed
-from lcrag.retrieval.remote.transport import hide_addresses, shown
+from lcrag.retrieval.remote import hide_addresses, shown
 from lcrag.sampling import SamplingParameters
 from lcrag.sampling.stop import text_until_stop
 

@@ -17,7 +17,8 @@ from lcrag.files import resolved_folder
 from lcrag.models.completers import without_thought
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation
-from lcrag.retrieval import Encoder, bert, load_encoder
+from lcrag.retrieval import Encoder, bert
+from lcrag.retrieval.encoder_folder import configured_encoder
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts
 
 
@@ -161,7 +162,7 @@ class QuestionEncoder:
     @functools.cached_property
     def _encoder(self) -> Encoder:
         self.check()
-        return load_encoder(self._folder)
+        return configured_encoder(self._folder)
 
     @property
     def hashes(self) -> Mapping[str, str]:

@@ -1,48 +1,31 @@
-"""`POST /translate` of the service: the endpoint, which batches the texts of many callers, and its client.
+"""The client of `POST /translate`, which `lcrag serve` offers with a translator.
 
-A request is `{"texts", "source", "target"}`, an answer `{"translations": [{"text"} or {"failure"}]}`. A rejected
-request gets a 4xx or 5xx status with `{"detail": one sentence}`; a text that cannot be translated gets a failure.
+A request is `{"texts", "source", "target"}`, where a null source is detected; an answer is `{"translations": [...]}`,
+each `{"text"}` or `{"failure", "unavailable"}`.
 """
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias, cast
 
+import gin
 import pydantic
-from fastapi import HTTPException
 
-from lcrag.episodes import Translated, TranslationFailure, Translator
+from lcrag.episodes import Translated, TranslationFailure
 from lcrag.errors import UserError
-from lcrag.limits import Count, Positive
-from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
-from lcrag.retrieval.service import Batcher, JsonEndpoint, RequestLimits, refusing
-from lcrag.retrieval.wire import LanguageCode, first_problem
+from lcrag.retrieval.remote import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
+from lcrag.retrieval.wire import first_problem
 
 PATH = "/translate"
-Direction: TypeAlias = tuple[str | None, str]  # source, target
-# Attempts to reach the service when a client starts; few, so a client without a server fails soon.
-_FIRST_ATTEMPTS = 3
-
-
-class TranslateRequest(pydantic.BaseModel, strict=True, extra="forbid"):
-    """A request of `POST /translate`."""
-
-    texts: list[str] = pydantic.Field(description="The texts to translate.")
-    source: LanguageCode | None = pydantic.Field(
-        default=None, description="Code of their language; null: it is detected."
-    )
-    target: LanguageCode = pydantic.Field(description="Code of the language to translate into.")
 
 
 class Translation(pydantic.BaseModel):
-    """The translation of a text, or the reason for its failure."""
+    """The translation of a text, or the reason for its failure and whether the translator itself failed."""
 
     text: str | None = None
     failure: str | None = None
-    unavailable: bool | None = pydantic.Field(default=None, description="Whether the translator itself failed.")
+    unavailable: bool | None = None
 
     @pydantic.model_validator(mode="after")
     def _has_exactly_one(self) -> "Translation":
@@ -57,104 +40,25 @@ class TranslateAnswer(pydantic.BaseModel):
     translations: list[Translation]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationLimits(RequestLimits):
-    """Limits of requests to a served translator.
-
-    Attributes:
-      texts: Most texts in one request.
-      text_characters: Longest text.
-      waiting_texts: Most texts that wait, over all requests; beyond it requests are refused with 503.
-      answer_seconds: Time for an answer, waiting included.
-    """
-
-    texts: Count = 1024
-    text_characters: Count = 20_000
-    waiting_texts: Count = 1 << 14
-    answer_seconds: Positive = 300.0
-
-
-USUAL_TRANSLATION_LIMITS = TranslationLimits()
-
-
-def translation_endpoint(
-    translator: Translator,
-    *,
-    limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
-    window_seconds: float = 0.003,
-    batch_texts: int = 256,
-) -> JsonEndpoint[TranslateRequest]:
-    """Returns `POST /translate` as an extension of the service's application.
-
-    Args:
-      translator: Called on the endpoint's own thread, for all waiting texts of a direction.
-      limits: Limits of a request.
-      window_seconds: How long a request that finds the translator idle waits for others.
-      batch_texts: A call takes no further request once it holds this many texts.
-    """
-
-    def translate_together(texts: Sequence[str], direction: Hashable) -> Sequence[Translated]:
-        return translator(texts, *cast(Direction, direction))
-
-    batcher: Batcher[str, Translated] = Batcher(
-        translate_together,
-        called="texts",
-        window_seconds=window_seconds,
-        batch_items=batch_texts,
-        waiting_items=limits.waiting_texts,
-    )
-
-    async def answer(asked: TranslateRequest) -> dict[str, Any]:
-        _check_limits(asked, limits)
-        translated = await _translate(batcher, asked, limits.answer_seconds) if asked.texts else ()
-        translations = [
-            Translation(failure=each.reason, unavailable=each.unavailable or None)
-            if isinstance(each, TranslationFailure)
-            else Translation(text=each)
-            for each in translated
-        ]
-        return TranslateAnswer(translations=translations).model_dump(exclude_none=True)
-
-    return JsonEndpoint(PATH, TranslateRequest, answer, limits, batcher, answer_model=TranslateAnswer)
-
-
-def _check_limits(asked: TranslateRequest, limits: TranslationLimits) -> None:
-    if len(asked.texts) > limits.texts:
-        raise HTTPException(413, f"{len(asked.texts)} texts in one request: ask at most {limits.texts}")
-    if (longest := max(map(len, asked.texts), default=0)) > limits.text_characters:
-        raise HTTPException(413, f"a text has {longest} characters: ask at most {limits.text_characters}")
-
-
-async def _translate(
-    batcher: Batcher[str, Translated], asked: TranslateRequest, seconds: float
-) -> Sequence[Translated]:
-    async with refusing("the translation failed", seconds):
-        try:
-            translated = await batcher.ask(asked.texts, (asked.source, asked.target))
-        except UserError as error:  # the translator itself is unreachable, and a retry does not help
-            raise HTTPException(503, str(error)) from error
-    return translated
-
-
+@gin.configurable
 class RemoteTranslator:
     """Sends texts to a translation service.
 
     Args:
       url: Its address, `http://HOST:PORT`.
       patience: Retries and time limits.
-      texts: Most texts in one request.
+      texts: Largest number of texts in a request.
       connections: Concurrent requests.
 
     Raises:
       UserError: there is no such service.
     """
 
-    def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: Count = 64, connections: Count = 8):
+    def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
         self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts
         name = f"the translation service at {self._url}"
-        first = dataclasses.replace(patience, attempts=min(_FIRST_ATTEMPTS, patience.attempts))
         try:
-            self._ask(HttpService(name, first), [], None, "en")
+            self._ask(HttpService(name, patience.at_the_start()), [], None, "en")
         except ServiceRefusal as error:
             raise UserError(f"{error}: it refuses even an empty request, so look into its log") from error
         self._service = HttpService(name, patience, connections)
@@ -178,6 +82,6 @@ class RemoteTranslator:
                 f"{service.name} does not speak the /translate API ({problem}): check its address"
             ) from error
         return [
-            each.text if each.text is not None else TranslationFailure(each.failure or "", bool(each.unavailable))
+            TranslationFailure(each.failure or "", bool(each.unavailable)) if each.text is None else each.text
             for each in translations
         ]

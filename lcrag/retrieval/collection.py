@@ -62,7 +62,9 @@ def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
     path = readable(folder) / META
     try:
         values = json.loads(path.read_text())
-        return CollectionMeta(**{**values, "index": IndexFacts(**values["index"])})
+        # Earlier versions wrote further fields, such as checksums.
+        known = {field.name: values[field.name] for field in dataclasses.fields(CollectionMeta) if field.name in values}
+        return CollectionMeta(**{**known, "index": IndexFacts(**values["index"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} cannot be read: build the collection again") from error
 

@@ -6,9 +6,10 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 
+import gin
 import numpy as np
 
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.files import local_files
 from lcrag.retrieval.collection import ENCODER, META, Collection, build_collection, open_collection, read_meta
 from lcrag.retrieval.encoder import Devices, Encoder
@@ -121,6 +122,11 @@ def load_collections(
     with concurrent.futures.ThreadPoolExecutor() as pool:
         opened = pool.map(lambda language: open_collection(root / language, opened_encoder), chosen)
         return Collections(opened_encoder, dict(zip(chosen, opened, strict=True)))
+
+
+configured_collections = gin.external_configurable(
+    typed(load_collections), "load_collections", module="lcrag.retrieval"
+)
 
 
 def kept_collections(

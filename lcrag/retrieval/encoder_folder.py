@@ -12,8 +12,8 @@ import safetensors.numpy
 import tokenizers
 from tokenizers import normalizers
 
-from lcrag.errors import UserError
-from lcrag.limits import Count
+from lcrag.errors import UserError, typed
+from lcrag.files import resolved_folder
 from lcrag.policy.model_files import SINGLE_FILE, TensorFolder
 from lcrag.retrieval.bert import read_config, write_config
 from lcrag.retrieval.bert_tensors import read_tensors, to_tensors
@@ -79,13 +79,12 @@ def _write_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> None:
     _write(folder / POOLING_FILE, pooling)
 
 
-@gin.configurable
 def load_encoder(
     folder: str | pathlib.Path,
     pooling: Pooling | None = None,
     query_prefix: str | None = None,
     passage_prefix: str | None = None,
-    max_tokens: Count | None = None,
+    max_tokens: int | None = None,
     devices: Devices = "all",
 ) -> Encoder:
     """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
@@ -143,3 +142,27 @@ def _read_tokenizer(modules: EncoderModules) -> tokenizers.Tokenizer:
 def _write(path: pathlib.Path, value: Any) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+# With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.
+configured_encoder = gin.external_configurable(typed(load_encoder), "load_encoder", module="lcrag.retrieval")
+
+
+def named_encoder(folder: str | None, binding: str) -> Encoder:
+    """Returns the configured encoder in a folder, the value of `binding`; nothing is downloaded.
+
+    Raises:
+      UserError: no folder is named, or it does not exist.
+    """
+    if folder is None:
+        raise UserError(
+            f"{binding} names no encoder: give the folder of one that you have with --gin.ENCODER='\"e5-base-v2\"'"
+            ' ("atlas/encoder" knows the built-in world only)'
+        )
+    path = resolved_folder(folder)
+    if not path.is_dir():
+        raise UserError(
+            f"{binding} names the encoder {folder}, but there is no such folder: download it, and name its folder with"
+            " --gin.ENCODER"
+        )
+    return configured_encoder(path)

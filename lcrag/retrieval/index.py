@@ -19,10 +19,11 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import gin
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 
 VECTORS = "vectors.npy"
 INDEX = "index"
@@ -44,6 +45,8 @@ _READING_HEADER = threading.Lock()
 Quantize: TypeAlias = Literal["none", "bfloat16", "int8"]
 
 
+@gin.register
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexSettings:
     """Settings of the index of collections with more than `LARGEST_EXACT` passages.

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import gin
+
 from lcrag.errors import UserError
 
 
@@ -44,6 +46,7 @@ class SearchableCollections(Protocol):
         """Returns hashes of the content of the encoder and of each collection, by name."""
 
 
+@gin.configurable
 class NoCollections:
     """A `SearchableCollections` without any collection."""
 

@@ -178,7 +178,6 @@ def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, ro
     ("binding", "message"),
     [
         ("index.kind='dump'", "omit the kind"),
-        ("index.unit='lines'", "index.unit must be"),
         ("index.encoder='nowhere'", "no encoder at nowhere"),
     ],
 )

@@ -2,7 +2,8 @@
 
 import gin
 
-from lcrag.composition.components import WEIGHTS, configured_encoder
+from lcrag.files import WEIGHTS
+from lcrag.retrieval.encoder_folder import configured_encoder
 
 
 def test_gin_overrides_what_the_folder_says():

@@ -118,7 +118,12 @@ def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):
     gin.clear_config()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(ask)
-        bindings = (f"serve.port={port}", "serve.warm_up_queries=(1,)", "serve.arrival_seconds=60.0")
+        bindings = (
+            f"serve.port={port}",
+            "serve.warm_up_queries=(1,)",
+            "serve.limits=@ServiceLimits()",
+            "ServiceLimits.arrival_seconds=60.0",
+        )
         assert main.run(serve_words(tiny, *bindings)) == 0
         status, answer = asked.result(timeout=60)
     assert status == 200

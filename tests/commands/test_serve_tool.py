@@ -60,7 +60,7 @@ def calls(server, *arguments):
 
 
 def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
-    started = process(serve_words(tiny, "serve.arrival_seconds=60.0"))
+    started = process(serve_words(tiny, "serve.limits=@ServiceLimits()", "ServiceLimits.arrival_seconds=60.0"))
     words = [sys.executable, *started["args"]]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=started["env"]
@@ -94,7 +94,7 @@ def test_an_agent_starts_it_itself(tiny):
     assert not answered.is_error
     assert answered.structured_content["question"] == QUESTION
     assert refused.is_error
-    assert refused.content[0].text == "the question is empty: ask something"
+    assert "the question is empty: ask something" in refused.content[0].text
 
 
 def test_sigterm_ends_it_while_its_stdin_is_open(tiny):
@@ -127,8 +127,8 @@ def test_the_python_call(tiny):
         (("--tool",), ("search_tool.default_language='tlh'",), "no collection in the default language 'tlh'"),
         (
             ("--tool",),
-            ("serve.tool_limits=@ToolLimits()", "ToolLimits.body_bytes=0"),
-            "ToolLimits.body_bytes must be 1 or more",
+            ("serve.tool_limits=@ToolLimits()", "ToolLimits.answer_seconds=0.0"),
+            "ToolLimits.answer_seconds",
         ),
         (("--tool",), ("Sampler.context=17",), "the context holds 17"),
     ],

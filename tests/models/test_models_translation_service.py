@@ -9,16 +9,18 @@ import pytest
 from fastapi import FastAPI
 from support.local_server import served
 
+from lcrag.commands.serve import TranslationLimits
+from lcrag.commands.serve.routes import add_translate_route
 from lcrag.episodes import GenerationFailure, Retries, Translate, TranslationFailure
 from lcrag.episodes.host_services import answer_translations
 from lcrag.errors import UserError
-from lcrag.models.translation_service import RemoteTranslator, TranslationLimits, translation_endpoint
+from lcrag.models.translation_service import RemoteTranslator
 from lcrag.retrieval import NoCollections
 from lcrag.retrieval.remote import Patience
 from lcrag.retrieval.service import make_application
 
 QUICK = Patience(attempts=2, first_wait_seconds=0.01, longest_wait_seconds=0.02)
-LIMITS = TranslationLimits(body_bytes=2000, texts=4, text_characters=100)
+LIMITS = TranslationLimits(texts=4, text_characters=100)
 
 
 class Marking:
@@ -42,8 +44,9 @@ class Marking:
 
 @contextlib.contextmanager
 def serving(translator, limits=LIMITS, **options):
-    endpoint = translation_endpoint(translator, limits=limits, **options)
-    with served(make_application(NoCollections(), extensions=[endpoint])) as url:
+    application = make_application(NoCollections())
+    add_translate_route(application, translator, limits=limits, **options)
+    with served(application) as url:
         yield url
 
 

@@ -12,7 +12,8 @@ from support.local_server import served
 
 from lcrag.errors import UserError
 from lcrag.retrieval import EncoderSettings, build_collection, initialise_encoder, load_collections
-from lcrag.retrieval.remote import Patience, Qdrant, QdrantBackend, RemoteCollections, ServiceUnavailable
+from lcrag.retrieval.qdrant import Qdrant, QdrantBackend
+from lcrag.retrieval.remote import Patience, RemoteCollections, ServiceUnavailable
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
 HASTE = Patience(attempts=2, first_wait_seconds=0.0, longest_wait_seconds=0.0)
@@ -52,7 +53,7 @@ def test_what_is_stored_is_found_as_in_the_collections(folder, encoder, engine):
 
 
 def test_storing_goes_on_where_it_was_interrupted(folder, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("lcrag.retrieval.remote.qdrant._POINTS_PER_REQUEST", 6)
+    monkeypatch.setattr("lcrag.retrieval.qdrant._POINTS_PER_REQUEST", 6)
 
     def stop(done, total):
         raise KeyboardInterrupt

@@ -14,7 +14,8 @@ from support.scripted_sampler import ScriptedSampler
 from lcrag.data.questions import Question
 from lcrag.episodes import Observe, Outcome, Retrieve, Runner
 from lcrag.errors import UserError
-from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, transport
+from lcrag.retrieval import remote
+from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections
 from lcrag.retrieval.service import make_application
 
 PERSISTENT = Patience(attempts=10_000, first_wait_seconds=0.001, longest_wait_seconds=0.01)
@@ -41,16 +42,16 @@ def run(search):
 @pytest.fixture
 def failures(monkeypatch):
     """Is set when an attempt of a request has failed."""
-    failed, attempt = threading.Event(), transport.HttpService._once
+    failed, attempt = threading.Event(), remote.HttpService._once
 
     def observed(self, *arguments):
         try:
             return attempt(self, *arguments)
-        except transport._TemporaryFailure:
+        except remote._TemporaryFailure:
             failed.set()
             raise
 
-    monkeypatch.setattr(transport.HttpService, "_once", observed)
+    monkeypatch.setattr(remote.HttpService, "_once", observed)
     return failed
 
 

@@ -14,7 +14,7 @@ import pytest
 from support.local_server import served
 from support.pretended_collections import PretendedCollections
 
-from lcrag.composition.collections import atlas_collections
+from lcrag.atlas.collections import atlas_collections
 from lcrag.retrieval import wire
 from lcrag.retrieval.service import make_application
 

@@ -9,15 +9,8 @@ from support.local_server import served
 
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit
-from lcrag.retrieval.remote import (
-    GoogleCustomSearch,
-    Patience,
-    RemoteCollections,
-    SerpApi,
-    ServiceRefusal,
-    WebSearch,
-    key_from,
-)
+from lcrag.retrieval.remote import Patience, RemoteCollections, ServiceRefusal, key_from
+from lcrag.retrieval.web import GoogleCustomSearch, SerpApi, WebSearch
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=3)
 KEY = "a-key-nobody-may-see"

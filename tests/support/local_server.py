@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from lcrag.retrieval.service.server import address_of, listen, serve_on_thread
+from lcrag.retrieval.service import address_of, listen, make_server
 
 _PATIENCE_SECONDS = 20.0
 _LONGEST_SECONDS = 60.0
@@ -22,11 +23,14 @@ Speaker = Callable[[str], str | int]
 
 
 @contextlib.contextmanager
-def served(application: FastAPI, port: int = 0, arrival_seconds: float = 10.0) -> Iterator[str]:
+def served(application: FastAPI, port: int = 0) -> Iterator[str]:
     """Serves an application while the block runs; yields its address, `http://127.0.0.1:PORT`."""
     listener = listen("127.0.0.1", port)
-    server, thread = serve_on_thread(application, listener, _PATIENCE_SECONDS, arrival_seconds)
+    server = make_server(application, _PATIENCE_SECONDS)
+    thread = threading.Thread(target=server.run, args=([listener],), name="service", daemon=True)
+    thread.start()
     try:
+        wait_until(lambda: server.started or not thread.is_alive(), "the server")
         yield address_of(listener)
     finally:
         server.should_exit = True

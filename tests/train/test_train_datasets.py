@@ -15,11 +15,11 @@ import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
 from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate import translations
-from lcrag.composition.collections import english_collections, xquad_collections
 from lcrag.composition.commands import open_search_tool
 from lcrag.composition.configuration import configure, read_configuration
 from lcrag.composition.gin_files import read_file
 from lcrag.data.batches import several_questions
+from lcrag.data.collections import english_collections, xquad_collections
 from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES
 from lcrag.data.english import QUESTION_SETS, english_questions
 from lcrag.data.languages import LCRL_LANGUAGES

@@ -10,24 +10,26 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import gin
 import numpy as np
 
 from lcrag.commands.index.judging import add_rows, judge, table_of, trec_judgements
-from lcrag.composition.components import configured_encoder, resolved_folder
 from lcrag.composition.configuration import operative_config
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.local import CorpusPlan, make_plan, read_passages
 from lcrag.data.corpora.source import Kind, find_source
 from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows, counted_bad_rows
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
+from lcrag.files import resolved_folder
 from lcrag.retrieval import Encoder, IndexSettings, Passage, build_collection, load_collections, load_encoder
 from lcrag.retrieval.collection import ENCODER, META, is_language_code, keep_encoder, read_meta
 from lcrag.retrieval.collections import collection_bytes
 from lcrag.retrieval.corpus import Corpus
+from lcrag.retrieval.encoder_folder import configured_encoder
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import USUAL_INDEX, VECTORS
-from lcrag.retrieval.remote import Qdrant
+from lcrag.retrieval.qdrant import Qdrant
 from lcrag.runs import provenance
 from lcrag.runs.display import ProgressDisplay, make_console, progress_display
 from lcrag.runs.files import plain
@@ -35,6 +37,8 @@ from lcrag.runs.files import plain
 EVALUATION = "evaluation.json"
 
 
+@gin.configurable
+@typed
 def index(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),

@@ -3,12 +3,13 @@
 import pathlib
 from collections.abc import Sequence
 
+import gin
 from rich.table import Table
 
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.judgements import Judgements, read_trec
 from lcrag.data.rows import counted_bad_rows
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.retrieval import SearchableCollections
 
@@ -28,6 +29,8 @@ def table_of(rows: Sequence[Row]) -> Table:
     return table
 
 
+@gin.configurable
+@typed
 def trec_judgements(
     dataset: str, split: str, topics: str, qrels: str, languages: Sequence[str], source: str, folder: str | None = None
 ) -> Judgements:

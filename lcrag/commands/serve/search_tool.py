@@ -1,14 +1,13 @@
-"""The Python interface of the tool: questions in, findings out."""
+"""A policy that searches, as a function of questions: R-Search-as-a-Tool (arXiv:2506.04185, section 5.1)."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pydantic
 
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question, fault_of
-from lcrag.episodes import EpisodeRecord, Program, RetrievalFailure, Runner
+from lcrag.episodes import Program, RetrievalFailure, Runner
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections
@@ -46,37 +45,7 @@ class Findings:
     finished: bool
 
 
-_ADAPTER = pydantic.TypeAdapter(Findings)
-
-
-def findings_json(findings: Findings) -> dict[str, Any]:
-    """Returns findings as a JSON object."""
-    return _ADAPTER.dump_python(findings, mode="json")
-
-
-def findings_schema() -> dict[str, Any]:
-    """Returns the JSON schema of findings."""
-    return _ADAPTER.json_schema(mode="serialization")
-
-
-def _findings_of(record: EpisodeRecord, searches: Sequence[LoggedSearch]) -> Findings:
-    """Collects the findings of a finished episode from its record and its logged searches, whose passages are hits."""
-    hits: dict[tuple[str, str], Hit] = {}
-    for search in searches:
-        for hit in search.passages:
-            assert isinstance(hit, Hit)
-            hits.setdefault((hit.language, hit.id), hit)
-    return Findings(
-        question=record.question.text,
-        language=record.question.language,
-        answer=record.outcome.answer,
-        evidence=record.outcome.extra.get(EVIDENCE) or None,
-        passages=tuple(hits.values()),
-        searches=tuple(query for search in searches for query in search.request.queries),
-        failed_searches=sum(isinstance(search.answer, RetrievalFailure) for search in searches),
-        failure=record.failure,
-        finished=record.finished,
-    )
+FINDINGS = pydantic.TypeAdapter(Findings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +96,7 @@ class SearchTool:
         return self.answer([self.question(text, language) for text, language in zip(questions, named, strict=True)])
 
     def question(self, text: str, language: str | None = None) -> Question:
-        """Returns a valid question.
+        """Returns a valid question, in the default language if none is named.
 
         Raises:
           UserError: The question is not valid.
@@ -139,7 +108,13 @@ class SearchTool:
             text.encode()
         except UnicodeEncodeError as error:
             raise UserError("the question contains a lone surrogate: send valid Unicode") from error
-        question = _question(text, self._language(language))
+        known = ", ".join(self.languages)
+        language = self.default_language if language is None else language
+        if language is None:
+            raise UserError(f"the question names no language and there is no default: there are {known}")
+        if language not in self.languages:
+            raise UserError(f"questions cannot be asked in language {language!r}: there are {known}")
+        question = _question(text, language)
         try:
             self.runner.check([(question, self.program(question), 0)])
         except UserError as error:  # a short question fits: see __post_init__
@@ -160,17 +135,26 @@ class SearchTool:
             (question, log_searches(self.program(question), log), 0)
             for question, log in zip(questions, logs, strict=True)
         ]
-        records = self.runner.run(programs)
-        return [_findings_of(record, log) for record, log in zip(records, logs, strict=True)]
-
-    def _language(self, language: str | None) -> str:
-        known = ", ".join(self.languages)
-        language = self.default_language if language is None else language
-        if language is None:
-            raise UserError(f"the question names no language and there is no default: there are {known}")
-        if language not in self.languages:
-            raise UserError(f"questions cannot be asked in language {language!r}: there are {known}")
-        return language
+        found = []
+        for record, searches in zip(self.runner.run(programs), logs, strict=True):
+            hits: dict[tuple[str, str], Hit] = {}
+            for hit in (passage for search in searches for passage in search.passages):
+                assert isinstance(hit, Hit)
+                hits.setdefault((hit.language, hit.id), hit)
+            found.append(
+                Findings(
+                    question=record.question.text,
+                    language=record.question.language,
+                    answer=record.outcome.answer,
+                    evidence=record.outcome.extra.get(EVIDENCE) or None,
+                    passages=tuple(hits.values()),
+                    searches=tuple(query for search in searches for query in search.request.queries),
+                    failed_searches=sum(isinstance(search.answer, RetrievalFailure) for search in searches),
+                    failure=record.failure,
+                    finished=record.finished,
+                )
+            )
+        return found
 
 
 def _question(text: str, language: str) -> Question:

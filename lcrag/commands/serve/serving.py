@@ -6,21 +6,27 @@ import pathlib
 from collections.abc import Sequence
 from typing import Literal
 
+import gin
 from rich.console import Console
 
+from lcrag.commands.serve.routes import (
+    USUAL_TOOL_LIMITS,
+    USUAL_TRANSLATION_LIMITS,
+    ToolLimits,
+    ToolService,
+    TranslationLimits,
+    add_tool_route,
+    add_translate_route,
+)
 from lcrag.commands.serve.search_tool import SearchTool
-from lcrag.commands.serve.service import USUAL_TOOL_LIMITS, ToolLimits, ToolService, tool_endpoint
 from lcrag.composition.components import make_runner, make_sampler
 from lcrag.composition.used_bindings import check_used
 from lcrag.episodes import Translator
-from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative, Port, Positive, Seed
-from lcrag.models.translation_service import USUAL_TRANSLATION_LIMITS, TranslationLimits, translation_endpoint
+from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.retrieval import Collections, NoCollections, SearchableCollections
 from lcrag.retrieval.service import (
     USUAL_LIMITS,
-    Extension,
     ServiceLimits,
     address_of,
     is_loopback,
@@ -32,14 +38,16 @@ from lcrag.runs.stopping import killed_by_sigterm
 from lcrag.train.method import Method
 
 
+@gin.configurable
+@typed
 def search_tool(
     *,
     policy: Policy,
     collections: SearchableCollections,
     method: Method,
     default_language: str | None = None,
-    temperature: NonNegative = 0.0,
-    seed: Seed = 0,
+    temperature: float = 0.0,
+    seed: int = 0,
     warm_up: bool = True,
 ) -> SearchTool:
     """Returns a policy that searches, as a function of questions.
@@ -70,6 +78,8 @@ def search_tool(
     return tool
 
 
+@gin.configurable
+@typed
 def serve(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -79,15 +89,14 @@ def serve(
     translator: Translator | None = None,
     transport: Literal["http", "stdio"] = "http",
     host: str = "127.0.0.1",
-    port: Port = 8000,
+    port: int = 8000,
     default_language: str | None = None,
     limits: ServiceLimits = USUAL_LIMITS,
     tool_limits: ToolLimits = USUAL_TOOL_LIMITS,
     translation_limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
-    arrival_seconds: Positive = 10.0,
-    window_seconds: NonNegative = 0.003,
-    batch_queries: Count = 512,
-    warm_up_queries: Sequence[Count] = (1, 16, 64, 256),
+    window_seconds: float = 0.005,
+    batch_queries: int = 512,
+    warm_up_queries: Sequence[int] = (1, 16, 64, 256),
 ) -> None:
     """Serves until SIGTERM or Ctrl-C, then finishes the requests in flight.
 
@@ -104,10 +113,9 @@ def serve(
       port: 0 takes any free port.
       default_language: Searched for requests without languages, such as Search-R1's; None: English if it has a
         collection, or the only language.
-      limits: Limits of searches.
-      tool_limits: Limits of requests to the tool.
+      limits: Limits of all requests, and of searches.
+      tool_limits: Limits of questions to the tool.
       translation_limits: Limits of translations.
-      arrival_seconds: Time for a request to arrive.
       window_seconds: How long a request waits for others to share its batch.
       batch_queries: Largest number of queries of a search.
       warm_up_queries: Batch sizes compiled before the first request; remote collections are not warmed up.
@@ -120,68 +128,47 @@ def serve(
     if transport == "stdio":
         serve_over_stdio(service)
         return
-    searched = _searched(collections, tool, translator)
-    with listen(host, port) as listener:
-        console, local_only = Console(), is_loopback(listener)
-        extensions, lines = (
-            tool_extensions(service, address_of(listener), local_only=local_only) if service else ([], [])
+    if collections is None and tool is None and translator is None:
+        raise UserError(
+            "serve.collections has no value: bind it in a gin file or with --gin.serve.collections=VALUE, or serve a"
+            " policy that searches with --tool"
         )
-        if searched.languages:
-            lines.insert(0, f"serving {', '.join(searched.languages)} at {address_of(listener)}/retrieve")
-        if translator is not None:
-            extensions += [translation_endpoint(translator, limits=translation_limits, window_seconds=window_seconds)]
-            lines += [f"translations at {address_of(listener)}/translate"]
+    searched = collections or (tool.collections if tool else NoCollections())
+    longest_seconds = limits.search_seconds
+    with listen(host, port) as listener:
+        address, lines = address_of(listener), []
         application = make_application(
             searched,
             limits=limits,
             default_language=default_language,
             window_seconds=window_seconds,
             batch_queries=batch_queries,
-            extensions=extensions,
         )
-        warm_up(searched, warm_up_queries)
-        if not local_only:
+        if searched.languages:
+            lines += [f"serving {', '.join(searched.languages)} at {address}/retrieve"]
+        if service is not None:
+            add_tool_route(application, service)
+            lines += [f"search as a tool at {address}/search_tool"]
+            longest_seconds = max(longest_seconds, tool_limits.answer_seconds)
+            try:
+                from lcrag.commands.serve.mcp_server import add_mcp_route
+
+                add_mcp_route(application, service, "127.0.0.1" if is_loopback(listener) else host)
+                lines += [f"the same for agents, by MCP, at {address}/mcp"]
+            except UserError as missing:
+                lines += [f"no tool for agents: {missing}"]
+        if translator is not None:
+            add_translate_route(application, translator, limits=translation_limits, window_seconds=window_seconds)
+            lines += [f"translations at {address}/translate"]
+            longest_seconds = max(longest_seconds, translation_limits.answer_seconds)
+        if not is_loopback(listener):
             lines += ["anyone who can reach this address can use it: there is no authentication"]
+        warm_up(searched, warm_up_queries)
+        console = Console()
         for line in lines:
             console.print(line, markup=False, soft_wrap=True)
-        of_tool = tool_limits.answer_seconds if service else 0.0
-        of_translations = translation_limits.answer_seconds if translator else 0.0
-        longest_seconds = max(limits.search_seconds, of_tool, of_translations)
-        run_until_stopped(application, listener, longest_seconds, arrival_seconds)
+        run_until_stopped(application, listener, longest_seconds)
         console.print("stopped; the requests in flight were finished")
-
-
-def _searched(
-    collections: SearchableCollections | None, tool: SearchTool | None, translator: Translator | None
-) -> SearchableCollections:
-    """Returns the collections of `/retrieve`."""
-    if collections is not None:
-        return collections
-    if tool is not None:
-        return tool.collections
-    if translator is not None:
-        return NoCollections()
-    raise UserError(
-        "serve.collections has no value: bind it in a gin file or with --gin.serve.collections=VALUE, or serve a policy"
-        " that searches with --tool"
-    )
-
-
-def tool_extensions(service: ToolService, address: str, *, local_only: bool) -> tuple[list[Extension], list[str]]:
-    """Returns the tool's endpoints (MCP's only with its SDK installed) and a line to print about each.
-
-    Args:
-      service: Answers the questions.
-      address: URL of the server.
-      local_only: Whether only this machine can reach the server.
-    """
-    endpoint, line = tool_endpoint(service), f"search as a tool at {address}/search_tool"
-    try:
-        from lcrag.commands.serve.mcp_server import McpEndpoint
-    except UserError as missing:
-        return [endpoint], [line, f"no tool for agents: {missing}"]
-    agents = McpEndpoint(service, local_only=local_only)
-    return [endpoint, agents], [line, f"the same for agents, by MCP, at {address}/mcp"]
 
 
 def serve_over_stdio(service: ToolService | None) -> None:
@@ -192,11 +179,11 @@ def serve_over_stdio(service: ToolService | None) -> None:
     """
     if service is None:
         raise UserError("stdin and stdout can only serve a tool: add --tool")
-    from lcrag.commands.serve.mcp_server import run_over_stdio
+    from lcrag.commands.serve.mcp_server import make_server
 
     with killed_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
         Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
-        asyncio.run(run_over_stdio(service))
+        asyncio.run(make_server(service).run_stdio_async())
 
 
 def warm_up(collections: SearchableCollections, sizes: Sequence[int]) -> None:

@@ -1,12 +1,10 @@
 """Malformed, oversized, slow and abandoned requests to every HTTP endpoint of one server."""
 
-import concurrent.futures
 import contextlib
 import json
 import shutil
 import socket
 import subprocess
-import threading
 import time
 import urllib.parse
 
@@ -17,19 +15,26 @@ from support.local_server import served
 from support.pretended_collections import PretendedCollections
 from tool_parts import scripted_tool
 
-from lcrag.commands.serve import ToolLimits, ToolService, tool_endpoint
-from lcrag.commands.serve.mcp_server import McpEndpoint
-from lcrag.models.translation_service import TranslationLimits, translation_endpoint
-from lcrag.retrieval.service import ServiceLimits, make_application, server
+from lcrag.commands.serve import ToolLimits, ToolService, TranslationLimits
+from lcrag.commands.serve.mcp_server import add_mcp_route
+from lcrag.commands.serve.routes import add_tool_route, add_translate_route
+from lcrag.retrieval import service as service_module
+from lcrag.retrieval.service import ServiceLimits, make_application
 
 BODY_BYTES = 1 << 16
-LIMITS = ServiceLimits(body_bytes=BODY_BYTES, queries=50, query_characters=1000, passages=10, answer_passages=100)
-TOOL_LIMITS = ToolLimits(body_bytes=1 << 14, question_characters=1000)
-TRANSLATION_LIMITS = TranslationLimits(body_bytes=BODY_BYTES, texts=50, text_characters=1000)
+LIMITS = ServiceLimits(
+    body_bytes=BODY_BYTES,
+    arrival_seconds=1.0,
+    queries=50,
+    query_characters=1000,
+    passages=10,
+    answer_passages=100,
+)
+TOOL_LIMITS = ToolLimits(question_characters=1000)
+TRANSLATION_LIMITS = TranslationLimits(texts=50, text_characters=1000)
 ENDPOINTS = ("/retrieve", "/search_tool", "/translate")
 MCP = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TEN_MEGABYTES = 10_000_000
-ARRIVAL_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +44,12 @@ def tool():
 
 @pytest.fixture(scope="module")
 def url(tool):
+    application = make_application(tool.collections, limits=LIMITS, window_seconds=0.0)
     service = ToolService(tool, limits=TOOL_LIMITS, window_seconds=0.0)
-    extensions = [
-        tool_endpoint(service),
-        McpEndpoint(service, local_only=True),
-        translation_endpoint(lambda texts, *_: list(texts), limits=TRANSLATION_LIMITS),
-    ]
-    application = make_application(tool.collections, limits=LIMITS, window_seconds=0.0, extensions=extensions)
-    with served(application, arrival_seconds=ARRIVAL_SECONDS) as url:
+    add_tool_route(application, service)
+    add_mcp_route(application, service, "127.0.0.1")
+    add_translate_route(application, lambda texts, *_: list(texts), limits=TRANSLATION_LIMITS)
+    with served(application) as url:
         yield url
 
 
@@ -115,7 +118,6 @@ def test_malformed_bodies(client, path, body):
         ("/retrieve", {"queries": ["a"] * 11, "topk": 10}, 413, "110 passages in one answer: ask for at most 100"),
         ("/retrieve", {"queries": ["a"], "languages": ["x" * 9000]}, 422, "languages.0: String should have at most"),
         ("/search_tool", {"question": "a" * 1001}, 413, "the question has 1001 characters: ask at most 1000"),
-        ("/search_tool", {"question": "a" * 20_000}, 413, "the body is longer than 16384 bytes"),
         ("/search_tool", {"question": "a", "language": "x\n" * 5000}, 422, "language: String should have at most"),
         ("/translate", {"texts": ["a"] * 10_000, "target": "en"}, 413, "10000 texts in one request: ask at most 50"),
         ("/translate", {"texts": ["a" * 1001], "target": "en"}, 413, "a text has 1001 characters"),
@@ -149,22 +151,11 @@ def test_curl_sees_why_a_body_is_refused(url):
     assert b"the body is longer than" in said.stdout, said.stderr
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [(b"{", 400), (b"[" * 5000, 400), (b'{"a":' * 2000, 400), (b"\xff", 400), (b"NaN", 400), (b"x" * 20_000, 413)],
-)
-def test_malformed_calls_of_agents(client, content, status):
-    assert client.post("/mcp", content=content, headers=MCP).status_code == status
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"question": "a" * 1001}, {"question": 1}, {"question": None}, {"question": "a", "x\n": 1}, {}]
-)
+@pytest.mark.parametrize("arguments", [{"question": "a" * 1001}, {"question": 1}, {"question": None}, {}])
 def test_wrong_calls_of_agents(client, arguments):
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": arguments}}
     result = client.post("/mcp", json=call, headers=MCP).json()["result"]
     assert result["isError"]
-    assert "\n" not in result["content"][0]["text"]
 
 
 def test_what_is_no_request(url):
@@ -177,13 +168,10 @@ def test_what_is_no_request(url):
             assert connection.recv(12) == b"HTTP/1.1 400"
 
 
-def test_slow_clients_are_disconnected(url):
-    """Each sends the beginning of a request; some go on, a byte at a time."""
+def test_bodies_that_arrive_slowly_are_refused(url):
+    """Each sends the beginning of a body; some go on, a byte at a time."""
     post = b"POST /retrieve HTTP/1.1\r\nHost: x\r\n"
     unfinished = {
-        "nothing": b"",
-        "half a line": b"POST /ret",
-        "half of the headers": post,
         "half of a body": post + b"Content-Length: 100\r\n\r\n{",
         "half of a chunk": post + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
         "half of an agent's body": post.replace(b"retrieve", b"mcp") + b"Content-Length: 100\r\n\r\n{",
@@ -191,25 +179,10 @@ def test_slow_clients_are_disconnected(url):
     }
     with contextlib.ExitStack() as stack:
         opened = {name: stack.enter_context(connected(url, content)) for name, content in unfinished.items()}
-        opened["half of a second request"] = stack.enter_context(after_an_answer(url, unfinished["half a line"]))
-        dripping = [stack.enter_context(connected(url, content)) for content in (post, unfinished["half of a body"])]
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            answers = {f"drips {number}": answer for number, answer in enumerate(pool.map(drip, dripping))}
+        dripping = stack.enter_context(connected(url, unfinished["half of a body"]))
+        answers = {"drips": drip(dripping)}
         answers |= {name: connection.recv(1 << 12) for name, connection in opened.items()}
-    late = b'{"detail": "the request did not arrive within 3 seconds"}'
-    assert {name: (answer[:12], late in answer) for name, answer in answers.items()} == {
-        name: (b"HTTP/1.1 408", True) for name in answers
-    }
-
-
-def after_an_answer(url, content):
-    """A connection that has had an answer, and has sent some bytes since."""
-    connection = connected(url, b'POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"queries": []}')
-    answer = b""
-    while not answer.endswith(b'{"result":[]}'):
-        answer += connection.recv(1 << 12)
-    connection.sendall(content)
-    return connection
+    assert {name: answer[:12] for name, answer in answers.items()} == dict.fromkeys(answers, b"HTTP/1.1 408")
 
 
 def drip(connection):
@@ -226,7 +199,7 @@ def abandoned(url, path, body):
     """Sends a whole request."""
     content = json.dumps(body).encode()
     headers = "".join(f"{name}: {value}\r\n" for name, value in MCP.items())
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}Content-Length: {len(content)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:80\r\n{headers}Content-Length: {len(content)}\r\n\r\n"
     return connected(url, head.encode() + content)
 
 
@@ -279,18 +252,8 @@ def test_questions_of_clients_that_left_are_dropped(url, tool, client, path):
     assert unanswered(client) == 0
 
 
-def test_a_client_that_does_not_read_its_answer_is_disconnected(monkeypatch):
-    lost = threading.Event()
-    ended = server.TimedProtocol.connection_lost
-    monkeypatch.setattr(server, "_READING_SECONDS", 0.3)
-    monkeypatch.setattr(server.TimedProtocol, "connection_lost", lambda *each: (ended(*each), lost.set()))
-    body = {"queries": ["q" * 1000 + f"{number}" for number in range(100)], "topk": 100}
-    with served(make_application(PretendedCollections())) as url, abandoned(url, "/retrieve", body) as connection:
-        assert lost.wait(30.0), connection
-
-
 def test_too_many_connections(monkeypatch):
-    monkeypatch.setattr(server, "_CONNECTIONS", 4)
+    monkeypatch.setattr(service_module, "CONNECTIONS", 4)
     with served(make_application(PretendedCollections())) as url:
         idle = [connected(url) for _ in range(3)]
         wait_until(lambda: httpx2.get(f"{url}/healthz").status_code == 503)

@@ -4,47 +4,27 @@ As in Search-R1's online search, the title and snippet of a result are the passa
 """
 
 import dataclasses
-import os
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
-from lcrag.errors import UserError
+import gin
+
+from lcrag.errors import UserError, typed
 from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.remote.collections import Pair, cut
-from lcrag.retrieval.remote.transport import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal, shown
+from lcrag.retrieval.remote import (
+    USUAL_PATIENCE,
+    HttpService,
+    Pair,
+    Patience,
+    RemoteCollections,
+    ServiceRefusal,
+    cut,
+    key_from,
+    shown,
+)
 
-# Results per page of both engines; one page is requested.
-MOST_RESULTS = 10
 # Language codes of both engines that differ from ISO 639-1 (they reject `zh`).
 _ENGINE_CODES = {"zh": "zh-CN", "he": "iw", "nb": "no"}
-
-
-@dataclasses.dataclass(frozen=True)
-class WebResult:
-    """One result of a search engine."""
-
-    link: str
-    title: str
-    snippet: str
-
-
-@runtime_checkable
-class WebEngine(Protocol):
-    """The JSON API of a search engine at `url`."""
-
-    @property
-    def url(self) -> str: ...
-
-    def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
-        """Returns the parameters of a GET request, including the key."""
-
-    def results(self, page: Mapping[str, Any]) -> list[WebResult]:
-        """Returns the results of a page, best first.
-
-        Raises:
-          ServiceRefusal: The page reports a failed search.
-        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,18 +36,23 @@ class SerpApi:
     url: str = "https://serpapi.com/search.json"
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
+        """Returns the parameters of a GET request, including the key."""
         code = _ENGINE_CODES.get(language, language)
         languages = {"hl": code.lower() if code == "zh-CN" else code, "lr": f"lang_{code}"}
         return {"engine": self.engine, "q": query, "num": count, "api_key": self.key} | languages
 
-    def results(self, page: Mapping[str, Any]) -> list[WebResult]:
+    def results(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Returns the results of a page (`link`, `title`, `snippet`), best first.
+
+        Raises:
+          ServiceRefusal: The page reports a failed search.
+        """
         # an empty result page, with status 200
         if "error" in page and "hasn't returned any results" not in str(page["error"]):
             raise ServiceRefusal(f"SerpAPI failed: {page['error']}")
         box = page.get("answer_box") or {}
         text = box.get("answer") or box.get("snippet")
-        first = [_result({**box, "snippet": text})] if isinstance(text, str) else []
-        return first + [_result(each) for each in page.get("organic_results", ())]
+        return [*([{**box, "snippet": text}] if isinstance(text, str) else []), *page.get("organic_results", ())]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,15 +67,20 @@ class GoogleCustomSearch:
     url: str = "https://www.googleapis.com/customsearch/v1"
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
+        """Returns the parameters of a GET request, including the key."""
         code = _ENGINE_CODES.get(language, language)
         return {"key": self.key, "cx": self.engine_id, "q": query, "num": count, "hl": code, "lr": f"lang_{code}"}
 
-    def results(self, page: Mapping[str, Any]) -> list[WebResult]:
-        return [_result(each) for each in page.get("items", ())]
+    def results(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Returns the results of a page (`link`, `title`, `snippet`), best first."""
+        return list(page.get("items", ()))
+
+
+WebEngine: TypeAlias = SerpApi | GoogleCustomSearch
 
 
 class WebSearch:
-    """A search engine as the collection of every language.
+    """A search engine as the collection of every language; a `Backend` of `RemoteCollections`.
 
     Args:
       engine: The search engine.
@@ -99,7 +89,7 @@ class WebSearch:
       connections: Concurrent requests, each of one query.
     """
 
-    most_passages: int | None = MOST_RESULTS
+    max_passages: int | None = 10  # results per page of both engines; one page is requested
 
     def __init__(
         self, engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE, connections: int = 4
@@ -115,43 +105,42 @@ class WebSearch:
         return cut(pairs, 1)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request for one pair (see `Backend.fetch`)."""
+        """Sends one request for one pair; engines give no scores, so a score is the reciprocal of the rank."""
         [(query, language)] = pairs
         if not query.strip():
             raise ServiceRefusal(f"{self._service.name} rejects empty queries")
         response = self._service.get(self._engine.url, self._engine.parameters(query, language, k))
+        hits = []
         try:
-            results = self._engine.results(response.json())[:k]
-            return [[_hit(result, language, rank) for rank, result in enumerate(results, start=1)]]
+            for rank, result in enumerate(self._engine.results(response.json())[:k], start=1):
+                title, text = (" ".join((result.get(name) or "").split()) for name in ("title", "snippet"))
+                link = result.get("link") or ""
+                hits.append(Hit(id=link, title=title, text=text, score=1.0 / rank, language=language))
         except (ValueError, AttributeError, TypeError) as error:
             raise UserError(f"{self._service.name} does not answer with results: check its address") from error
+        return [hits]
 
 
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+@gin.configurable
+@typed
+def web_collections(
+    engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE
+) -> RemoteCollections:
+    """Returns a web search engine, `@serp_api()` or `@google_custom_search()`, as the collection of every language."""
+    return RemoteCollections(WebSearch(engine, languages, patience))
 
 
-def key_from(variable: str) -> str:
-    """Reads a key from the environment, since a configuration is stored with every result.
-
-    Raises:
-      UserError: The variable is not set, or a key was given in place of its name.
-    """
-    if not _VARIABLE.fullmatch(variable):
-        raise UserError(
-            "a key_variable is not the name of an environment variable: export KEY_NAME=KEY, and bind KEY_NAME"
-        )
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise UserError(f"the environment variable {variable} is not set: export {variable}=KEY")
-    return key
+@gin.configurable
+@typed
+def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url: str = SerpApi.url) -> SerpApi:
+    """Returns a SerpAPI client whose key is read from an environment variable."""
+    return SerpApi(key=key_from(key_variable), engine=engine, url=url)
 
 
-def _result(item: Mapping[str, Any]) -> WebResult:
-    """Returns a result, any field of which may be missing."""
-    return WebResult(*(item.get(name) or "" for name in ("link", "title", "snippet")))
-
-
-def _hit(result: WebResult, language: str, rank: int) -> Hit:
-    """Returns a hit; engines give no scores, so its score is the reciprocal of the rank."""
-    title, text = (" ".join(part.split()) for part in (result.title, result.snippet))
-    return Hit(id=result.link, title=title, text=text, score=1.0 / rank, language=language)
+@gin.configurable
+@typed
+def google_custom_search(
+    key_variable: str = "GOOGLE_API_KEY", engine_variable: str = "GOOGLE_CSE_ID", url: str = GoogleCustomSearch.url
+) -> GoogleCustomSearch:
+    """Returns a client of Google's Custom Search JSON API; its key and engine id are environment variables."""
+    return GoogleCustomSearch(key=key_from(key_variable), engine_id=key_from(engine_variable), url=url)

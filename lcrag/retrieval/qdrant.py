@@ -5,21 +5,30 @@ vectors and passages on disk and int8 vectors in memory. Queries are encoded by 
 https://qdrant.tech/documentation.
 """
 
-import contextlib
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import gin
 import numpy as np
 import tenacity
 
-from lcrag.errors import UserError
-from lcrag.limits import Count, limited
+from lcrag.errors import UserError, typed
+from lcrag.retrieval.encoder_folder import named_encoder
 from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.remote.collections import Pair, cut_by_language
-from lcrag.retrieval.remote.transport import USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable, shown
-from lcrag.retrieval.remote.web import key_from
+from lcrag.retrieval.remote import (
+    LATER,
+    USUAL_PATIENCE,
+    Pair,
+    Patience,
+    RemoteCollections,
+    ServiceRefusal,
+    ServiceUnavailable,
+    cut_by_language,
+    key_from,
+    shown,
+)
 from lcrag.retrieval.wire import one_line
 
 if TYPE_CHECKING:
@@ -28,9 +37,10 @@ if TYPE_CHECKING:
     from lcrag.retrieval.encoder import Encoder
 
 _POINTS_PER_REQUEST = 512
-_LATER = frozenset({408, 429, 500, 502, 503, 504})
+_LATER = LATER | {500}
 
 
+@gin.configurable
 class Qdrant:
     """A connection to Qdrant; thread-safe.
 
@@ -46,14 +56,13 @@ class Qdrant:
       UserError: qdrant-client is not installed, or there is no key.
     """
 
-    @limited
     def __init__(
         self,
         url: str,
         prefix: str = "lcrag-",
         key_variable: str | None = None,
-        shards: Count | None = None,
-        replicas: Count = 1,
+        shards: int | None = None,
+        replicas: int = 1,
         patience: Patience = USUAL_PATIENCE,
     ):
         self.name, self.prefix, self._shards, self._replicas = f"Qdrant at {shown(url)}", prefix, shards, replicas
@@ -66,8 +75,10 @@ class Qdrant:
             seconds = round(patience.answer_seconds)
             self._client = client(url=url, api_key=key, timeout=seconds, check_compatibility=False)
         else:
-            with self._one_writer(url):
+            try:
                 self._client = client(path=url, force_disable_check_same_thread=True)
+            except (RuntimeError, OSError) as error:  # for example, another process has opened the folder
+                raise UserError(f"{self.name} cannot be opened: {one_line(error)}") from error
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Returns language -> the metadata that `store` has written."""
@@ -86,14 +97,7 @@ class Qdrant:
         requests = [models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in vectors.tolist()]
         answers = self._call("query_batch_points", self.prefix + language, requests)
         return [
-            [
-                Hit(
-                    **{name: point.payload[name] for name in ("id", "title", "text")},
-                    score=point.score,
-                    language=language,
-                )
-                for point in answer.points
-            ]
+            [Hit(**point.payload, score=point.score, language=language) for point in answer.points]
             for answer in answers
         ]
 
@@ -119,45 +123,34 @@ class Qdrant:
         meta = read_meta(folder)
         total, name = meta.count, self.prefix + meta.language
         noted = {"fingerprint": meta.fingerprint, "encoder": meta.encoder_fingerprint, "count": total}
-        self._prepare(meta.language, meta.dimension, noted)
-        begun = self.count(meta.language)
-        vectors = np.load(folder / VECTORS, mmap_mode="r")
-        points = zip(Corpus(folder).rows(begun, total), vectors[begun:], strict=True)
-        numbered = enumerate(points, start=begun)
         models = _library().models
-        while batch := list(itertools.islice(numbered, _POINTS_PER_REQUEST)):
-            structs = [
-                models.PointStruct(
-                    id=row,
-                    vector=vector.tolist(),
-                    payload={"id": passage.id, "title": passage.title, "text": passage.text},
-                )
-                for row, (passage, vector) in batch
-            ]
-            self._call("upsert", name, structs, wait=True)
-            progress(batch[-1][0] + 1, total)
-        return total - begun
-
-    def _prepare(self, language: str, dimension: int, noted: dict[str, Any]) -> None:
-        """Makes the collection of a language unless it exists."""
-        there = self.described().get(language)
+        there = self.described().get(meta.language)
         if there is not None and there != noted:
-            raise UserError(
-                f"{self.name} has other content in {self.prefix}{language}: delete that, or set another Qdrant.prefix"
-            )
+            raise UserError(f"{self.name} has other content in {name}: delete that, or set another Qdrant.prefix")
         if there is None:
-            models = _library().models
             int8 = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
             self._call(
                 "create_collection",
-                self.prefix + language,
-                vectors_config=models.VectorParams(size=dimension, distance=models.Distance.DOT, on_disk=True),
+                name,
+                vectors_config=models.VectorParams(size=meta.dimension, distance=models.Distance.DOT, on_disk=True),
                 quantization_config=models.ScalarQuantization(scalar=int8),
                 on_disk_payload=True,
                 shard_number=self._shards,
                 replication_factor=self._replicas,
                 metadata=noted,
             )
+        begun = self.count(meta.language)
+        vectors = np.load(folder / VECTORS, mmap_mode="r")
+        points = zip(Corpus(folder).rows(begun, total), vectors[begun:], strict=True)
+        numbered = enumerate(points, start=begun)
+        while batch := list(itertools.islice(numbered, _POINTS_PER_REQUEST)):
+            structs = [
+                models.PointStruct(id=row, vector=vector.tolist(), payload=dict(vars(passage)))
+                for row, (passage, vector) in batch
+            ]
+            self._call("upsert", name, structs, wait=True)
+            progress(batch[-1][0] + 1, total)
+        return total - begun
 
     def close(self) -> None:
         """Releases the folder of a client that searches by itself."""
@@ -172,9 +165,6 @@ class Qdrant:
           ServiceRefusal: It refuses this request.
         """
         patience, exceptions = self._patience, _library().http.exceptions
-        wait = tenacity.wait_exponential_jitter(
-            initial=patience.first_wait_seconds, max=patience.longest_wait_seconds, jitter=patience.first_wait_seconds
-        )
 
         def may_pass(error: BaseException) -> bool:
             if isinstance(error, exceptions.UnexpectedResponse):
@@ -183,7 +173,7 @@ class Qdrant:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(may_pass),
-            wait=wait,
+            wait=patience.backoff(),
             stop=tenacity.stop_after_attempt(patience.attempts),
             reraise=True,
         )
@@ -202,13 +192,6 @@ class Qdrant:
                 raise UserError(f"{reason}: name the key's environment variable in Qdrant.key_variable") from error
             raise ServiceRefusal(reason) from error
 
-    @contextlib.contextmanager
-    def _one_writer(self, folder: str) -> Iterator[None]:
-        try:
-            yield
-        except (RuntimeError, OSError) as error:
-            raise UserError(f"{self.name} cannot be opened: {one_line(error)}") from error
-
 
 class QdrantBackend:
     """Searches collections in Qdrant; a `Backend` of `RemoteCollections`.
@@ -224,7 +207,7 @@ class QdrantBackend:
       UserError: There is no collection, or one is incomplete or of another encoder.
     """
 
-    most_passages: int | None = None
+    max_passages: int | None = None
 
     def __init__(
         self,
@@ -240,20 +223,18 @@ class QdrantBackend:
             raise UserError(f"{engine.name} has no collection of {missing[0]}: store it with index.engine = @Qdrant()")
         self.languages: tuple[str, ...] = tuple(languages or described)
         for language in self.languages:
-            self._check(language, described[language])
+            noted = described[language]
+            if noted["encoder"] != encoder.fingerprint():
+                raise UserError(
+                    f"{engine.name}: the vectors of {language} are of encoder {noted['encoder']}, not of"
+                    f" {encoder.fingerprint()}: name theirs with qdrant_collections.encoder"
+                )
+            if (stored := engine.count(language)) != noted["count"]:
+                raise UserError(
+                    f"{engine.name} holds {stored:,} of the {noted['count']:,} passages of {language}: run the same"
+                    " `lcrag index` again to store the rest"
+                )
         self._hashes = {f"collection/{code}": described[code]["fingerprint"] for code in self.languages}
-
-    def _check(self, language: str, noted: dict[str, Any]) -> None:
-        if noted["encoder"] != self._encoder.fingerprint():
-            raise UserError(
-                f"{self._engine.name}: the vectors of {language} are of encoder {noted['encoder']}, not of"
-                f" {self._encoder.fingerprint()}: name theirs with qdrant_collections.encoder"
-            )
-        if (stored := self._engine.count(language)) != noted["count"]:
-            raise UserError(
-                f"{self._engine.name} holds {stored:,} of the {noted['count']:,} passages of {language}: run the same"
-                " `lcrag index` again to store the rest"
-            )
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the fingerprints of the encoder and of each collection."""
@@ -266,6 +247,16 @@ class QdrantBackend:
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Encodes the queries of one language and searches once (see `Backend.fetch`)."""
         return self._engine.query(pairs[0][1], self._encoder.encode([query for query, _ in pairs], "query"), k)
+
+
+@gin.configurable
+@typed
+def qdrant_collections(
+    engine: Qdrant, encoder: str | None = None, languages: Sequence[str] | None = None
+) -> RemoteCollections:
+    """Returns the collections that `lcrag index` has stored in Qdrant; `encoder` is the folder of their encoder."""
+    opened = named_encoder(encoder, "qdrant_collections.encoder")
+    return RemoteCollections(QdrantBackend(engine, opened, languages))
 
 
 def _library() -> Any:

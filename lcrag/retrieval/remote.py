@@ -1,0 +1,438 @@
+"""Remote collections: of `lcrag serve`, or of servers with Search-R1's protocol.
+
+`RemoteCollections` searches a `Backend`, caches its answers, and has the interface of `lcrag.retrieval.Collections`;
+other backends are `lcrag.retrieval.web` and `lcrag.retrieval.qdrant`. Requests are retried while a service is
+unavailable. An unreachable or misconfigured service ends the run (`UserError`); the same command continues it later. If
+the service rejects a request (`ServiceRefusal`), only this request fails. A failed search is never an empty list.
+"""
+
+import dataclasses
+import logging
+import os
+import re
+import threading
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import cachetools
+import gin
+import httpx2
+import pydantic
+import tenacity
+
+from lcrag.errors import UserError, typed, without_secrets
+from lcrag.retrieval import wire
+from lcrag.retrieval.passages import Hit
+
+Pair: TypeAlias = tuple[str, str]  # query, language
+# Retried: the service may answer later.
+LATER = frozenset({408, 425, 429, 502, 503, 504})
+# An internal error of the service, perhaps caused by this request; the runner then tries each request alone.
+_BROKEN = 500
+_ATTEMPTS_WHEN_BROKEN = 3
+# Not retried: the address or the key is wrong.
+_MISCONFIGURED = frozenset({401, 403, 404, 405})
+# Google's answer to a wrong key, with status 400.
+_WRONG_KEY = "API_KEY_INVALID"
+# A client started before its server should fail soon.
+_FIRST_ATTEMPTS = 3
+
+
+@gin.register
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Timeouts and retries of requests to a service.
+
+    Attributes:
+      connect_seconds: Timeout of a connection.
+      answer_seconds: Timeout of each part of an answer.
+      attempts: Requests in all.
+      first_wait_seconds: Wait before the second attempt, doubled before each later one; random jitter up to this value
+        is added, so clients do not retry in step.
+      longest_wait_seconds: Upper bound of every wait, including those that the service asks for.
+    """
+
+    connect_seconds: float = 5.0
+    answer_seconds: float = 90.0
+    attempts: int = 8
+    first_wait_seconds: float = 0.5
+    longest_wait_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if min(self.connect_seconds, self.answer_seconds, self.attempts) <= 0:
+            raise UserError(f"{self}: its timeouts and attempts must be positive")
+
+    def backoff(self) -> tenacity.wait.wait_base:
+        """Returns the waits between attempts."""
+        first = self.first_wait_seconds
+        return tenacity.wait_exponential_jitter(initial=first, max=self.longest_wait_seconds, jitter=first)
+
+    def at_the_start(self) -> "Patience":
+        """Returns the patience of a client's first request."""
+        return dataclasses.replace(self, attempts=min(_FIRST_ATTEMPTS, self.attempts))
+
+
+USUAL_PATIENCE = Patience()
+
+
+class ServiceRefusal(RuntimeError):
+    """The service refused this request; others may succeed."""
+
+
+class ServiceUnavailable(UserError):
+    """No host answers at present; the same request may succeed later."""
+
+
+class _TemporaryFailure(Exception):
+    """A temporary failure of an attempt.
+
+    Attributes:
+      broken: Whether the service had an internal error, which this request may have caused.
+      wait_seconds: The wait that the service asks for; 0 if it does not.
+    """
+
+    def __init__(self, reason: str, *, broken: bool = False, wait_seconds: float = 0.0):
+        super().__init__(reason)
+        self.broken, self.wait_seconds = broken, wait_seconds
+
+
+def shown(text: str) -> str:
+    """Replaces users, passwords and keys in the addresses of a text by ***, even in malformed addresses."""
+    return without_secrets(re.sub(r"\S+@", "***@", text))
+
+
+def hide_addresses() -> None:
+    """Keeps the HTTP client from logging addresses, which may hold passwords and keys."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+def key_from(variable: str) -> str:
+    """Reads a key from the environment, since a configuration is stored with every result.
+
+    Raises:
+      UserError: The variable is not set, or a key was given in place of its name.
+    """
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
+        raise UserError(
+            "a key_variable is not the name of an environment variable: export KEY_NAME=KEY, and bind KEY_NAME"
+        )
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise UserError(f"the environment variable {variable} is not set: export {variable}=KEY")
+    return key
+
+
+class HttpService:
+    """A client of one service; thread-safe.
+
+    Args:
+      name: Its name in messages, with the address, whose user and password are not shown.
+      patience: Timeouts and retries.
+      connections: Largest number of concurrent connections.
+    """
+
+    def __init__(self, name: str, patience: Patience, connections: int = 8):
+        self.name, self._patience = shown(name), patience
+        self._client = httpx2.Client(
+            timeout=httpx2.Timeout(patience.answer_seconds, connect=patience.connect_seconds),
+            limits=httpx2.Limits(max_connections=connections),
+        )
+        hide_addresses()
+
+    def get(self, url: str, parameters: Mapping[str, Any] | None = None) -> httpx2.Response:
+        """Returns the successful answer to a GET request.
+
+        Raises:
+          UserError: The service is unreachable after all attempts, or its address or key is wrong.
+          ServiceRefusal: The service refuses this request.
+        """
+        return self._request("GET", url, {"params": dict(parameters or {})})
+
+    def post(self, url: str, payload: Any) -> httpx2.Response:
+        """Returns the successful answer to a POST request with a JSON value; errors are those of `get`."""
+        return self._request("POST", url, {"json": payload})
+
+    def _request(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
+        """Tries a request until it succeeds, fails for good, or has failed as often as patience allows."""
+        patience, backoff = self._patience, self._patience.backoff()
+
+        def failure(state: tenacity.RetryCallState) -> Any:
+            return state.outcome and state.outcome.exception()
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            return max(min(failure(state).wait_seconds, patience.longest_wait_seconds), backoff(state))
+
+        def stop(state: tenacity.RetryCallState) -> bool:
+            allowed = min(patience.attempts, _ATTEMPTS_WHEN_BROKEN) if failure(state).broken else patience.attempts
+            return state.attempt_number >= allowed
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_TemporaryFailure), wait=wait, stop=stop, reraise=True
+        )
+        try:
+            return retrying(self._once, method, url, content)
+        except _TemporaryFailure as error:
+            attempts = retrying.statistics["attempt_number"]
+            if error.broken:
+                raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
+            raise ServiceUnavailable(
+                f"{self.name} does not answer after {attempts} attempts ({error}): start it, or correct its address"
+            ) from error
+
+    def _once(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
+        try:
+            response = self._client.request(method, url, **content)
+        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
+            raise UserError(f"{self.name} is not an address: write http://HOST:PORT") from None
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise _TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+        if response.is_success:
+            return response
+        # The reason is `detail`, `error` or `error.message` of the JSON answer, else its text.
+        try:
+            detail = response.json()
+            detail = detail.get("detail", detail.get("error", detail)) if isinstance(detail, dict) else detail
+            detail = detail.get("message", detail) if isinstance(detail, dict) else detail
+        except ValueError:
+            detail = response.text
+        reason = f"status {response.status_code}: {wire.one_line(detail)}"
+        if response.status_code in LATER:
+            after = response.headers.get("retry-after", "")  # seconds, or a date, which is not understood
+            raise _TemporaryFailure(reason, wait_seconds=float(after) if re.fullmatch(r"[0-9]+", after) else 0.0)
+        if response.status_code >= _BROKEN:
+            raise _TemporaryFailure(reason, broken=True)
+        if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
+            raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
+        raise ServiceRefusal(f"{self.name} refuses ({reason})")
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One kind of service.
+
+    Attributes:
+      languages: Languages that can be searched.
+      max_passages: Largest number of passages per query; None: no limit.
+      connections: Largest number of concurrent requests.
+    """
+
+    languages: tuple[str, ...]
+    max_passages: int | None
+    connections: int
+
+    def content_hashes(self) -> dict[str, str]:
+        """Returns hashes, or other identification, of the searched content, by name."""
+
+    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """Splits distinct pairs into requests."""
+
+    def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
+        """Sends one request; returns at most `k` hits of each pair, best first.
+
+        Raises:
+          UserError: The service is unreachable or misconfigured.
+          ServiceRefusal: It refuses this request.
+        """
+
+
+class RemoteCollections:
+    """The collections of several languages at a service; thread-safe.
+
+    Answers to distinct (query, language) pairs are cached.
+
+    Args:
+      backend: The service.
+      cached_searches: Capacity of the cache, in answers.
+    """
+
+    def __init__(self, backend: Backend, cached_searches: int = 1 << 16):
+        self._backend = backend
+        self._cache: cachetools.LRUCache[tuple[Pair, int], list[Hit]] = cachetools.LRUCache(cached_searches)
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(backend.connections, thread_name_prefix="remote search")
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that can be searched, sorted."""
+        return tuple(sorted(self._backend.languages))
+
+    def content_hashes(self) -> dict[str, str]:
+        """Returns the content hashes that the service reports, by name."""
+        return self._backend.content_hashes()
+
+    def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
+        """Returns at most `k` best passages of each pair (queries[i], languages[i]), best first.
+
+        Raises:
+          UserError: A language has no collection, `k` is out of range, or the service is unreachable or misconfigured.
+          ServiceRefusal: The service refuses one of the requests; the answers to the others are cached.
+        """
+        if missing := sorted(set(languages) - set(self.languages)):
+            raise UserError(f"no collection in language {missing[0]!r}: the service has {', '.join(self.languages)}")
+        most = self._backend.max_passages
+        if k < 1 or (most is not None and k > most):
+            upto = " or more" if most is None else f" to {most}"
+            raise UserError(f"a search for {k} passages: ask this service for 1{upto}")
+        pairs = list(dict.fromkeys(zip(queries, languages, strict=True)))
+        with self._lock:
+            found = {pair: self._cache[pair, k] for pair in pairs if (pair, k) in self._cache}
+
+        def fetch(request: Sequence[Pair]) -> Mapping[Pair, list[Hit]]:
+            answered = dict(zip(request, self._backend.fetch(request, k), strict=True))
+            with self._lock:
+                self._cache.update({(pair, k): hits for pair, hits in answered.items()})
+            return answered
+
+        for answered in self._executor.map(fetch, self._backend.batches([pair for pair in pairs if pair not in found])):
+            found |= answered
+        return [list(found[pair]) for pair in zip(queries, languages, strict=True)]
+
+
+def cut(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
+    """Splits pairs into pieces of at most `size`."""
+    return [list(pairs[start : start + size]) for start in range(0, len(pairs), size)]
+
+
+def cut_by_language(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
+    """Splits pairs into pieces of one language and at most `size`."""
+    languages = dict.fromkeys(language for _, language in pairs)
+    return [piece for code in languages for piece in cut([pair for pair in pairs if pair[1] == code], size)]
+
+
+class LcragService:
+    """A service started by `lcrag serve`; queries are cut to the length that it accepts.
+
+    Args:
+      url: Its address, `http://HOST:PORT`.
+      languages: Languages to use; None: all of its collections.
+      patience: Timeouts and retries.
+      queries: Largest number of queries per request, within the service's own limit.
+      connections: Concurrent requests; the service batches them into one search.
+
+    Raises:
+      UserError: There is no such service, or it lacks a language.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        languages: Sequence[str] | None = None,
+        patience: Patience = USUAL_PATIENCE,
+        queries: int = 256,
+        connections: int = 4,
+    ):
+        self._url, self.connections = url.rstrip("/").removesuffix("/retrieve"), connections
+        self._service = HttpService(f"the retrieval service at {self._url}", patience, connections)
+        name = self._service.name
+        try:
+            response = HttpService(name, patience.at_the_start()).get(f"{self._url}/collections")
+            described = wire.Description.model_validate_json(response.content)
+        except ServiceRefusal as error:
+            raise UserError(f"{error}: it cannot list its collections: look at its log") from error
+        except pydantic.ValidationError as error:
+            raise UserError(
+                f"{name} does not describe its collections ({wire.first_problem(error)}): is it a Search-R1 server,"
+                " which search_r1_collections is for?"
+            ) from error
+        self.languages: tuple[str, ...] = tuple(described.languages if languages is None else languages)
+        if missing := sorted(set(self.languages) - set(described.languages)):
+            raise UserError(f"{name} has no collection in {missing[0]!r}: there are {', '.join(described.languages)}")
+        self.max_passages: int | None = described.most_passages
+        self._queries = min(queries, described.most_queries)
+        self._characters = described.most_query_characters
+        self._hashes, self._content = described.hashes, wire.digest(described.hashes)
+
+    def content_hashes(self) -> dict[str, str]:
+        """Returns the service's hashes of its encoder and of the collections in use."""
+        used = {"encoder", *(f"collection/{language}" for language in self.languages)}
+        return {name: value for name, value in self._hashes.items() if name in used}
+
+    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        return cut(pairs, self._queries)
+
+    def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
+        """Sends one request (see `Backend.fetch`); changed collections are a UserError."""
+        languages = [language for _, language in pairs]
+        queries = [query[: self._characters] for query, _ in pairs]
+        payload = {"queries": queries, "languages": languages, "topk": k, "return_scores": True}
+        response = self._service.post(f"{self._url}/retrieve", payload)
+        if response.headers.get(wire.CONTENT_HEADER, self._content) != self._content:
+            raise UserError(
+                f"the collections of {self._service.name} have changed since this command began: serve the earlier"
+                " ones, or start again"
+            )
+        return _read_hits(response, self._service.name, languages, k)
+
+
+class SearchR1Servers:
+    """One server with Search-R1's protocol for each language; its content is unknown.
+
+    Args:
+      urls: Language -> address, with or without the path `/retrieve`.
+      patience: Timeouts and retries.
+      queries: Largest number of queries per request.
+      connections: Concurrent requests to all servers together.
+
+    Raises:
+      UserError: There is no address.
+    """
+
+    max_passages: int | None = None
+
+    def __init__(
+        self, urls: Mapping[str, str], patience: Patience = USUAL_PATIENCE, queries: int = 256, connections: int = 4
+    ):
+        if not urls:
+            raise UserError("search_r1_collections.urls is empty: give an address for each language")
+        self._urls = {
+            language: url if urllib.parse.urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/retrieve"
+            for language, url in urls.items()
+        }
+        self._services = {
+            url: HttpService(f"the retrieval server at {url}", patience, connections) for url in self._urls.values()
+        }
+        self._queries, self.connections = queries, connections
+        self.languages: tuple[str, ...] = tuple(urls)
+
+    def content_hashes(self) -> dict[str, str]:
+        """Returns the addresses: such servers do not describe their content."""
+        return {f"collection/{language}": f"unknown, at {shown(url)}" for language, url in self._urls.items()}
+
+    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """Returns requests of many queries in one language."""
+        return cut_by_language(pairs, self._queries)
+
+    def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
+        """Sends one request, whose pairs have one language (see `Backend.fetch`)."""
+        languages = [language for _, language in pairs]
+        url = self._urls[languages[0]]
+        payload = {"queries": [query for query, _ in pairs], "topk": k, "return_scores": True}
+        service = self._services[url]
+        return _read_hits(service.post(url, payload), service.name, languages, k)
+
+
+def _read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k: int) -> list[list[Hit]]:
+    """Reads the hits of an answer; another API than `/retrieve` is a UserError."""
+    try:
+        return wire.hits_of(response.content, languages, k)
+    except ValueError as error:
+        raise UserError(f"{name} does not implement the /retrieve API ({error}): check its address") from error
+
+
+@gin.configurable
+@typed
+def remote_collections(
+    url: str, languages: Sequence[str] | None = None, patience: Patience = USUAL_PATIENCE
+) -> RemoteCollections:
+    """Returns the collections of `lcrag serve` at `url` (`http://HOST:PORT`); None for `languages` means all."""
+    return RemoteCollections(LcragService(url, languages, patience))
+
+
+@gin.configurable
+@typed
+def search_r1_collections(urls: Mapping[str, str], patience: Patience = USUAL_PATIENCE) -> RemoteCollections:
+    """Returns the collections of Search-R1-style servers; `urls` maps each language to an address."""
+    return RemoteCollections(SearchR1Servers(urls, patience))

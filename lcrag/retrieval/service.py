@@ -1,0 +1,463 @@
+"""The HTTP service: the `/retrieve` API that Search-R1's clients speak, for many languages in one process.
+
+`make_application` returns a FastAPI application with `POST /retrieve`, `GET /collections` and `GET /healthz`, to which
+`add_json_route` adds others; `run_until_stopped` serves it with uvicorn. A `Batcher` answers the requests of a few
+milliseconds with one call. A rejected request gets a 4xx or 5xx status with `{"detail": one sentence}`, never an empty
+answer.
+"""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import ipaddress
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import gin
+import pydantic
+import uvicorn
+from absl import logging
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lcrag.errors import UserError, typed
+from lcrag.retrieval import wire
+from lcrag.retrieval.passages import Hit, SearchableCollections
+from lcrag.retrieval.remote import ServiceUnavailable
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+RequestModel = TypeVar("RequestModel", bound=pydantic.BaseModel)
+# The number of passages for a request that names none, as in Search-R1's server.
+PASSAGES = 3
+# Further connections get 503; this also bounds the bodies in memory.
+CONNECTIONS = 512
+_RETRY = {"Retry-After": "1"}
+
+
+@gin.register
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceLimits:
+    """Limits of requests.
+
+    Attributes:
+      body_bytes: Longest body of any request.
+      arrival_seconds: Time for a body to arrive.
+      queries: Largest number of queries in a request.
+      query_characters: Longest query.
+      passages: Largest number of passages per query.
+      answer_passages: Largest number of passages of all queries of a request.
+      waiting_queries: Largest number of unanswered queries, over all requests; further ones are refused with 503.
+      search_seconds: Time limit of an answer, including the wait.
+    """
+
+    body_bytes: int = 1 << 22
+    arrival_seconds: float = 10.0
+    queries: int = 2048
+    query_characters: int = 1 << 13
+    passages: int = 100
+    answer_passages: int = 1 << 15
+    waiting_queries: int = 1 << 14
+    search_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_positive(self)
+
+
+def check_positive(limits: Any) -> None:
+    """Raises a UserError if a field of some limits is not positive: every request would be refused."""
+    for name, value in vars(limits).items():
+        if value <= 0:
+            raise UserError(f"{type(limits).__name__}.{name} is {value}: it must be positive")
+
+
+USUAL_LIMITS = ServiceLimits()
+
+
+class Overloaded(Exception):
+    """Too many items are unanswered."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Ask(Generic[Item, Answer]):
+    """Items of one request, at most one batch, and the future of their answers."""
+
+    items: Sequence[Item]
+    kind: Hashable
+    answers: asyncio.Future[Sequence[Answer]]
+
+
+class Batcher(Generic[Item, Answer]):
+    """Answers many small requests with few large calls, one at a time.
+
+    Requests that arrive during a call form the next batch. Requests of different kinds are answered separately, so an
+    answer does not depend on its batch. A request of more items than a batch holds is answered in several.
+
+    Args:
+      serve: (items, their kind) -> an answer per item, in order; called on one thread.
+      called: Name of the items in messages.
+      window_seconds: How long the first request of a batch waits for others.
+      batch_items: Largest number of items of a call.
+      waiting_items: Largest number of unanswered items.
+
+    Attributes:
+      unanswered: Number of items in the queue and in the running call.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[Sequence[Item], Any], Sequence[Answer]],
+        *,
+        called: str,
+        window_seconds: float,
+        batch_items: int,
+        waiting_items: int,
+    ):
+        self._serve, self._called, self._window, self._batch = serve, called, window_seconds, batch_items
+        self._max_waiting, self.unanswered = waiting_items, 0
+        self._queue: collections.deque[_Ask[Item, Answer]] = collections.deque()
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=called)
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, items: Sequence[Item], kind: Hashable = None) -> Sequence[Answer]:
+        """Returns the answer to each item; a cancelled request leaves the queue.
+
+        Raises:
+          Overloaded: too many items are waiting; a request is always accepted if no items are waiting.
+          Exception: the error of the call for this request alone.
+        """
+        if self.unanswered and self.unanswered + len(items) > self._max_waiting:
+            raise Overloaded(f"{self.unanswered} {self._called} are waiting")
+        answers: list[Answer] = []
+        self.unanswered += len(items)
+        try:
+            for start in range(0, len(items), self._batch):
+                part = items[start : start + self._batch]
+                ask: _Ask[Item, Answer] = _Ask(part, kind, asyncio.get_running_loop().create_future())
+                self._queue.append(ask)
+                if self._task is None or self._task.done():
+                    self._task = asyncio.create_task(self._run(), name=f"batches of {self._called}")
+                try:
+                    answers += await ask.answers
+                except asyncio.CancelledError:
+                    with contextlib.suppress(ValueError):  # a call has taken it
+                        self._queue.remove(ask)
+                    raise
+        finally:
+            self.unanswered -= len(items)
+        return answers
+
+    async def _run(self) -> None:
+        """Answers batch after batch until the queue is empty."""
+        while self._queue:
+            await asyncio.sleep(self._window)
+            by_kind: dict[Hashable, list[_Ask[Item, Answer]]] = {}
+            size = 0
+            while self._queue and (size := size + len(self._queue[0].items)) <= self._batch:
+                ask = self._queue.popleft()
+                by_kind.setdefault(ask.kind, []).append(ask)
+            for asks in by_kind.values():
+                await self._answer(asks)
+
+    async def _answer(self, asks: Sequence[_Ask[Item, Answer]]) -> None:
+        """Makes one call for all requests, and if it fails, one for each, so only the faulty request fails."""
+        asks = [ask for ask in asks if not ask.answers.done()]  # the others were cancelled
+        if not asks:
+            return
+        items = [item for ask in asks for item in ask.items]
+        try:
+            results = await asyncio.get_running_loop().run_in_executor(self._executor, self._serve, items, asks[0].kind)
+            if len(results) != len(items):
+                raise RuntimeError(f"{len(results)} of {len(items)} {self._called} were answered")
+        except Exception as error:
+            if len(asks) > 1:
+                for ask in asks:
+                    await self._answer([ask])
+                return
+            logging.exception("a request of %d %s failed", len(items), self._called)
+            if not asks[0].answers.done():
+                asks[0].answers.set_exception(error)
+            return
+        answers = iter(results)
+        for ask in asks:
+            own = [next(answers) for _ in ask.items]
+            if not ask.answers.done():
+                ask.answers.set_result(own)
+
+
+def make_application(
+    collections: SearchableCollections,
+    *,
+    limits: ServiceLimits = USUAL_LIMITS,
+    default_language: str | None = None,
+    window_seconds: float = 0.005,
+    batch_queries: int = 512,
+) -> FastAPI:
+    """Returns the service of some collections.
+
+    Args:
+      collections: The collections to search.
+      limits: Limits of a request.
+      default_language: Searched for a request without languages; None: English if it has a collection, or the only
+        language.
+      window_seconds: How long a request waits for others to share its search.
+      batch_queries: A batch takes no further request once it holds this many queries.
+
+    Raises:
+      UserError: The default language has no collection.
+    """
+    languages = list(collections.languages)
+    description = wire.Description(
+        languages=languages,
+        default_language=default_among(languages, default_language),
+        hashes=collections.content_hashes(),
+        most_queries=limits.queries,
+        most_query_characters=limits.query_characters,
+        most_passages=limits.passages,
+    )
+    content = wire.digest(description.hashes)
+    batcher: Batcher[tuple[str, str], Sequence[Hit]] = Batcher(
+        lambda pairs, passages: collections.search(
+            [query for query, _ in pairs], [code for _, code in pairs], passages
+        ),
+        called="queries",
+        window_seconds=window_seconds,
+        batch_items=batch_queries,
+        waiting_items=limits.waiting_queries,
+    )
+    application = FastAPI(title="lcrag", docs_url=None, redoc_url=None)
+    application.add_middleware(WholeRequests, body_bytes=limits.body_bytes, arrival_seconds=limits.arrival_seconds)
+    application.state.batchers = [batcher]
+
+    async def retrieve(asked: wire.RetrieveRequest) -> dict[str, Any]:
+        queries = asked.queries
+        passages = min(PASSAGES, limits.passages) if asked.topk is None else asked.topk
+        if len(queries) > limits.queries:
+            raise HTTPException(413, f"{len(queries)} queries in one request: ask at most {limits.queries}")
+        if (longest := max(map(len, queries), default=0)) > limits.query_characters:
+            raise HTTPException(413, f"a query has {longest} characters: ask at most {limits.query_characters}")
+        if not 1 <= passages <= limits.passages:
+            raise HTTPException(422, f"topk is out of range: ask for 1 to {limits.passages} passages")
+        if (total := passages * len(queries)) > limits.answer_passages:
+            raise HTTPException(413, f"{total} passages in one answer: ask for at most {limits.answer_passages}")
+        present = ", ".join(languages) or "none"
+        if asked.languages is None:
+            if description.default_language is None:
+                raise HTTPException(422, f"the request names no languages and there is no default: there are {present}")
+            wanted = [description.default_language] * len(queries)
+        else:
+            wanted = asked.languages
+        if len(wanted) != len(queries):
+            raise HTTPException(422, f"{len(wanted)} languages for {len(queries)} queries: give one a query, or none")
+        if missing := sorted(set(wanted) - set(languages)):
+            raise HTTPException(422, f"no collection in language {missing[0]!r}: there are {present}")
+        async with refusing("the search failed", limits.search_seconds):
+            hits = await batcher.ask(list(zip(queries, wanted, strict=True)), passages)
+        return wire.answer_of(hits, asked.return_scores)
+
+    add_json_route(application, "/retrieve", wire.RetrieveRequest, retrieve, headers={wire.CONTENT_HEADER: content})
+
+    @application.get("/collections")
+    async def describe_collections() -> wire.Description:
+        return description
+
+    @application.get("/healthz")
+    async def healthz() -> dict[str, Any]:
+        unanswered = sum(each.unanswered for each in application.state.batchers)
+        health = {"status": "ok", "languages": languages, "unanswered": unanswered}
+        return health | ({"content": content} if description.hashes else {})
+
+    return application
+
+
+def default_among(languages: Sequence[str], wanted: str | None) -> str | None:
+    """Returns the language of a request that names none: `wanted`, else English if present, else the only language.
+
+    Raises:
+      UserError: The wanted language has no collection.
+    """
+    if wanted is None:
+        return "en" if "en" in languages else languages[0] if len(languages) == 1 else None
+    if wanted not in languages:
+        raise UserError(
+            f"there is no collection in the default language {wanted!r}: choose one of {', '.join(languages)}"
+        )
+    return wanted
+
+
+def add_json_route(
+    application: FastAPI,
+    path: str,
+    request: type[RequestModel],
+    answer: Callable[[RequestModel], Awaitable[Any]],
+    *,
+    headers: Mapping[str, str] | None = None,
+    answer_model: Any = None,
+) -> None:
+    """Adds `POST path` with JSON in and out, of any content type, since `curl -d` sends none of JSON's.
+
+    Args:
+      application: Receives the route.
+      path: Its path.
+      request: Type of the requests.
+      answer: Maps a request to the content of its answer; an `HTTPException` refuses it.
+      headers: Headers of every answer.
+      answer_model: Type of the answers, for the API's schema.
+    """
+
+    async def post(http: Request) -> JSONResponse:
+        try:
+            asked = request.model_validate_json(await http.body())
+        except pydantic.ValidationError as error:
+            raise HTTPException(422, wire.first_problem(error)) from error
+        return JSONResponse(await answer(asked), headers=headers)
+
+    content = {"application/json": {"schema": request.model_json_schema()}}
+    schema = {"requestBody": {"required": True, "content": content}}
+    application.add_api_route(path, post, methods=["POST"], openapi_extra=schema, response_model=answer_model)
+
+
+@contextlib.asynccontextmanager
+async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
+    """Converts errors to HTTP errors: 504 after `seconds`, 503 if too many wait or no host answers, otherwise 500.
+
+    Args:
+      failure: Beginning of the message of a failure, "the search failed" for example.
+      seconds: Time limit, waiting included.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except HTTPException:
+        raise
+    except TimeoutError as error:
+        raise HTTPException(504, f"no answer within {seconds} seconds") from error
+    except Overloaded as error:
+        raise HTTPException(503, f"{error}: come back later", headers=_RETRY) from error
+    except ServiceUnavailable as error:
+        raise HTTPException(503, f"{failure}: {wire.one_line(error)}", headers=_RETRY) from error
+    except Exception as error:  # the batcher has logged it
+        reason = wire.one_line(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        raise HTTPException(500, f"{failure}: {reason}") from error
+
+
+class WholeRequests:
+    """ASGI middleware that reads complete requests, and cancels them when their clients disconnect.
+
+    A body longer than `body_bytes` is read to its end and discarded before the answer 413, because most clients read an
+    answer only after they have sent their request. A body that takes longer than `arrival_seconds` gets 408.
+    """
+
+    def __init__(self, app: ASGIApp, body_bytes: int, arrival_seconds: float):
+        self._app, self._max_bytes, self._arrival_seconds = app, body_bytes, arrival_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        body, length, more = bytearray(), 0, True
+        try:
+            async with asyncio.timeout(self._arrival_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    length += len(part)
+                    if length <= self._max_bytes:
+                        body += part
+        except TimeoutError:
+            detail = f"the request did not arrive within {self._arrival_seconds:g} seconds"
+            response = JSONResponse({"detail": detail}, 408, headers={"connection": "close"})
+            return await response(scope, receive, send)
+        if length > self._max_bytes:
+            detail = f"the body is longer than {self._max_bytes} bytes: ask in several"
+            return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
+
+        requests, answered = [{"type": "http.request", "body": bytes(body), "more_body": False}], False
+
+        async def request() -> MutableMapping[str, Any]:
+            return requests.pop() if requests else await asyncio.Future()
+
+        async def respond(message: MutableMapping[str, Any]) -> None:
+            nonlocal answered
+            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        working = asyncio.ensure_future(self._app(scope, request, respond))
+        leaving = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not answered:
+                working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+        finally:
+            working.cancel()
+            leaving.cancel()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a listening socket; port 0 takes any free port.
+
+    Raises:
+      UserError: The address does not exist on this machine, or is taken.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((address[0], port), family=family)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"cannot listen on {host}:{port} ({error}): choose another with --gin.serve.host and --gin.serve.port"
+        ) from error
+
+
+def address_of(listener: socket.socket) -> str:
+    """Returns the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Returns whether only this machine can reach a listening socket."""
+    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def make_server(application: FastAPI, graceful_seconds: float) -> uvicorn.Server:
+    """Returns a server that, when stopped, finishes the requests in flight within `graceful_seconds`."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            application,
+            http="h11",
+            loop="asyncio",  # uvloop need not be installed
+            limit_concurrency=CONNECTIONS,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=round(graceful_seconds) + 1,
+        )
+    )
+
+
+def run_until_stopped(application: FastAPI, listener: socket.socket, graceful_seconds: float) -> None:
+    """Serves until SIGTERM or SIGINT, finishes the requests in flight, closes the listener and returns."""
+    server = make_server(application, graceful_seconds)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # uvicorn handles signals itself once it has started, and at its end raises again those that it has got.
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
