@@ -42,24 +42,15 @@ class DemonstratedTurn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demonstration:
-    """A dialogue to learn from.
+    """A dialogue to learn from, read from a line (from 1) of a file."""
 
-    Attributes:
-      opening: First text of the environment, without a chat template.
-      turns: The following turns.
-      topic: Key of the question; all demonstrations of a topic are on the same side of a split.
-      path, line: File it was read from, and its line there, from 1.
-      in_template: Whether the opening may already be in a chat template, because the row does not specify it.
-      system: The program's instructions, used as a chat model's system message.
-    """
-
-    opening: str
+    opening: str  # first text of the environment, without a chat template
     turns: tuple[DemonstratedTurn, ...]
-    topic: str
+    topic: str  # key of the question; all demonstrations of a topic are on the same side of a split
     path: pathlib.Path
     line: int
-    in_template: bool = False
-    system: str | None = None
+    in_template: bool = False  # whether the opening may be in a chat template already: the row does not say
+    system: str | None = None  # the program's instructions, a chat model's system message
 
 
 class _TurnRow(Row):

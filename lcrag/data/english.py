@@ -68,19 +68,12 @@ class _SetRow(Row):
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A file format: JSON lines, unless it is a JSON list or a table.
-
-    Attributes:
-      row: Schema of a row.
-      list_under: Key of the file's JSON list; empty: the file is the list; None: the file is no list.
-      delimiter: Separator of a table's fields; None: the file is no table.
-      columns: Column names of a table; None: its first line.
-    """
+    """A file format: JSON lines, unless it is a JSON list or a table."""
 
     row: type[_SetRow]
-    list_under: str | None = None
-    delimiter: str | None = None
-    columns: tuple[str, ...] | None = None
+    list_under: str | None = None  # key of the file's JSON list; empty: the file is the list; None: it holds no list
+    delimiter: str | None = None  # separator of a table's fields; None: the file is no table
+    columns: tuple[str, ...] | None = None  # column names of a table; None: its first line
 
     def read(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[Place, Asked]]:
         """Yields (place, question) of each row that can be used."""
@@ -343,23 +336,14 @@ class KiltRow(_SetRow):
 
 @dataclasses.dataclass(frozen=True)
 class QuestionSet:
-    """A published question set.
+    """A published question set."""
 
-    Attributes:
-      name: Its name and the name of its folder.
-      files: Split -> possible names of its file, the official one first.
-      source: Download address of the official files.
-      json: Its JSON format, if it has one.
-      table: The format of its tables, or DPR's, if there are any.
-      decomposed: Whether its rows contain the reasoning steps.
-    """
-
-    name: str
-    files: Mapping[str, tuple[str, ...]]
-    source: str
-    json: Format | None = None
-    table: Format | None = None
-    decomposed: bool = False
+    name: str  # also the name of its folder
+    files: Mapping[str, tuple[str, ...]]  # split -> possible names of its file, the official one first
+    source: str  # download address of the official files
+    json: Format | None = None  # its JSON format, if it has one
+    table: Format | None = None  # the format of its tables, or DPR's
+    decomposed: bool = False  # whether its rows contain the reasoning steps
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
         """Returns the file of a split in a folder; `name` overrides the known file names.

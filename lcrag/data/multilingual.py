@@ -68,9 +68,8 @@ def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -
 
     def complete() -> Iterator[tuple[int, MkqaRow]]:
         for line, row in read_rows(path, MkqaRow, bad_rows):
-            fields = (f"{name}.{code}" for code in codes for name in ("queries", "answers"))
-            missing = [name for name in fields if name.partition(".")[2] not in getattr(row, name.partition(".")[0])]
-            if missing:
+            contents = {"queries": row.queries, "answers": row.answers}
+            if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
                 bad_rows.add(path, line, missing[0], "field required")
             else:
                 yield line, row

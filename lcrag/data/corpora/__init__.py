@@ -1,6 +1,6 @@
-"""Corpora: from Wikipedia dumps and published passage collections to shards of embedded passages.
+"""Corpora: from Wikipedia dumps, articles and published passage collections to passages.
 
-`source` finds and reads a source's files (dumps by `dump`, which removes wiki markup), `chunking` cuts articles into
-passages, and `local` and `beam` make the shards of a `CorpusPlan` on one machine or on a cluster. Only `chunking`
+`source` finds and reads files (dumps by `dump`, which removes wiki markup), `chunking` cuts articles into passages, and
+`local` yields the passages of a `CorpusPlan` on one machine; `beam` also embeds them on a cluster. Only `chunking`
 imports TensorFlow, at first use.
 """

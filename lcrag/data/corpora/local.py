@@ -22,18 +22,11 @@ from lcrag.retrieval.passages import Passage
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusPlan:
-    """The plan of a corpus: the source of one language, and how it is cut into passages.
+    """The plan of a corpus: the source of one language, and how it is cut into passages."""
 
-    Attributes:
-      language: Its code, also the name of the collection.
-      source: The files.
-      unit: Unit of the passages' length; unused for ready-made passages.
-      length: Units per passage.
-    """
-
-    language: str
+    language: str  # its code, also the name of the collection
     source: Source
-    unit: Unit
+    unit: Unit  # of the passages' length; unused for ready-made passages
     length: int = PASSAGE_LENGTH
 
     def identity(self) -> dict[str, Any]:
@@ -85,8 +78,6 @@ def read_passages(
     """Yields the passages of a corpus, in the order of its files.
 
     Args:
-      plan: The corpus.
-      bad_rows: What to do with bad rows.
       progress: Called after each block of documents with the share of the source's bytes that was read.
       workers: Processes that clean wikitext; None: one less than the available cores, at least one; 0: this process
         cleans.

@@ -96,18 +96,15 @@ class Block:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The files with the documents of one language.
+    """The files, in reading order, with the documents of one language.
 
-    Attributes:
-      files: In reading order.
-      kind: "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad" (paragraphs
-        of a reading comprehension data set).
-      documents_per_block: Articles per block; blocks of passages hold PASSAGES_PER_DOCUMENT times as many.
+    The kind is "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad"
+    (paragraphs of a reading comprehension data set).
     """
 
     files: tuple[pathlib.Path, ...]
     kind: Kind
-    documents_per_block: int = 1024
+    documents_per_block: int = 1024  # articles; blocks of passages hold PASSAGES_PER_DOCUMENT times as many
 
     def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Document]]:
         """Yields (bytes of the stored file read so far, document) for a file.
