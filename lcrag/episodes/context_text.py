@@ -31,11 +31,7 @@ class Chat:
     enable_thinking: bool | None = None
 
     def check(self, tokenizer: Tokenizer) -> None:
-        """Checks the settings against the tokenizer's template.
-
-        Raises:
-          UserError: the template does not support a setting.
-        """
+        """Raises a UserError if the tokenizer's template does not support a setting."""
         template = tokenizer.chat_template
         asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
         if asked and not self.template:
@@ -53,10 +49,10 @@ class Chat:
     def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
         """Returns the beginning of a context, as text and as tokens.
 
-          Args:
-            tokenizer: The model's tokenizer.
-        text: The prompt.
-        system: The method's instructions, placed after the run's system prompt.
+        Args:
+          tokenizer: The model's tokenizer.
+          text: The prompt.
+          system: The method's instructions, placed after the run's system prompt.
         """
         given = [each for each in (self.system, system) if each is not None]
         instructions = "\n\n".join(filter(None, given))
@@ -64,9 +60,7 @@ class Chat:
             text = f"{instructions}\n\n{text}" if instructions else text
             return ChatPrompt(text, [*tokenizer.beginning_ids, *tokenizer.encode_ordinary(text)])
         first = [{"role": "system", "content": instructions}] if given else []
-        options: dict[str, Any] = {}
-        if self.enable_thinking is not None:
-            options["enable_thinking"] = self.enable_thinking
+        options: dict[str, Any] = {"enable_thinking": self.enable_thinking} if self.enable_thinking is not None else {}
         return tokenizer.encode_chat([*first, {"role": "user", "content": text}], **options)
 
 
@@ -99,11 +93,9 @@ class ContextTokenizer:
     def __init__(self, tokenizer: Tokenizer, chat: Chat, cut_passages: str = MATCHING):
         self._tokenizer, self.cut_passages = tokenizer, cut_passages
         self.opening = functools.lru_cache(REMEMBERED_TEXTS)(functools.partial(chat.opening, tokenizer))
-        self.encode = functools.lru_cache(REMEMBERED_TEXTS)(self._encode)
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        """Returns the tokens of a text that continues a context."""
-        return tuple(self._tokenizer.encode_ordinary(text, continues=True))
+        self.encode = functools.lru_cache(REMEMBERED_TEXTS)(  # the tokens of a text that continues a context
+            lambda text: tuple(tokenizer.encode_ordinary(text, continues=True))
+        )
 
     def max_characters(self, tokens: int) -> int:
         """Returns a length in characters; a longer text has more than `tokens` tokens, and need not be encoded.

@@ -24,8 +24,7 @@ from lcrag.episodes.requests import (
     Translate,
     TranslationFailure,
 )
-from lcrag.errors import UserError
-from lcrag.limits import Count, NonNegative
+from lcrag.errors import UserError, typed
 from lcrag.sampling import SamplingParameters
 
 Item = TypeVar("Item")
@@ -117,6 +116,7 @@ class HostWorker(Generic[Ticket]):
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
+@typed
 @dataclasses.dataclass(frozen=True)
 class Retries:
     """How a failing search or translation is retried.
@@ -126,16 +126,20 @@ class Retries:
       backoff_seconds: Wait before the second call; doubled before each later one.
     """
 
-    attempts: Count = 3
-    backoff_seconds: NonNegative = 0.5
+    attempts: int = 3
+    backoff_seconds: float = 0.5
+
+    def __post_init__(self):
+        if self.attempts < 1 or not self.backoff_seconds >= 0:
+            raise UserError(f"{self}: make at least 1 attempt, and wait for 0 seconds or more")
 
 
-def _answer_together(
+def _answer_with_retries(
     serve: Callable[[Sequence[Item]], Sequence[Answer]],
     items: Sequence[Item],
     retries: Retries,
     failure: Callable[[str], Failure],
-    called: str,
+    name: str,
 ) -> Sequence[Answer | Failure]:
     """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
 
@@ -144,7 +148,7 @@ def _answer_together(
       items: The requests.
       retries: Number of attempts and waits.
       failure: Last error -> the answer to an item that fails separately too.
-      called: Name of the call in the log.
+      name: Name of the call in the log.
     """
 
     def reason(state: tenacity.RetryCallState) -> str:
@@ -152,20 +156,20 @@ def _answer_together(
         return f"{type(error).__name__}: {error}"
 
     def log(state: tenacity.RetryCallState) -> None:
-        logging.warning("%s of %d failed (attempt %d): %s", called, len(items), state.attempt_number, reason(state))
+        logging.warning("%s of %d failed (attempt %d): %s", name, len(items), state.attempt_number, reason(state))
 
-    def alone(state: tenacity.RetryCallState) -> Sequence[Answer | Failure]:
+    def try_each(state: tenacity.RetryCallState) -> Sequence[Answer | Failure]:
         if len(items) == 1:
             return [failure(reason(state))]
         once = Retries(attempts=1)
-        return [_answer_together(serve, [item], once, failure, called)[0] for item in items]
+        return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda e: isinstance(e, Exception) and not isinstance(e, UserError)),
         stop=tenacity.stop_after_attempt(retries.attempts),
         wait=tenacity.wait_exponential(multiplier=retries.backoff_seconds),
         after=log,
-        retry_error_callback=alone,
+        retry_error_callback=try_each,
     )(serve, items)
 
 
@@ -182,32 +186,26 @@ def answer_batch(
         text = shortened(hit.text, query, cut_passages)
         return hit if text is hit.text else dataclasses.replace(hit, text=text)  # type: ignore[type-var]
 
-    def search_together(group: Sequence[Retrieve]) -> list[Found]:
+    def search_all(group: Sequence[Retrieve]) -> list[Found]:
         pairs = dict.fromkeys((query, code) for each in group for query in each.queries for code in each.languages)
         results = search([query for query, _ in pairs], [code for _, code in pairs], group[0].passages)
         if len(results) != len(pairs):
             raise RuntimeError(f"the search answered {len(results)} of {len(pairs)} queries")
-        hits = dict(zip(pairs, results, strict=True))
+        hits = {pair: [read(hit, pair[0]) for hit in found] for pair, found in zip(pairs, results, strict=True)}
         return [
             FoundPassages(
-                [
-                    [[read(hit, query) for hit in hits[query, code]] for code in each.languages]
-                    for query in each.queries
-                ],
-                each.queries,
+                [[list(hits[query, code]) for code in each.languages] for query in each.queries], each.queries
             )
             for each in group
         ]
 
-    by_count: dict[int, list[int]] = {}
-    for index, request in enumerate(requests):
-        by_count.setdefault(request.passages, []).append(index)
     answers: dict[int, Found | RetrievalFailure] = {}
-    for indices in by_count.values():
-        group = [requests[index] for index in indices]
-        found = _answer_together(search_together, group, retries, RetrievalFailure, "search")
-        answers |= zip(indices, found, strict=True)
-    return [answers[index] for index in range(len(requests))]
+    for count in dict.fromkeys(request.passages for request in requests):
+        places = [place for place, request in enumerate(requests) if request.passages == count]
+        group = [requests[place] for place in places]
+        found = _answer_with_retries(search_all, group, retries, RetrievalFailure, "search")
+        answers |= zip(places, found, strict=True)
+    return [answers[place] for place in range(len(requests))]
 
 
 def answer_translations(
@@ -219,23 +217,25 @@ def answer_translations(
     translator is unavailable.
     """
 
-    def translate_together(group: Sequence[Translate]) -> list[Translated | GenerationFailure]:
-        answers = translator([each.text for each in group], group[0].source, group[0].target)
-        if len(answers) != len(group):
-            raise RuntimeError(f"the translator answered {len(answers)} of {len(group)} texts")
-        return [_checked(each) for each in answers]
+    def translate(group: Sequence[Translate]) -> list[Translated | GenerationFailure]:
+        answers: list[Translated | GenerationFailure] = []
+        translated = translator([each.text for each in group], group[0].source, group[0].target)
+        if len(translated) != len(group):
+            raise RuntimeError(f"the translator answered {len(translated)} of {len(group)} texts")
+        for answer in translated:
+            if isinstance(answer, TranslationFailure) and answer.unavailable:
+                answers.append(GenerationFailure(answer.reason))
+            elif isinstance(answer, str) and not answer.strip():
+                answers.append(TranslationFailure("an empty translation"))
+            else:
+                answers.append(answer)
+        return answers
 
     by_direction: dict[tuple[str | None, str], dict[Translate, None]] = {}
     for request in requests:
         by_direction.setdefault((request.source, request.target), {})[request] = None
     answers: dict[Translate, Translated | GenerationFailure] = {}
     for group in by_direction.values():
-        translated = _answer_together(translate_together, list(group), retries, GenerationFailure, "translation")
+        translated = _answer_with_retries(translate, list(group), retries, GenerationFailure, "translation")
         answers |= zip(group, translated, strict=True)
     return [answers[request] for request in requests]
-
-
-def _checked(answer: Translated) -> Translated | GenerationFailure:
-    if isinstance(answer, TranslationFailure) and answer.unavailable:
-        return GenerationFailure(answer.reason)
-    return TranslationFailure("an empty translation") if isinstance(answer, str) and not answer.strip() else answer

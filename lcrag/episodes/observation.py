@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from lcrag.episodes.passage_cuts import Section, cut_section
-from lcrag.episodes.requests import Found, FoundPassage, FoundPassages, RetrievalFailure, TextTokenizer
+from lcrag.episodes.requests import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
 from lcrag.errors import lookup
 
@@ -148,9 +148,16 @@ def information(
     chosen = known_style(style)
     if isinstance(found, RetrievalFailure):
         return Information((Section(SEARCH_FAILED),), chosen, budget_tokens)
-    if shown is not None:
-        found = FoundPassages((_best(languages, shown) for languages in found), getattr(found, "queries", ()))
-    return Information(_sections(found, chosen, query) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
+    queries: Sequence[str] = getattr(found, "queries", None) or (query,) * len(found)
+    sections: list[Section] = []
+    number = 1  # continues across sections
+    for own_query, languages in zip(queries, found, strict=True):
+        if shown is not None:
+            languages = _best(languages, shown)
+        for passages in filter(None, languages):
+            sections.append(section_of(passages, chosen, own_query, number))
+            number += len(passages)
+    return Information(tuple(sections) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
 
 
 def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[FoundPassage]]:
@@ -167,38 +174,20 @@ def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[
 
 
 def known_style(style: str | Style) -> Style:
-    """Returns the style of a name, or the style itself.
-
-    Raises:
-      UserError: there is no such style.
-    """
+    """Returns the style of a name, or the style itself; a UserError if there is none."""
     return style if isinstance(style, Style) else lookup(STYLES, style, "passage style")
-
-
-def _sections(found: Found, style: Style, query: str) -> tuple[Section, ...]:
-    """Returns the results of each query and language that has any; their numbering continues across sections."""
-    queries = getattr(found, "queries", None) or (query,) * len(found)
-    sections: list[Section] = []
-    number = 0
-    for own, languages in zip(queries, found, strict=True):
-        for passages in filter(None, languages):
-            sections.append(section_of(passages, style, own, number + 1))
-            number += len(passages)
-    return tuple(sections)
 
 
 def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first: int = 1) -> Section:
     """Returns passages as a neutralised section, numbered from `first`."""
+
+    def on_one_line(text: str) -> str:  # so that one passage cannot look like two; the rest is never read
+        return neutralise(" ".join(text[:READ_CHARACTERS].split()))
+
     numbered = tuple(
-        (number, neutralise(_line(each.title)), neutralise(_line(each.text)))
-        for number, each in enumerate(passages, start=first)
+        (number, on_one_line(each.title), on_one_line(each.text)) for number, each in enumerate(passages, start=first)
     )
     return Section(neutralise("".join(style.passage(*each) for each in numbered)), query, numbered)
-
-
-def _line(text: str) -> str:
-    """Returns the part of a text that is read, on one line, so one passage cannot look like two."""
-    return " ".join(text[:READ_CHARACTERS].split())
 
 
 def share_out(total: int, needs: Sequence[int]) -> list[int]:

@@ -1,11 +1,11 @@
-"""The transcript of a running episode, the record of a finished one, and the record as a line of JSON."""
+"""The record of a finished episode, and the record as a line of JSON."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int32
+from jaxtyping import Bool, Float32, Int32
 
 from lcrag.data.questions import Question
 from lcrag.episodes.requests import Outcome
@@ -116,7 +116,7 @@ class EpisodeRecord:
 def episode_json(
     record: EpisodeRecord,
     *,
-    group: str | int | None = None,
+    group: Any = None,
     rewards: Mapping[str, SupportsFloat] | None = None,
     advantage: SupportsFloat | None = None,
     times: bool = True,
@@ -130,32 +130,53 @@ def episode_json(
       advantage: Its advantage in the update; None if it had no single one.
       times: Whether the row includes "seconds", in which otherwise equal episodes differ.
     """
-    outcome = dataclasses.asdict(record.outcome)
-    opening = {"opening": list(record.opening)} if "".join(record.opening) not in ("", record.prompt) else {}
-    system = {"system": record.system} if record.system else {}
-    completions = [dataclasses.asdict(each) for each in record.completions]
-    return {
-        "question_id": record.question.id,
-        "dataset": record.question.dataset,
-        "language": record.question.language,
-        "question": record.question.text,
-        "golds": list(record.question.answers),
-        "group": record.question.coupling if group is None else group,
+
+    def number(value: SupportsFloat) -> float | None:
+        return None if np.isnan(float(value)) else float(value)
+
+    question, outcome = record.question, dataclasses.asdict(record.outcome)
+    row = {
+        "question_id": question.id,
+        "dataset": question.dataset,
+        "language": question.language,
+        "question": question.text,
+        "golds": list(question.answers),
+        "group": question.coupling if group is None else group,
         "episode": record.episode,
         "prompt": record.prompt,
-        **system,
-        **opening,
-        "turns": [dataclasses.asdict(turn) for turn in record.turns],
-        **({"completions": completions} if completions else {}),
-        "answer": record.outcome.answer,
-        **({"failure": record.failure} if record.failure else {}),
-        "outcome": outcome | {"finished": record.finished, "counts": dict(record.counts)},
-        "rewards": {name: _number(value) for name, value in (rewards or {}).items()},
-        "advantage": None if advantage is None else _number(advantage),
-        "policy_version": record.policy_version,
-        "tokens": _tokens_json(record),
-        **({"seconds": {"waits": [_wait_json(each) for each in record.waits]}} if times else {}),
     }
+    if record.system:
+        row["system"] = record.system
+    if "".join(record.opening) not in ("", record.prompt):
+        row["opening"] = list(record.opening)
+    row["turns"] = [dataclasses.asdict(turn) for turn in record.turns]
+    if record.completions:
+        row["completions"] = [dataclasses.asdict(each) for each in record.completions]
+    row["answer"] = record.outcome.answer
+    if record.failure:
+        row["failure"] = record.failure
+    row |= {
+        "outcome": outcome | {"finished": record.finished, "counts": dict(record.counts)},
+        "rewards": {name: number(value) for name, value in (rewards or {}).items()},
+        "advantage": None if advantage is None else number(advantage),
+        "policy_version": record.policy_version,
+    }
+    # The policy's log-probabilities are written as the shortest decimals that read back as the same float32.
+    scores = record.log_probabilities[record.by_policy]
+    firsts = np.flatnonzero(np.diff(record.turn, prepend=PROMPT_TURN - 1))
+    pieces = np.stack([record.turn[firsts], np.diff(firsts, append=len(record.turn))], axis=1)
+    row["tokens"] = {
+        "ids": record.tokens.tolist(),
+        "log_probabilities": [float(str(score)) if np.isfinite(score) else None for score in scores],
+        "pieces": pieces.tolist(),  # (turn, number of tokens) of each run of tokens of one turn
+    }
+    if times:
+        waits = [
+            {"turn": each.turn, "for": each.service, "start": round(each.start, 4), "end": round(each.end, 4)}
+            for each in record.waits
+        ]
+        row["seconds"] = {"waits": waits}
+    return row
 
 
 def token_arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -170,46 +191,11 @@ def token_arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
       ValueError: the lengths of its parts do not agree.
     """
     written = row["tokens"]
-    turn, by_policy = tokens_of_pieces(written["pieces"], [each["by"] for each in row["turns"]])
+    turns, lengths = np.asarray(written["pieces"], np.int32).reshape(-1, 2).T
+    turn = np.repeat(turns, lengths)
+    by_policy = np.array([False, *(each["by"] == "policy" for each in row["turns"])], np.bool_)[turn + 1]
     ids, scores = np.asarray(written["ids"], np.int32), np.zeros(len(turn), np.float32)
     if len(ids) != len(turn) or len(written["log_probabilities"]) != by_policy.sum():
         raise ValueError("the pieces of an episode's tokens do not add up to its ids and log-probabilities")
     scores[by_policy] = np.array(written["log_probabilities"], np.float64)  # null becomes NaN
     return {"tokens": ids, "by_policy": by_policy, "log_probabilities": scores, "turn": turn}
-
-
-def pieces_of(record: EpisodeRecord) -> Int[np.ndarray, "pieces 2"]:
-    """Returns (turn, length) of each piece of the context."""
-    firsts = np.flatnonzero(np.diff(record.turn, prepend=PROMPT_TURN - 1))
-    return np.stack([record.turn[firsts], np.diff(firsts, append=len(record.turn))], axis=1)
-
-
-def tokens_of_pieces(
-    pieces: Sequence[Sequence[int]], by: Sequence[str]
-) -> tuple[Int32[np.ndarray, " length"], Bool[np.ndarray, " length"]]:
-    """Returns `turn` and `by_policy` of each token, from what `pieces_of` returned and who wrote each turn."""
-    turns, lengths = np.asarray(pieces, np.int32).reshape(-1, 2).T
-    turn = np.repeat(turns, lengths)
-    return turn, np.array([False, *(each == "policy" for each in by)], np.bool_)[turn + 1]
-
-
-def _tokens_json(record: EpisodeRecord) -> dict[str, list]:
-    """The ids of the context, the log-probabilities of the policy's tokens, and (turn, length) of each piece."""
-    return {
-        "ids": record.tokens.tolist(),
-        "log_probabilities": _shortest(record.log_probabilities[record.by_policy]),
-        "pieces": pieces_of(record).tolist(),
-    }
-
-
-def _shortest(values: Float32[np.ndarray, "n"]) -> list[float | None]:
-    """Numbers whose shortest decimals read back as these float32 values, bit for bit; None for NaN and infinity."""
-    return [float(str(value)) if np.isfinite(value) else None for value in values]
-
-
-def _wait_json(wait: Wait) -> dict[str, Any]:
-    return {"turn": wait.turn, "for": wait.service, "start": round(wait.start, 4), "end": round(wait.end, 4)}
-
-
-def _number(value: SupportsFloat) -> float | None:
-    return None if np.isnan(number := float(value)) else number

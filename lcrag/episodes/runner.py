@@ -67,20 +67,14 @@ class RolloutStatistics:
     """Statistics of one run.
 
     Attributes:
-      seconds: Wall time.
-      retrieval_wait_seconds: Part of it in which the device was idle, waiting for searches, translations or models.
+      retrieval_wait_seconds: Time in which the device was idle, waiting for searches, translations or models.
       retrieval_batches: Batched search calls.
-      prefills: Openings that were prefilled.
-      forks: Openings that were copied from a prefilled one.
       evictions: Episodes that gave up their slot for a completion.
       written_tokens: Tokens of the policy's finished generations and completions.
     """
 
-    seconds: float = 0.0
     retrieval_wait_seconds: float = 0.0
     retrieval_batches: int = 0
-    prefills: int = 0
-    forks: int = 0
     evictions: int = 0
     written_tokens: int = 0
 
@@ -214,7 +208,7 @@ class Runner:
         self, episodes: Sequence[RunningEpisode], abandoned: threading.Event | None = None
     ) -> Iterator[RunningEpisode]:
         """Serves started episodes until all have finished, and yields each when it has."""
-        self.statistics, started = RolloutStatistics(), time.monotonic()
+        self.statistics = RolloutStatistics()
         run, unfinished = _Run(self), len(episodes)
         try:
             for episode in episodes:
@@ -233,7 +227,6 @@ class Runner:
                 worker.close()
             self.sampler.free(range(self.sampler.slots))
             self.statistics.retrieval_batches = run.workers[Retrieve].batches
-            self.statistics.seconds = time.monotonic() - started
 
 
 class _Run:
@@ -271,8 +264,6 @@ class _Run:
         if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
             sampler.append(unsent)
         for source, targets in forks.items():
-            self.statistics.prefills += 1
-            self.statistics.forks += len(targets)
             if targets:
                 sampler.fork(source, targets)
         if ready:

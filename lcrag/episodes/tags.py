@@ -5,21 +5,11 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-THINK, SEARCH, INFORMATION, ANSWER, OBSERVATION, EVIDENCE, PLAN, SUB_PLAN, SUB_ANSWER, TOOL_CALL, TOOL_RESPONSE = (
-    TAGS
-) = (
-    "think",
-    "search",
-    "information",
-    "answer",
-    "observation",
-    "original_evidence",
-    "plan",
-    "subPlan",
-    "subAnswer",
-    "tool_call",
-    "tool_response",
+TAGS = (
+    *("think", "search", "information", "answer", "observation", "original_evidence"),
+    *("plan", "subPlan", "subAnswer", "tool_call", "tool_response"),
 )
+THINK, SEARCH, INFORMATION, ANSWER, OBSERVATION, EVIDENCE, PLAN, SUB_PLAN, SUB_ANSWER, TOOL_CALL, TOOL_RESPONSE = TAGS
 
 
 def opening(tag: str) -> str:
@@ -38,13 +28,9 @@ _PIPE = "[|｜]"
 _SKIPPED = r"[\s\x00-\x1f\x7f\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*"
 
 
-def _any_width(letter: str) -> str:
-    """Pattern of an ASCII letter in ordinary or full width; compiled case-insensitively."""
-    return f"[{letter}{chr(ord(letter) + 0xFEE0)}]"
-
-
 def _name(tag: str) -> str:
-    return _SKIPPED.join(_any_width(letter) for letter in tag)
+    """Pattern of a tag's name in ordinary or full width, compiled case-insensitively, with anything skipped inside."""
+    return _SKIPPED.join(f"[{letter}{chr(ord(letter) + 0xFEE0)}]" for letter in tag)
 
 
 # Matches one of `TAGS`, closed or not (text after the passage could close it), any other complete tag, and control
@@ -65,18 +51,18 @@ def neutralise(text: str) -> str:
     `<answer>` becomes `[answer]`, in any case, width or inner white space, and so do HTML-like tags and control tokens
     such as `<|im_end|>`, which may be single tokens of the vocabulary.
     """
-    return _TAG_LIKE.sub(_bracketed, without_surrogates(text))
+
+    def bracketed(match: re.Match[str]) -> str:
+        if content := match["own"] or match["other"]:
+            return f"[{content}]"
+        return "[" if match["left"] else "]"
+
+    return _TAG_LIKE.sub(bracketed, without_surrogates(text))
 
 
 def without_surrogates(text: str) -> str:
     """Replaces lone surrogates by U+FFFD: external JSON may contain them, but tokenizers and files cannot."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _bracketed(match: re.Match[str]) -> str:
-    if content := match["own"] or match["other"]:
-        return f"[{content}]"
-    return "[" if match["left"] else "]"
 
 
 @dataclasses.dataclass(frozen=True)
