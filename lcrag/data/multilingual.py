@@ -9,7 +9,7 @@ passages.
 """
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 import gin
@@ -68,7 +68,7 @@ def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -
 
     def complete() -> Iterator[tuple[int, MkqaRow]]:
         for line, row in read_rows(path, MkqaRow, bad_rows):
-            contents = {"queries": row.queries, "answers": row.answers}
+            contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
             if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
                 bad_rows.add(path, line, missing[0], "field required")
             else:
