@@ -55,8 +55,8 @@ from lcrag.policy import (
     split_trainable,
 )
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
-from lcrag.policy.computation import Computation
 from lcrag.policy.lanes import lane_config, one_lane
+from lcrag.policy.policy import Computation
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.runs import write_json
 from lcrag.runs.display import make_console, size_text

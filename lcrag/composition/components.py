@@ -15,7 +15,7 @@ from lcrag.policy import (
     Policy,
     make_mesh,
 )
-from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation  # noqa: F401
+from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation  # noqa: F401
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.trackers import Trackers
 from lcrag.sampling import Sampler, SamplerConfig

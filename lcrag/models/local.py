@@ -16,7 +16,7 @@ from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import without_thought
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
-from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation
+from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder, bert
 from lcrag.retrieval.encoder_folder import configured_encoder
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts

@@ -1,12 +1,12 @@
 """The configuration of a decoder and of its LoRA adapters, as frozen dataclasses."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 import jax.numpy as jnp
 
-from lcrag.errors import UserError
-from lcrag.limits import Count, Positive, check_fields
+from lcrag.errors import UserError, typed
 
 Family = Literal["qwen2", "qwen3", "llama"]
 ComputeDtype = Literal["float32", "bfloat16"]
@@ -29,12 +29,13 @@ LINEAR_LAYERS = (
 class RopeScaling:
     """Llama 3's rotary frequency scaling (Hugging Face rope type "llama3")."""
 
-    factor: Positive
-    low_frequency_factor: Positive
-    high_frequency_factor: Positive
-    original_positions: Count
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_positions: int
 
 
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lora:
     """LoRA adapters (Hu et al., 2022, arXiv:2106.09685) of frozen linear layers.
@@ -48,13 +49,14 @@ class Lora:
       targets: The layers with adapters, from `LINEAR_LAYERS`.
     """
 
-    rank: Count = 16
-    alpha: Positive = 32.0
-    targets: tuple[str, ...] = LINEAR_LAYERS
+    rank: int = 16
+    alpha: float = 32.0
+    targets: Sequence[str] = LINEAR_LAYERS
 
     def __post_init__(self):
         object.__setattr__(self, "targets", tuple(self.targets))  # a configuration may give a list
-        check_fields(self)
+        if self.rank < 1 or self.alpha <= 0:
+            raise UserError(f"Lora has rank {self.rank} and alpha {self.alpha}: give it 1 or more, and more than 0")
         if not self.targets or (unknown := sorted(set(self.targets) - set(LINEAR_LAYERS))):
             what = f"there is no linear layer {unknown[0]!r}" if self.targets else "no layer is named"
             raise UserError(f"Lora.targets: {what}; choose among {', '.join(LINEAR_LAYERS)}")
@@ -96,17 +98,17 @@ class DecoderConfig:
     """
 
     family: Family = "qwen3"
-    vocabulary_size: Count
-    width: Count
-    layers: Count
-    heads: Count
-    kv_heads: Count
-    head_width: Count
-    mlp_width: Count
-    max_positions: Count
-    rope_theta: Positive = 1_000_000.0
+    vocabulary_size: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    mlp_width: int
+    max_positions: int
+    rope_theta: float = 1_000_000.0
     rope_scaling: RopeScaling | None = None
-    norm_epsilon: Positive = 1e-6
+    norm_epsilon: float = 1e-6
     tie_embeddings: bool = True
     compute_dtype: ComputeDtype = "float32"
     remat: Remat = "none"

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from lcrag.policy.attention import (
     SAVED_NAME,
     BlockCache,
+    ChunkCache,
     KeyValueCache,
     LayerCache,
     attention_kernel,
@@ -25,7 +26,6 @@ from lcrag.policy.attention import (
     rotate,
     rotation,
 )
-from lcrag.policy.chunk_attention import ChunkCache
 from lcrag.policy.config import DecoderConfig, Lora
 from lcrag.policy.sharding import constrain, spread_kv_heads
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities

@@ -13,18 +13,12 @@ from lcrag.policy.config import DecoderConfig
 from lcrag.policy.parameters import Params, compute_parameters, merge_lora, param_shardings
 from lcrag.policy.sharding import MESH_AXES, AnyMesh
 
-LANE_AXES = ("lane", *MESH_AXES)
-
 
 def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
     """Cuts the devices of a mesh into lanes, process after process, and returns the mesh of each lane.
 
-    More lanes than devices share these: lane l samples on device l mod devices.
-
-    Args:
-      mesh: All devices.
-      count: Number of lanes.
-      tensor: Devices over which a lane divides its parameters; the lane's other devices divide its slots.
+    A lane divides its parameters over `tensor` devices and its slots over the others. More lanes than devices share
+    these: lane l samples on device l mod devices.
 
     Raises:
       UserError: The devices do not divide into lanes, or a lane would lie in two processes.
@@ -73,56 +67,41 @@ def lane_config(config: DecoderConfig) -> DecoderConfig:
 
 
 def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence[Mesh]) -> list[Params | None]:
-    """Copies parameters of the whole mesh to lanes: adapters merged, cast to the compute dtype, then gathered.
+    """Copies parameters on `mesh` to its lanes (see `lane_meshes`); all processes must call it together.
 
-    One compiled program gathers them over the devices' own links; each lane then uses the pieces on its devices,
-    without a copy through the host. The copies share no buffer with `params`. All processes must call it together.
-
-    Args:
-      config: The decoder that is trained.
-      params: Its parameters, on `mesh`.
-      mesh: All devices.
-      lanes: The result of `lane_meshes` for this mesh.
+    Adapters are merged and the result is cast to the compute dtype before it is gathered, over the devices' own links:
+    no copy passes through the host. The copies share no buffer with `params`.
 
     Returns:
       The parameters of each lane; None for lanes of other processes. Lanes on the same devices share them.
     """
-    used = list(dict.fromkeys(lanes))
-    order = np.stack([lane.devices for lane in used])
-    if list(order.flat) == list(mesh.devices.flat):
-        wide = hand_over_function(config, mesh, lanes[0].devices.shape)(params)
-    else:  # a program's devices have one order; the pieces are exchanged once more
-        cast = hand_over_function(config, mesh, None)(params)
-        wide = jax.device_put(cast, param_shardings(lane_config(config), Mesh(order, LANE_AXES)))
+    distinct = list(dict.fromkeys(lanes))
+    every_lane = Mesh(np.stack([lane.devices for lane in distinct]), ("lane", *MESH_AXES))
+    cast = _cast(config, mesh)(params)
+    wide = jax.device_put(cast, param_shardings(lane_config(config), every_lane))
     shardings = param_shardings(lane_config(config), lanes[0])
+
+    def on_lane(lane: Mesh, array: jax.Array, sharding: NamedSharding) -> jax.Array:
+        """Returns the pieces of an array that a lane's devices hold, as the lane's array."""
+        pieces = {shard.device: shard.data for shard in array.addressable_shards}
+        held = [pieces[device] for device in lane.devices.flat]
+        return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(lane, sharding.spec), held)
+
     placed: dict[Mesh, Params] = {}
-    for lane in used:
+    for lane in distinct:
         if lane.devices.flat[0].process_index == jax.process_index():
-            placed[lane] = jax.tree.map(functools.partial(_on_lane, lane), wide, shardings)
+            placed[lane] = jax.tree.map(functools.partial(on_lane, lane), wide, shardings)
     return [placed.get(lane) for lane in lanes]
 
 
 @functools.lru_cache(8)
-def hand_over_function(config: DecoderConfig, mesh: Mesh, lane_shape: tuple[int, ...] | None) -> jax.stages.Wrapped:
-    """Returns the compiled program of `hand_over`: parameters on `mesh` -> those of `lane_config`, whole in each lane.
-
-    Args:
-      config: The decoder that is trained.
-      mesh: All devices.
-      lane_shape: Sizes of a lane's mesh; None: the parameters stay spread over `mesh`.
-    """
-    wide = mesh if lane_shape is None else Mesh(mesh.devices.reshape(-1, *lane_shape), LANE_AXES)
+def _cast(config: DecoderConfig, mesh: Mesh) -> jax.stages.Wrapped:
+    """Compiles the merging of adapters and the cast, as `lane_config` reads the parameters."""
     merged = lane_config(config)
 
     def prepared(params: Params) -> Params:
         cast = compute_parameters(merged, merge_lora(config, params)[1])
-        return jax.lax.with_sharding_constraint(cast, param_shardings(merged, mesh))  # cast first, gathered after that
+        # the constraint also keeps JAX from returning a parameter that needs no cast as it is
+        return jax.lax.with_sharding_constraint(cast, param_shardings(merged, mesh))
 
-    return jax.jit(prepared, out_shardings=param_shardings(merged, wide))
-
-
-def _on_lane(lane: Mesh, array: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """Returns the pieces of an array that a lane's devices hold, as the lane's array."""
-    pieces = {shard.device: shard.data for shard in array.addressable_shards}
-    own = [pieces[device] for device in lane.devices.flat]
-    return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(lane, sharding.spec), own)
+    return jax.jit(prepared, out_shardings=param_shardings(merged, mesh))

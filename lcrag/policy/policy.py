@@ -1,31 +1,59 @@
-"""The `Policy` value: a decoder with everything needed to run it."""
+"""The `Policy` value, a decoder with everything needed to run it, and the platform settings of a decoder."""
 
 import dataclasses
 from typing import Any
 
 from jax.sharding import Mesh
 
-from lcrag.policy.config import ComputeDtype, DecoderConfig
+from lcrag.policy.config import AttentionChoice, ComputeDtype, DecoderConfig, Lora, Remat
 from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A decoder with its parameters, tokenizer and devices.
+    """A decoder with its parameters, tokenizer and devices."""
 
-    Attributes:
-      name: The folder that it was loaded from.
-      config: The decoder.
-      params: Its parameters.
-      tokenizer: Its tokenizer.
-      mesh: Its devices.
-      saved_dtype: Dtype of the stored tensors when it is saved; with adapters, that of its folder. None: that of the
-        parameters.
-    """
-
-    name: str
+    name: str  # the folder that it was loaded from
     config: DecoderConfig
     params: Any
     tokenizer: HuggingFaceTokenizer
     mesh: Mesh
-    saved_dtype: ComputeDtype | None = None
+    saved_dtype: ComputeDtype | None = None  # of a saved copy; with adapters, its folder's; None: the parameters'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Computation:
+    """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
+
+    Attributes:
+      compute_dtype: Dtype of activations, "float32" or "bfloat16"; trained parameters are always float32.
+      remat: Activations that the backward pass recomputes; see `DecoderConfig`.
+      attention: Implementation of attention over whole rows; "auto": the kernel of the platform.
+      unroll_layers: Whether to unroll the scan over layers, which is faster for tiny models.
+      windowed_einsum: Whether matrix products of an update are split to overlap with all-gathers of weights (TPUs).
+      lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
+        dtype. None: no adapters.
+    """
+
+    compute_dtype: ComputeDtype = "float32"
+    remat: Remat = "none"
+    attention: AttentionChoice = "auto"
+    unroll_layers: bool = False
+    windowed_einsum: bool = False
+    lora: Lora | None = None
+
+    def of(self, config: DecoderConfig) -> DecoderConfig:
+        """Returns the decoder configuration with these settings."""
+        return dataclasses.replace(config, **{name: getattr(self, name) for name in _fields()})
+
+
+def _fields() -> list[str]:
+    return [field.name for field in dataclasses.fields(Computation)]
+
+
+DEFAULT_COMPUTATION = Computation()
+
+
+def computation_of(config: DecoderConfig) -> Computation:
+    """Returns the platform settings of a decoder."""
+    return Computation(**{name: getattr(config, name) for name in _fields()})

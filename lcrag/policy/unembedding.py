@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from lcrag.policy.config import DecoderConfig
 from lcrag.policy.sharding import logical_sharding
 
-LARGEST_LOGITS = 2**25  # elements of the largest block of logits that a device holds (128 MiB in float32)
+MAX_LOGITS = 2**25  # elements of the largest block of logits that a device holds (128 MiB in float32)
 WORDS_OF_A_TILE = 128  # blocks are multiples of this tile of the accelerators' matrix units
 
 
@@ -44,7 +44,7 @@ def unembed_log_probabilities(
 ) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
     """Computes the log-probability of each target and the entropy in nats, at a sampling temperature.
 
-    A device holds at most `LARGEST_LOGITS` logits at once. Entropy and temperature carry no gradient. On a mesh that
+    A device holds at most `MAX_LOGITS` logits at once. Entropy and temperature carry no gradient. On a mesh that
     shares parameters and rows, each device processes its own words with its own rows: only sums over words, and each
     block of the table and of its gradient once, cross devices.
     """
@@ -114,7 +114,7 @@ def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "word
 
 def _block_size(words: int, positions: int) -> int:
     """Returns the words of a block: as even as possible, whole tiles, at least one."""
-    largest = max(1, LARGEST_LOGITS // positions)
+    largest = max(1, MAX_LOGITS // positions)
     even = -(-words // -(-words // largest))
     return min(words, -(-even // WORDS_OF_A_TILE) * WORDS_OF_A_TILE)
 

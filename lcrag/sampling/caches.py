@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Shaped
 
 from lcrag.policy import BlockCache, DecoderConfig, KeyValueCache, forward, forward_layers
-from lcrag.policy.chunk_attention import ChunkCache, has_chunk_kernel
+from lcrag.policy.attention import ChunkCache, has_chunk_kernel
 from lcrag.sampling.forms import Cache
 
 Rows: TypeAlias = Int[Array, "shares rows"] | None  # None: all slots

@@ -23,8 +23,8 @@ from lcrag.policy import (
     read_config,
     stored_dtype,
 )
-from lcrag.policy.computation import DEFAULT_COMPUTATION, Computation, computation_of
 from lcrag.policy.model_files import sampled_fingerprint
+from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation, computation_of
 from lcrag.retrieval import SearchableCollections
 
 

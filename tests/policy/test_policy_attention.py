@@ -58,7 +58,7 @@ def test_blocks_of_queries_cover_a_row_and_skip_later_keys(time):
 
 @pytest.mark.parametrize("time, packed", [(200, True), (130, False)])
 def test_splash_and_its_gradient_equal_xla(time, packed, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST_TILE", 128)  # several tiles, the last one partly filled
+    monkeypatch.setattr(module, "MAX_TILE", 128)  # several tiles, the last one partly filled
     *arrays, segments = inputs(time)
 
     def loss(kernel, *arrays):
