@@ -7,7 +7,7 @@ mesh, not of the host, so a CPU host can compile for an accelerator that it lack
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import flax.struct
 import jax
@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.policy.config import DecoderConfig, RopeScaling
+from lcrag.policy.config import DecoderConfig
 from lcrag.policy.sharding import AnyMesh, logical_spec, spread_kv_heads
 
 Kernel = Literal["xla", "cudnn", "splash"]
@@ -37,19 +37,14 @@ def rotation(
     """Computes the cosines and sines of rotary position embeddings (Su et al., 2021), for all layers and heads."""
     exponents = np.arange(0, config.head_width, 2, dtype=np.float32) / config.head_width
     frequencies = (1.0 / config.rope_theta**exponents).astype(np.float32)  # radians per position
-    if config.rope_scaling is not None:
-        frequencies = _scaled(frequencies, config.rope_scaling)
+    if scaling := config.rope_scaling:  # stretches long wavelengths, keeps short ones and blends in between
+        wavelengths = 2 * np.pi / frequencies
+        low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+        blend = np.clip((scaling.original_positions / wavelengths - low) / (high - low), 0.0, 1.0)
+        frequencies = ((1 - blend) * frequencies / scaling.factor + blend * frequencies).astype(np.float32)
 
     angles = positions[..., None, None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
-
-
-def _scaled(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
-    """Stretches long wavelengths by `factor`, keeps short ones and blends linearly in between."""
-    wavelengths = 2 * np.pi / frequencies
-    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-    blend = np.clip((scaling.original_positions / wavelengths - low) / (high - low), 0.0, 1.0)
-    return ((1 - blend) * frequencies / scaling.factor + blend * frequencies).astype(np.float32)
 
 
 def rotate(
@@ -63,6 +58,11 @@ def rotate(
     return turned.astype(vectors.dtype)
 
 
+Positions: TypeAlias = Int[Array, "slots time"]
+Queries: TypeAlias = Float[Array, "slots time heads width"]
+Keys: TypeAlias = Float[Array, "slots time kv_heads width"]
+
+
 class KeyValueCache(NamedTuple):
     """Keys and values of every layer and slot; decoding reads the last two axes contiguously."""
 
@@ -70,16 +70,11 @@ class KeyValueCache(NamedTuple):
     values: Float[Array, "layers slots kv_heads positions width"]
 
     def attend(
-        self,
-        layer: Int[Array, ""],
-        positions: Int[Array, "slots time"],
-        queries: Float[Array, "slots time heads width"],
-        keys: Float[Array, "slots time kv_heads width"],
-        values: Float[Array, "slots time kv_heads width"],
-    ) -> tuple[Float[Array, "slots time heads width"], "KeyValueCache"]:
+        self, layer: Int[Array, ""], positions: Positions, queries: Queries, keys: Keys, values: Keys
+    ) -> tuple[Queries, "KeyValueCache"]:
         """Stores new keys and values, and attends from each query to the cached positions up to its own."""
-        cache = write_cache(self, (layer,), positions, keys, values)
-        return cached_attention(queries, cache.keys[layer], cache.values[layer], positions), cache
+        cache = KeyValueCache(*_written(self, (layer,), positions, keys, values))
+        return _attend_cached(queries, cache.keys[layer], cache.values[layer], positions), cache
 
 
 class LayerCache(NamedTuple):
@@ -89,19 +84,39 @@ class LayerCache(NamedTuple):
     values: Float[Array, "slots kv_heads positions width"]
 
     def attend(
-        self,
-        layer: None,
-        positions: Int[Array, "slots time"],
-        queries: Float[Array, "slots time heads width"],
-        keys: Float[Array, "slots time kv_heads width"],
-        values: Float[Array, "slots time kv_heads width"],
-    ) -> tuple[Float[Array, "slots time heads width"], "LayerCache"]:
-        """Stores new keys and values, and attends from each query to the cached positions up to its own."""
-        cache = write_cache(self, (), positions, keys, values)
-        return cached_attention(queries, cache.keys, cache.values, positions), cache
+        self, layer: None, positions: Positions, queries: Queries, keys: Keys, values: Keys
+    ) -> tuple[Queries, "LayerCache"]:
+        """As `KeyValueCache.attend`."""
+        cache = LayerCache(*_written(self, (), positions, keys, values))
+        return _attend_cached(queries, cache.keys, cache.values, positions), cache
 
 
-SlotCache = TypeVar("SlotCache", KeyValueCache, LayerCache)
+def _written(
+    cache: KeyValueCache | LayerCache, layer: tuple[Array, ...], positions: Positions, keys: Keys, values: Keys
+) -> tuple[Array, Array]:
+    """Stores new keys and values at each slot's own positions; positions beyond the cache are dropped."""
+    slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
+    at = (*layer, slots, heads, positions[:, :, None])
+    return (
+        cache.keys.at[at].set(keys, mode="drop", unique_indices=True),
+        cache.values.at[at].set(values, mode="drop", unique_indices=True),
+    )
+
+
+def _attend_cached(
+    queries: Queries,
+    keys: Float[Array, "slots kv_heads positions width"],
+    values: Float[Array, "slots kv_heads positions width"],
+    query_positions: Positions,
+) -> Queries:
+    """Attends from each query to the cached positions up to its own; the softmax is in float32."""
+    slots, time, heads, width = queries.shape
+    kv_heads = keys.shape[1]
+    grouped = queries.reshape(slots, time, kv_heads, heads // kv_heads, width)
+    scores = jnp.einsum("stkgd,skpd->skgtp", grouped, keys, preferred_element_type=jnp.float32) * width**-0.5
+    visible = jnp.arange(keys.shape[2]) <= query_positions[:, None, None, :, None]
+    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
+    return jnp.einsum("skgtp,skpd->stkgd", weights, values).reshape(slots, time, heads, width)
 
 
 class BlockCache(NamedTuple):
@@ -114,13 +129,8 @@ class BlockCache(NamedTuple):
     values: Float[Array, "slots kv_heads positions width"]
 
     def attend(
-        self,
-        layer: None,
-        positions: Int[Array, "slots time"],
-        queries: Float[Array, "slots time heads width"],
-        keys: Float[Array, "slots time kv_heads width"],
-        values: Float[Array, "slots time kv_heads width"],
-    ) -> tuple[Float[Array, "slots time heads width"], "BlockCache"]:
+        self, layer: None, positions: Positions, queries: Queries, keys: Keys, values: Keys
+    ) -> tuple[Queries, "BlockCache"]:
         """Stores each slot's new keys and values, and attends from each query to the positions up to its own."""
         (slots, time, heads, width), kv_heads = queries.shape, keys.shape[2]
         rows = jnp.arange(slots)[:, None]
@@ -145,49 +155,9 @@ def empty_cache(
 
     The mesh determines how often key-value heads are repeated (see `spread_kv_heads`).
     """
-    shape = (
-        config.layers if layers is None else layers,
-        slots,
-        spread_kv_heads(config, mesh),
-        positions,
-        config.head_width,
-    )
+    layers = config.layers if layers is None else layers
+    shape = (layers, slots, spread_kv_heads(config, mesh), positions, config.head_width)
     return KeyValueCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
-
-
-def write_cache(
-    cache: SlotCache,
-    layer: tuple[Int[Array, ""], ...],
-    positions: Int[Array, "slots time"],
-    keys: Float[Array, "slots time kv_heads width"],
-    values: Float[Array, "slots time kv_heads width"],
-) -> SlotCache:
-    """Stores new keys and values at each slot's own positions; positions beyond the cache are dropped.
-
-    `layer` is the index of the layer in a cache of all, () in that of one.
-    """
-    slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
-    at = (*layer, slots, heads, positions[:, :, None])
-    return type(cache)(
-        cache.keys.at[at].set(keys, mode="drop", unique_indices=True),
-        cache.values.at[at].set(values, mode="drop", unique_indices=True),
-    )
-
-
-def cached_attention(
-    queries: Float[Array, "slots time heads width"],
-    keys: Float[Array, "slots kv_heads positions width"],
-    values: Float[Array, "slots kv_heads positions width"],
-    query_positions: Int[Array, "slots time"],
-) -> Float[Array, "slots time heads width"]:
-    """Attends from each query to the cached positions up to its own; the softmax is in float32."""
-    slots, time, heads, width = queries.shape
-    kv_heads = keys.shape[1]
-    grouped = queries.reshape(slots, time, kv_heads, heads // kv_heads, width)
-    scores = jnp.einsum("stkgd,skpd->skgtp", grouped, keys, preferred_element_type=jnp.float32) * width**-0.5
-    visible = jnp.arange(keys.shape[2]) <= query_positions[:, None, None, :, None]
-    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
-    return jnp.einsum("skgtp,skpd->stkgd", weights, values).reshape(slots, time, heads, width)
 
 
 def attention_kernel(config: DecoderConfig, time: int, mesh: Mesh | None) -> Kernel:
@@ -251,10 +221,6 @@ def flash_attention(
     return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
 
 
-def _segment_mask(segments: Int[Array, "batch time"] | None):
-    return None if segments is None else (segments[:, None, :, None] == segments[:, None, None, :])
-
-
 def query_blocks(time: int) -> list[tuple[int, int]]:
     """Returns (start, end) of each block of queries in matrix products; a block attends to the keys before its end."""
     blocks = max(1, min(MAX_BLOCKS, time // MIN_BLOCK))
@@ -276,27 +242,28 @@ def _xla(queries, keys, values, segments):
 
     def attended(start: int, end: int) -> Float[Array, "batch kv_heads group block width"]:
         block = grouped[:, :, :, start:end]
-        scores = jnp.einsum("bknd,bksd->bkns", _rows(block), keys[:, :, :end], preferred_element_type=jnp.float32)
+        rows = block.reshape(batch, kv_heads, -1, width)
+        scores = jnp.einsum("bknd,bksd->bkns", rows, keys[:, :, :end], preferred_element_type=jnp.float32)
         scores = scores.reshape(*block.shape[:-1], end) * width**-0.5
         visible = at[start:end, None] >= at[:end]
         if segments is not None:
             visible = visible & (segments[:, start:end, None] == segments[:, None, :end])[:, None, None]
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
-        return jnp.einsum("bkns,bksd->bknd", _rows(weights), values[:, :, :end]).reshape(block.shape)
+        weights = weights.reshape(batch, kv_heads, -1, end)
+        return jnp.einsum("bkns,bksd->bknd", weights, values[:, :, :end]).reshape(block.shape)
 
     out = jnp.concatenate([attended(*block) for block in query_blocks(time)], axis=3)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, time, heads, width)
-
-
-def _rows(array: Float[Array, "batch kv_heads group time width"]) -> Float[Array, "batch kv_heads rows width"]:
-    return array.reshape(*array.shape[:2], -1, array.shape[-1])
 
 
 def _cudnn(queries, keys, values, segments):
     """Calls cuDNN, which takes segments as a 16-bit bias [batch, 1, time, time] and only rows of even length."""
     time = queries.shape[1]
     queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
-    mask = _segment_mask(None if segments is None else _padded(segments, time % 2))
+    mask = None
+    if segments is not None:
+        segments = _padded(segments, time % 2)
+        mask = segments[:, None, :, None] == segments[:, None, None, :]
     out = jax.nn.dot_product_attention(queries, keys, values, mask=mask, is_causal=True, implementation="cudnn")
     return out[:, :time]
 
@@ -360,13 +327,8 @@ class ChunkCache(flax.struct.PyTreeNode):
         return cls(keys, values, empty, empty, mesh)
 
     def attend(
-        self,
-        layer: Int[Array, ""],
-        positions: Int[Array, "rows chunk"],
-        queries: Float[Array, "rows chunk heads width"],
-        keys: Float[Array, "rows chunk kv_heads width"],
-        values: Float[Array, "rows chunk kv_heads width"],
-    ) -> tuple[Float[Array, "rows chunk heads width"], "ChunkCache"]:
+        self, layer: Int[Array, ""], positions: Positions, queries: Queries, keys: Keys, values: Keys
+    ) -> tuple[Queries, "ChunkCache"]:
         """Attends to the slots' positions before the chunk, and within it up to each query's own."""
         keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
         everything = queries, self.keys[layer], self.values[layer], keys, values, positions[:, 0]

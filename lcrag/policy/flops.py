@@ -27,11 +27,6 @@ def adapter_parameters(config: DecoderConfig) -> int:
     return config.layers * config.lora.rank * sum(sizes[target] for target in config.lora.targets)
 
 
-def _matrix_flops(config: DecoderConfig, tokens: float) -> tuple[float, float]:
-    """Operations of the layers' matrices, and of their adapters."""
-    return 2.0 * linear_parameters(config) * tokens, 2.0 * adapter_parameters(config) * tokens
-
-
 def _attention_flops(config: DecoderConfig, tokens: float, attended: float) -> float:
     """Operations of scores and weighted values."""
     return 4.0 * config.layers * config.heads * config.head_width * tokens * attended
@@ -57,7 +52,11 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
       unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
     """
     logits = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-    return sum(_matrix_flops(config, tokens)) + _attention_flops(config, tokens, attended) + logits
+    return (
+        2.0 * (linear_parameters(config) + adapter_parameters(config)) * tokens
+        + _attention_flops(config, tokens, attended)
+        + logits
+    )
 
 
 def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
@@ -69,7 +68,7 @@ def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unemb
     frozen = 0.0
     if config.lora is not None:
         logits = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-        frozen = _matrix_flops(config, tokens)[0] + logits
+        frozen = 2.0 * linear_parameters(config) * tokens + logits
     return 3.0 * forward_flops(config, tokens, attended=attended, unembedded=unembedded) - frozen
 
 
@@ -86,7 +85,7 @@ def recomputed_flops(
     if config.remat != "none":
         repeated += _attention_flops(config, tokens, attended)
     if config.remat == "full":
-        repeated += sum(_matrix_flops(config, tokens))
+        repeated += 2.0 * (linear_parameters(config) + adapter_parameters(config)) * tokens
     return repeated
 
 

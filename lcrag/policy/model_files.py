@@ -128,16 +128,16 @@ class TensorFolder:
                 raise UserError(
                     f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete or of another model"
                 )
-            tensor = self.tensors[name]
-            if tensor.shape != tuple(shape):
+            file, stored_shape, code = self.tensors[name]
+            if stored_shape != tuple(shape):
                 raise UserError(
-                    f"tensor {name} in {tensor.file} has shape {tensor.shape}, but config.json asks for"
-                    f" {tuple(shape)}: one of the two files is of another model"
+                    f"tensor {name} in {file} has shape {stored_shape}, but config.json asks for {tuple(shape)}: one of"
+                    " the two files is of another model"
                 )
-            if tensor.code not in DTYPES:
+            if code not in DTYPES:
                 raise UserError(
-                    f"tensor {name} in {tensor.file} is stored as {tensor.code}, which is not supported:"
-                    f" save the model unquantized, as {', '.join(DTYPES)}"
+                    f"tensor {name} in {file} is stored as {code}, which is not supported: save the model unquantized,"
+                    f" as {', '.join(DTYPES)}"
                 )
         for name in sorted(self.tensors.keys() - shapes.keys()):
             if not re.fullmatch(unused, name):

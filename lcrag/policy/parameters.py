@@ -147,15 +147,14 @@ def parameter_fingerprint(params: PyTree) -> str:
 
 @jax.jit
 def _checksums(flat: dict[str, Array]) -> dict[str, UInt[Array, ""]]:
-    return {path: _checksum(leaf) for path, leaf in flat.items()}
-
-
-def _checksum(leaf: Array) -> UInt[Array, ""]:
-    bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}")).astype(jnp.uint32)
-    strides = np.cumprod([1, *leaf.shape[:0:-1]])[::-1][: leaf.ndim]
-    places = sum(
-        jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis) * np.uint32(stride % 2**32)
-        for axis, stride in enumerate(strides)
-    )
-    mixed = (bits ^ (places * np.uint32(0x9E3779B1))) * np.uint32(0x85EBCA77)
-    return jnp.sum((mixed ^ (mixed >> 15)) * np.uint32(0xC2B2AE3D), dtype=jnp.uint32)
+    sums = {}
+    for path, leaf in flat.items():
+        bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}")).astype(jnp.uint32)
+        strides = np.cumprod([1, *leaf.shape[:0:-1]])[::-1][: leaf.ndim]
+        places = sum(
+            jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis) * np.uint32(stride % 2**32)
+            for axis, stride in enumerate(strides)
+        )
+        mixed = (bits ^ (places * np.uint32(0x9E3779B1))) * np.uint32(0x85EBCA77)
+        sums[path] = jnp.sum((mixed ^ (mixed >> 15)) * np.uint32(0xC2B2AE3D), dtype=jnp.uint32)
+    return sums

@@ -34,11 +34,7 @@ def make_mesh(
 ) -> Mesh:
     """Makes a mesh over (data, fsdp, tensor); with `data=-1` the size of data follows from the other two.
 
-    Args:
-      data: Size of the axis "data".
-      fsdp: Size of the axis "fsdp".
-      tensor: Size of the axis "tensor".
-      devices: Devices, or their places among all; None: all.
+    `devices` are devices, or their places among all; None: all.
 
     Raises:
       UserError: A size is below 1, there is no such device, or the sizes do not multiply to the number of devices.
@@ -62,11 +58,7 @@ def make_mesh(
 
 
 def check_mesh_sizes(data: int, fsdp: int, tensor: int) -> None:
-    """Checks the sizes that `make_mesh` takes.
-
-    Raises:
-      UserError: A size is below 1, and is not `data=-1`.
-    """
+    """Raises a UserError if a size that `make_mesh` takes is below 1, and is not `data=-1`."""
     for name, size in (("data", data), ("fsdp", fsdp), ("tensor", tensor)):
         if size < 1 and (name, size) != ("data", -1):
             raise UserError(f"mesh.{name} is {size}: give it a value of 1 or more")
@@ -96,14 +88,10 @@ def spread_kv_heads(config: DecoderConfig, mesh: AnyMesh | None) -> int:
     return config.kv_heads if mesh is None else math.lcm(config.kv_heads, mesh.shape["tensor"])
 
 
-def gathered(shardings, axis: str = "fsdp"):
-    """Returns the same tree of shardings, replicated along one mesh axis."""
-
-    def whole(sharding: NamedSharding) -> NamedSharding:
-        spec = (None if entry == axis else entry for entry in sharding.spec)
-        return NamedSharding(sharding.mesh, PartitionSpec(*spec))
-
-    return jax.tree.map(whole, shardings)
+def gathered(shardings):
+    """Returns the same tree of shardings, replicated along the mesh axis "fsdp"."""
+    spec = lambda sharding: PartitionSpec(*(None if axis == "fsdp" else axis for axis in sharding.spec))  # noqa: E731
+    return jax.tree.map(lambda sharding: NamedSharding(sharding.mesh, spec(sharding)), shardings)
 
 
 def check_mesh(config: DecoderConfig, mesh: AnyMesh) -> None:

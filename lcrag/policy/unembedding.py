@@ -131,16 +131,12 @@ def _over_blocks(words: int, size: int, add: Callable, carry):
     return add(carry, full * size, rest) if rest else carry
 
 
-def _flat(hidden, *others):
-    return hidden.reshape(-1, hidden.shape[-1]), *(other.reshape(-1) for other in others)
-
-
 def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool):
     """Returns log-probabilities, entropies and log-normalisers of this device's rows, and its kept logits.
 
     The kept values are the exponentials and the highest logits, if `keep` is set and one block holds all words.
     """
-    flat, flat_targets = _flat(hidden, targets)
+    flat, flat_targets = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
     words, (positions, _) = len(table), flat.shape
     wanted = flat_targets - plan.first_word(words)
 
@@ -175,7 +171,8 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
 
 def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, kept, gradient):
     """Returns the gradients of this device's part of the table and of the hidden states."""
-    flat, flat_targets, flat_normaliser, scale = _flat(hidden, targets, normaliser, gradient / temperature)
+    flat, scale = hidden.reshape(-1, hidden.shape[-1]), (gradient / temperature).reshape(-1)
+    flat_targets, flat_normaliser = targets.reshape(-1), normaliser.reshape(-1)
     words = len(table)
     wanted = flat_targets - plan.first_word(words)
 
