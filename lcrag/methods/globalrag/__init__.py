@@ -9,17 +9,16 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 | section 3.1, appendix D: golden trajectories | `golden_trajectory.golden_trajectory` |
 | appendices D.3 and E.1: filters of trajectories and questions | `golden_curation` |
 | golden plans as questions carry them; one-hop questions, MuSiQue | `plans` |
-| section 3.2, appendices A and M: the rollout | `program.globalrag`, read by `planned_text.PlannedText` |
-| section 3.2.1, equations 1 and 2: planning quality | `plan_rewards`, `plan_scores.plan_scores`, `graph_matching` |
-| section 3.2.2, equation 3: subgoal completion | `plan_rewards`, `plan_scores.plan_scores` |
-| section 3.2.4: format | `planned_text.PlannedText.well_formed` |
+| section 3.2, appendices A and M: the rollout | `program.globalrag`, read by `program.PlannedText` |
+| section 3.2.1, equations 1 and 2: planning quality | `plan_rewards`, `matching.plan_scores` |
+| section 3.2.2, equation 3: subgoal completion | `plan_rewards`, `matching.plan_scores` |
+| section 3.2.4: format | `program.PlannedText.well_formed` |
 | section 3.2.5, equation 6: annealing | `rewards.annealed` |
 | section 3.2.5, equation 7: the whole reward | `rewards.globalrag_reward` |
-| figures 6 and 8 to 12: searches, performance by cost | `cost_plots` |
-| tables 6 and 7: time by phase; appendix G: plan diversity | `analysis` |
+| tables 6, 7: time by phase; appendix G: plan diversity; figures 6, 8 to 12: costs | `analysis` |
 | the atlas's oracle and teacher | `oracle.PlanOracle`, `oracle.PlanTeacher` |
 """
 
-from lcrag.methods.globalrag.plan_scores import plan_rewards
+from lcrag.methods.globalrag.matching import plan_rewards
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.globalrag.rewards import globalrag_reward

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from lcrag.errors import UserError, typed
-from lcrag.methods.globalrag.plan_scores import STRUCTURES, PlanPair, Similarity, plan_scores
+from lcrag.methods.globalrag.matching import STRUCTURES, PlanPair, Similarity, plan_scores
 from lcrag.methods.globalrag.plans import GoldenPlan, golden_plans, plan_of
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
 

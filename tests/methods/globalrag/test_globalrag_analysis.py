@@ -17,11 +17,14 @@ from lcrag.methods.globalrag.analysis import (
     PlanDiversity,
     diversity_rows,
     diversity_table,
+    draw_costs,
+    draw_searches,
+    has_costs,
+    has_searches,
     phase_table,
     phase_times,
     plan_diversity,
 )
-from lcrag.methods.globalrag.cost_plots import draw_costs, draw_searches, has_costs, has_searches
 
 
 def costly(method, right, tokens, dataset="toy"):
@@ -68,8 +71,6 @@ def test_times_by_phase_and_token():
     times = phase_times(log([2, 4], [1, 1], [3, 1], [100, 50]))
     assert dict(times.seconds) == {"rollout": 3, "rewards": 1, "update": 2}
     assert times.tokens == 200
-    assert (times.step_seconds, times.share("rewards")) == (6, pytest.approx(1 / 6))
-    assert times.milliseconds_per_token("rollout") == pytest.approx(15)
     assert phase_times({"loss/supervised": (np.arange(2), np.ones(2))}) is None
 
 

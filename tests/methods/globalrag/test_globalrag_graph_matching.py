@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.methods.globalrag.graph_matching import MOST_EXPLORED, Graph, common_subgraph, edit_distance, graph_of
+from lcrag.methods.globalrag.matching import MAX_EXPLORED, Graph, common_subgraph, edit_distance, graph_of
 from lcrag.methods.globalrag.plans import parse_plan
 
 
@@ -113,7 +113,7 @@ def test_the_search_of_six_nodes_is_always_exact():
         len(list(itertools.permutations(range(6), count))) * len(list(itertools.combinations(range(n), count)))
         for n in range(7)
         for count in range(n + 1)
-    ) == 18_703 <= MOST_EXPLORED  # fmt: skip
+    ) == 18_703 <= MAX_EXPLORED  # fmt: skip
 
 
 def test_beyond_the_bound_the_best_found_counts_and_never_more():

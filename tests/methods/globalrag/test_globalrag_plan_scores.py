@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.plan_scores import PlanPair, plan_rewards, plan_scores
+from lcrag.methods.globalrag.matching import PlanPair, plan_rewards, plan_scores
 from lcrag.methods.globalrag.plans import GoldenPlan, plan_of
 
 CREEK = {"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what does #1 flow?", "#2"]}

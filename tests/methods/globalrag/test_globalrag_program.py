@@ -14,9 +14,8 @@ from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFailure, Retrieve, Runner, local_first
 from lcrag.episodes.tags import TAGS
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.planned_text import PLAN_FAULTS, PlannedText
 from lcrag.methods.globalrag.plans import FAULTS, parse_plan
-from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.globalrag.program import PLAN_FAULTS, PlannedText, globalrag
 from lcrag.retrieval.passages import Hit
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Currency of Lima's country?", answers=("sol",))

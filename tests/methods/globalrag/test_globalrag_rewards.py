@@ -98,8 +98,8 @@ def test_several_golden_graphs_and_the_binary_structure():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"answer": "exact"}, "no answer reward is called 'exact'"),
-        ({"sub_answer": "f1"}, "no answer reward is called 'f1'"),
+        ({"answer": "exact"}, "'exact'"),
+        ({"sub_answer": "f1"}, "'f1'"),
         ({"structure": "exact"}, "globalrag_reward.structure is 'exact': choose one of graded, binary"),
         ({"semantic_weight": -1}, "weights"),
         ({"threshold": 70}, "threshold"),
