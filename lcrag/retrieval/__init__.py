@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from lcrag.retrieval.collections import Collections, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
-    from lcrag.retrieval.encoder import Encoder, initialise_encoder
+    from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder
     from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
-    from lcrag.retrieval.encoder_settings import EncoderSettings
     from lcrag.retrieval.index import IndexSettings
 
 _MODULES = {
@@ -29,9 +28,8 @@ _MODULES = {
     "collections": ("Collections", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
-    "encoder": ("Encoder", "initialise_encoder"),
+    "encoder": ("Encoder", "EncoderSettings", "initialise_encoder"),
     "encoder_folder": ("load_encoder", "save_encoder"),
-    "encoder_settings": ("EncoderSettings",),
     "index": ("IndexSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

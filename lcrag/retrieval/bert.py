@@ -1,18 +1,25 @@
-"""BERT (Devlin et al. 2019, arXiv:1810.04805) and XLM-R (Conneau et al. 2020, arXiv:1911.02116) encoders in Flax."""
+"""BERT (Devlin et al. 2019, arXiv:1810.04805) and XLM-R (Conneau et al. 2020, arXiv:1911.02116) encoders in Flax.
+
+Their parameters have Hugging Face names, which both share, in files.
+"""
 
 import dataclasses
 import functools
 import json
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int
 
 from lcrag.errors import UserError
+from lcrag.policy.model_files import TensorFolder
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 # Fields that change the computation, and the only supported value of each.
@@ -227,3 +234,73 @@ class Bert(nn.Module):
 def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:
     """Returns random float32 parameters; layers are stacked on a leading axis."""
     return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+
+
+_EMBEDDINGS = {
+    f"embeddings.{name}.weight": (name, "embedding")
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
+}
+_LAYER_PARTS = {
+    "attention.self.query": "query",
+    "attention.self.key": "key",
+    "attention.self.value": "value",
+    "attention.output.dense": "attention_output",
+    "attention.output.LayerNorm": "attention_norm",
+    "intermediate.dense": "intermediate",
+    "output.dense": "output",
+    "output.LayerNorm": "output_norm",
+}
+# Prefixes of the body's names in checkpoints with a head, such as a masked language model's.
+_PREFIXES = ("", "bert.", "roberta.")
+# Tensors of such checkpoints that an encoder does not use: the pooler, buffers and heads.
+_UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids)|(cls|lm_head|classifier)\..*"
+
+
+def _names(config: BertConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
+    """Hugging Face tensor name -> (path in our parameters, layer)."""
+    names: dict[str, tuple[tuple[str, ...], int | None]] = {name: (path, None) for name, path in _EMBEDDINGS.items()}
+    names["embeddings.LayerNorm.weight"] = (("embeddings_norm", "scale"), None)
+    names["embeddings.LayerNorm.bias"] = (("embeddings_norm", "bias"), None)
+    for layer in range(config.num_hidden_layers):
+        for part, ours in _LAYER_PARTS.items():
+            prefix = f"encoder.layer.{layer}.{part}"
+            names[f"{prefix}.weight"] = (("layers", ours, "scale" if part.endswith("LayerNorm") else "kernel"), layer)
+            names[f"{prefix}.bias"] = (("layers", ours, "bias"), layer)
+    return names
+
+
+def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Returns the parameters under their Hugging Face names; dense kernels are transposed to [out, in]."""
+    flat = traverse_util.flatten_dict(jax.device_get(params))
+    tensors = {}
+    for name, (path, layer) in _names(config).items():
+        value = flat[path] if layer is None else flat[path][layer]
+        tensors[name] = np.ascontiguousarray(value.T if path[-1] == "kernel" else value)
+    return tensors
+
+
+def read_tensors(config: BertConfig, folder: TensorFolder) -> dict[str, Any]:
+    """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
+
+    Raises:
+      UserError: A tensor is missing, has a wrong shape or dtype, or belongs to another model.
+    """
+    abstract: Mapping[tuple[str, ...], jax.ShapeDtypeStruct] = traverse_util.flatten_dict(
+        jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0))
+    )
+    names = _names(config)
+    # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
+    prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
+    stored, shapes = {}, {}
+    for name, (path, _) in names.items():
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        stored[name] = prefix + (old if prefix + old in folder.tensors else name)
+        shape = abstract[path].shape[1:] if path[0] == "layers" else abstract[path].shape
+        shapes[stored[name]] = shape[::-1] if path[-1] == "kernel" else shape
+    folder.check(shapes, _UNUSED)
+    flat = {path: np.empty(leaf.shape, np.float32) for path, leaf in abstract.items()}
+    for name, (path, layer) in names.items():
+        value = folder.read(stored[name])
+        target = flat[path] if layer is None else flat[path][layer]
+        target[...] = value.T if path[-1] == "kernel" else value
+    return traverse_util.unflatten_dict(flat)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.retrieval.bert import Bert, BertConfig, initialise
-from lcrag.retrieval.bert_tensors import to_tensors
-from lcrag.retrieval.encoder_settings import EncoderSettings
+from lcrag.retrieval.bert import Bert, BertConfig, initialise, to_tensors
 
 Devices: TypeAlias = Literal["all", "cpu"] | int
+Pooling = Literal["mean", "cls"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
 ROWS_AXIS = "rows"
 # Batches are padded to one of these row counts and one of the token counts, so the number of compiled shapes is finite.
 ROW_BUCKETS = (4, 16, 64, 256)
@@ -29,6 +29,25 @@ SHORTEST_BUCKET_TOKENS = 16
 LARGEST_SCORES = 1 << 24
 # Characters of a text that are tokenized, for each token that the encoder reads; tokens have about five on average.
 CHARACTERS_PER_TOKEN = 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderSettings:
+    """Settings of pooling, of the prefixes of texts, and of truncation on the right.
+
+    `pooling` is the "mean" over the tokens (E5: Wang et al. 2022, arXiv:2212.03533) or "cls", the first token (BGE).
+    """
+
+    pooling: Pooling = "mean"
+    query_prefix: str = "query: "
+    passage_prefix: str = "passage: "
+    max_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS:
+            raise UserError(f"pooling {self.pooling!r} is not supported: choose 'mean' or 'cls'")
+        if self.max_tokens < 1:
+            raise UserError(f"max_tokens is {self.max_tokens}: an encoder must read at least one token")
 
 
 def rows_mesh(devices: Devices = "all") -> Mesh:
@@ -158,7 +177,20 @@ class Encoder:
         tokenizer: tokenizers.Tokenizer,
         devices: Devices = "all",
     ):
-        _check(config, settings, tokenizer)
+        if settings.max_tokens > config.longest_tokens:
+            raise UserError(
+                f"max_tokens {settings.max_tokens} exceeds the encoder's {config.longest_tokens} positions: set"
+                f" load_encoder.max_tokens = {config.longest_tokens}, or less"
+            )
+        special = tokenizer.num_special_tokens_to_add(False)
+        if settings.max_tokens <= special:
+            raise UserError(
+                f"max_tokens {settings.max_tokens} leaves no room for text after the {special} special tokens"
+            )
+        if tokenizer.get_vocab_size() > config.vocab_size:
+            raise UserError(
+                f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the encoder {config.vocab_size} embeddings"
+            )
         self.config, self.settings = config, settings
         self._mesh = rows_mesh(devices)
         self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
@@ -226,20 +258,3 @@ def initialise_encoder(
 ) -> Encoder:
     """Returns an untrained encoder."""
     return Encoder(config, settings, initialise(config, jax.random.key(seed)), tokenizer)
-
-
-def _check(config: BertConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer) -> None:
-    if settings.max_tokens > config.longest_tokens:
-        raise UserError(
-            f"max_tokens {settings.max_tokens} exceeds the encoder's {config.longest_tokens} positions: set"
-            f" load_encoder.max_tokens = {config.longest_tokens}, or less"
-        )
-    special = tokenizer.num_special_tokens_to_add(False)
-    if settings.max_tokens <= special:
-        raise UserError(
-            f"max_tokens {settings.max_tokens} leaves no room for text after the tokenizer's {special} special tokens"
-        )
-    if tokenizer.get_vocab_size() > config.vocab_size:
-        raise UserError(
-            f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the encoder {config.vocab_size} embeddings"
-        )

@@ -3,6 +3,7 @@
 import json
 import logging
 import pathlib
+import re
 from typing import Any, Literal
 
 import gin
@@ -14,69 +15,76 @@ from tokenizers import normalizers
 
 from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
-from lcrag.policy.model_files import SINGLE_FILE, TensorFolder
-from lcrag.retrieval.bert import read_config, write_config
-from lcrag.retrieval.bert_tensors import read_tensors, to_tensors
-from lcrag.retrieval.encoder import Devices, Encoder
-from lcrag.retrieval.encoder_settings import (
-    BODY_FILE,
-    MODULES_FILE,
-    POOLING_FILE,
-    PROMPTS_FILE,
-    TOKENIZER_FILE,
-    EncoderModules,
-    EncoderSettings,
-    Pooling,
-    choose,
-    read_modules,
-)
+from lcrag.policy.model_files import SINGLE_FILE, TensorFolder, read_json_object, read_optional_json
+from lcrag.retrieval.bert import read_config, read_tensors, to_tensors, write_config
+from lcrag.retrieval.encoder import POOLINGS, Devices, Encoder, EncoderSettings, Pooling
 from lcrag.retrieval.folders import readable, replacing
 
-StoredDtype = Literal["float32", "float16", "bfloat16"]
-
-_DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-_LOGGER = logging.getLogger(__name__)
+MODULES_FILE = "modules.json"
+POOLING_FILE = "1_Pooling/config.json"
+BODY_FILE = "sentence_bert_config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+TOKENIZER_FILE = "tokenizer_config.json"
 _TOKENIZER = "tokenizer.json"
-_MODULES = [
+MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
 ]
+# Names of the prompts of queries and passages in PROMPTS_FILE, in order of precedence.
+_PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
+# A tokenizer without a limit has 1e30.
+_NO_LIMIT_TOKENS = 1 << 24
+# What the folders of E5 (arXiv:2402.05672) and BGE (arXiv:2309.07597) leave to their model cards: regular expression on
+# a model's lower-case name -> (pooling, prefix of a query, prefix of a passage), in order of precedence.
+_CARDS: tuple[tuple[str, tuple[Pooling, str, str]], ...] = (
+    (
+        r"\be5\b.*instruct",
+        ("mean", "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ", ""),
+    ),
+    (r"\be5\b", ("mean", "query: ", "passage: ")),
+    (r"\bbge-m3\b", ("cls", "", "")),
+    (r"\bbge\b.*-zh\b", ("cls", "为这个句子生成表示以用于检索相关文章：", "")),
+    (r"\bbge\b", ("cls", "Represent this sentence for searching relevant passages: ", "")),
+)
+_DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+_LOGGER = logging.getLogger(__name__)
 
 
-def save_encoder(folder: str | pathlib.Path, encoder: Encoder, dtype: StoredDtype = "float32") -> None:
+def save_encoder(
+    folder: str | pathlib.Path, encoder: Encoder, dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+) -> None:
     """Writes an encoder; `folder` is replaced atomically, or left unchanged on an error.
 
     `dtype` is that of the stored weights; an encoder read back from float16 or bfloat16 has rounded weights and thus
     another fingerprint.
     """
-    with replacing(folder) as temporary:
-        _write_files(temporary, encoder, dtype)
-
-
-def _write_files(folder: pathlib.Path, encoder: Encoder, dtype: str) -> None:
-    settings = encoder.settings
-    stored = _DTYPES[dtype]
-    tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
-    safetensors.numpy.save_file(tensors, folder / SINGLE_FILE, metadata={"format": "pt"})
-    (folder / SINGLE_FILE).chmod(0o644)  # the library restricts it to its owner
-    write_config(folder / "config.json", encoder.config, dtype)
-    _write(folder / _TOKENIZER, json.loads(encoder.tokenizer.to_str()))
-    # Otherwise transformers assumes BERT's WordPiece tokenizer.
-    padding = encoder.tokenizer.id_to_token(encoder.config.padding_id)
-    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": padding}
-    _write(folder / TOKENIZER_FILE, tokenizer | {"model_max_length": settings.max_tokens})
-    _write(folder / MODULES_FILE, _MODULES)
-    _write(folder / BODY_FILE, {"max_seq_length": settings.max_tokens, "do_lower_case": False})
-    # sentence-transformers looks up "document" first, and assumes an empty prompt without it.
+    settings, stored = encoder.settings, _DTYPES[dtype]
+    # Without a class, transformers assumes BERT's WordPiece tokenizer. sentence-transformers looks up the prompt
+    # "document" first, and assumes an empty prompt without it.
+    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": settings.max_tokens}
     prompts = {"query": settings.query_prefix} | dict.fromkeys(("passage", "document"), settings.passage_prefix)
-    _write(folder / PROMPTS_FILE, {"prompts": prompts})
     pooling = {
         "word_embedding_dimension": encoder.dimension,
         "pooling_mode_mean_tokens": settings.pooling == "mean",
         "pooling_mode_cls_token": settings.pooling == "cls",
     }
-    _write(folder / POOLING_FILE, pooling)
+    files: dict[str, Any] = {
+        _TOKENIZER: json.loads(encoder.tokenizer.to_str()),
+        TOKENIZER_FILE: tokenizer | {"pad_token": encoder.tokenizer.id_to_token(encoder.config.padding_id)},
+        MODULES_FILE: MODULES,
+        BODY_FILE: {"max_seq_length": settings.max_tokens, "do_lower_case": False},
+        PROMPTS_FILE: {"prompts": prompts},
+        POOLING_FILE: pooling,
+    }
+    with replacing(folder) as temporary:
+        tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
+        safetensors.numpy.save_file(tensors, temporary / SINGLE_FILE, metadata={"format": "pt"})
+        (temporary / SINGLE_FILE).chmod(0o644)  # the library restricts it to its owner
+        write_config(temporary / "config.json", encoder.config, dtype)
+        for name, value in files.items():
+            (temporary / name).parent.mkdir(exist_ok=True)
+            (temporary / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def load_encoder(
@@ -91,8 +99,8 @@ def load_encoder(
 
     `config.json` determines the body. Settings that are not given come from the files of `sentence-transformers`
     (`modules.json`, `1_Pooling/config.json`, `config_sentence_transformers.json`, `sentence_bert_config.json`), else
-    from the model cards of E5, BGE and Contriever, by the model's name. One line logs the settings and their sources: a
-    warning if a setting comes from neither the caller nor a file.
+    from the model cards of E5 and BGE, by the model's name, else from E5's. One line logs the settings: a warning if
+    some come from neither the caller nor a file.
 
     Args:
       folder: The encoder's folder.
@@ -108,40 +116,119 @@ def load_encoder(
     folder = readable(folder)
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")
-    modules = read_modules(folder)
-    config = read_config(modules.body / "config.json")
-    given = {"pooling": pooling, "query_prefix": query_prefix, "passage_prefix": passage_prefix}
-    choices = choose(folder, config, modules, given | {"max_tokens": max_tokens})
-    tokenizer = _read_tokenizer(modules)
-    params = read_tensors(config, TensorFolder(modules.body))
-    settings = EncoderSettings(**{name: choice.value for name, choice in choices.items()})
-    encoder = Encoder(config, settings, params, tokenizer, devices)
-    level = logging.WARNING if any(choice.guessed for choice in choices.values()) else logging.INFO
-    chosen = ", ".join(f"{name} {choice}" for name, choice in choices.items())
-    _LOGGER.log(level, "encoder %s: %s of %d layers; %s", folder, config.model_type, config.num_hidden_layers, chosen)
+    body, pooling_file = _read_modules(folder)
+    config = read_config(body / "config.json")
+    guessed = []
+
+    # Names of the model: its folder, that of the hub's cache (models--intfloat--e5-base-v2/snapshots/<commit>), and the
+    # one that transformers has written.
+    names = [folder.absolute().name, read_json_object(body / "config.json").get("_name_or_path")]
+    if folder.absolute().parent.name == "snapshots":
+        names.append(folder.absolute().parent.parent.name)
+    known = [str(name).lower().replace("_", "-") for name in names]
+    card = next((card for pattern, card in _CARDS if any(re.search(pattern, name) for name in known)), None)
+
+    if pooling is None and pooling_file is not None:
+        pooling = _read_pooling(pooling_file)
+    elif pooling is None:
+        pooling = card[0] if card else "mean"
+        guessed.append("pooling")
+
+    prompts = read_optional_json(folder / PROMPTS_FILE).get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise UserError(f"{folder / PROMPTS_FILE}: prompts is {prompts!r}, not a table from names to texts")
+    if prompts == {"query": "", "document": ""}:  # the library writes this for a model without prompts
+        prompts = {}
+    # E5's prefixes are the default of a folder that sentence-transformers did not write.
+    usual = card or ("mean", "", "") if (folder / MODULES_FILE).is_file() else card or ("mean", "query: ", "passage: ")
+    prefixes = {"query": query_prefix, "passage": passage_prefix}
+    for kind, number in (("query", 1), ("passage", 2)):
+        stated = [prompts[name] for name in _PROMPT_NAMES[kind] if isinstance(prompts.get(name), str)]
+        if prefixes[kind] is None and prompts:
+            prefixes[kind] = stated[0] if stated else ""
+        elif prefixes[kind] is None:
+            prefixes[kind] = usual[number]
+            guessed.append(f"{kind}_prefix")
+    leaves_out_prompts = pooling_file is not None and read_json_object(pooling_file).get("include_prompt") is False
+    if leaves_out_prompts and any(prefixes.values()):
+        raise UserError(
+            f"{pooling_file} leaves the prefix out of the pooling (include_prompt), which is not supported: give empty"
+            " prefixes, or choose another encoder"
+        )
+
+    body_settings = body / "sentence_xlm-roberta_config.json"  # its name in older versions of the library
+    body_settings = body_settings if body_settings.is_file() else body / BODY_FILE
+    if max_tokens is None:
+        max_tokens = config.longest_tokens
+        for path, name in ((body_settings, "max_seq_length"), (body / TOKENIZER_FILE, "model_max_length")):
+            value = read_optional_json(path).get(name)
+            if isinstance(value, int | float) and 0 < value < _NO_LIMIT_TOKENS:
+                max_tokens = min(int(value), max_tokens)
+                break
+
+    tokenizer = _read_tokenizer(body)
+    if read_optional_json(body_settings).get("do_lower_case") is True:
+        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    settings = EncoderSettings(
+        pooling=pooling,
+        query_prefix=prefixes["query"] or "",
+        passage_prefix=prefixes["passage"] or "",
+        max_tokens=max_tokens,
+    )
+    encoder = Encoder(config, settings, read_tensors(config, TensorFolder(body)), tokenizer, devices)
+    level, note = logging.INFO, ""
+    if guessed:
+        level, note = logging.WARNING, f"; no file names {', '.join(guessed)}: set load_encoder's if they are wrong"
+    _LOGGER.log(
+        level, "encoder %s: %s of %d layers; %s%s", folder, config.model_type, config.num_hidden_layers, settings, note
+    )
     return encoder
 
 
-def _read_tokenizer(modules: EncoderModules) -> tokenizers.Tokenizer:
-    path = modules.body / _TOKENIZER
+def _read_modules(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path | None]:
+    """Returns the folder of the body and the pooling's `config.json`; without `modules.json` the body is the folder."""
+    path = folder / MODULES_FILE
+    if not path.is_file():
+        customary = folder / POOLING_FILE
+        return folder, customary if customary.is_file() else None
+    try:
+        paths = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in json.loads(path.read_text())}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is not a readable list of modules: {error}") from error
+    for kind, place in paths.items():
+        if kind not in ("Transformer", "Pooling", "Normalize"):
+            raise UserError(f"{path} lists a {kind} module, which is not supported: choose another encoder")
+        if pathlib.Path(place).is_absolute() or ".." in pathlib.Path(place).parts:
+            raise UserError(f"{path} names {place}, which is outside of it: fetch the encoder again")
+    pooling = folder / paths["Pooling"] / "config.json" if "Pooling" in paths else None
+    return folder / paths.get("Transformer", ""), pooling
+
+
+def _read_pooling(path: pathlib.Path) -> Pooling:
+    """Returns the pooling of a pooling module's `config.json`; the library's default is the mean."""
+    values = read_json_object(path)
+    modes = values.get("pooling_mode")
+    if modes is None:  # older versions have a flag for each mode
+        flags = [name for name, value in values.items() if name.startswith("pooling_mode_") and value]
+        modes = [re.sub(r"^pooling_mode_|_tokens?$", "", flag) for flag in flags] or ["mean"]
+    modes = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise UserError(f"{path} asks for {' + '.join(modes)} pooling, which is not supported: choose 'mean' or 'cls'")
+    return "cls" if modes == ["cls"] else "mean"
+
+
+def _read_tokenizer(body: pathlib.Path) -> tokenizers.Tokenizer:
+    path = body / _TOKENIZER
     if not path.is_file():
         raise UserError(
             f"no {path}: an encoder needs a Hugging Face fast tokenizer, which transformers'"
             " AutoTokenizer.from_pretrained(...).save_pretrained(...) writes"
         )
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for a malformed file
         raise UserError(f"{path} is not a readable tokenizer: {error}") from error
-    if modules.lower_cases:
-        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
-    return tokenizer
-
-
-def _write(path: pathlib.Path, value: Any) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 # With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.
