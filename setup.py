@@ -58,11 +58,8 @@ EXTRAS = {
     "qdrant": ["qdrant-client==1.*"],
     # The SDK of the protocol by which agents call the tool.
     "mcp": ["mcp==2.*"],
-    # Logs of evaluations, and a task that inspect runs: lcrag.commands.formats.
-    "inspect": ["inspect-ai==0.3.*"],
     # Trackers that get the metrics of a run: Trackers.names = ("tensorboard", "wandb").
     "wandb": ["wandb"],
-    "mlflow": ["mlflow-skinny", "sqlalchemy", "alembic"],
     "test": [
         # Pydantic models of Harbor's trajectory format; Harbor itself needs Python 3.12.
         "atif==1.7.0",

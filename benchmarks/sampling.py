@@ -1,14 +1,12 @@
 """Times multi-turn rollouts through the runner, compared with `transformers` on the same sizes.
 
-    python benchmarks/sampling.py [--turns=3] [--long_tailed | --generate] [--repeats=3]
+    python benchmarks/sampling.py [--turns=3] [--long_tailed] [--repeats=3]
 
 64 episodes, each a prompt of 64 tokens and then, in every turn, 32 sampled and 64 observed tokens, on a decoder with
 four layers, 256 wide, and a vocabulary of 4,096. Compared are `transformers` with its cache kept by hand across the
 turns, and without (Search-R1's way: every turn prefills the history); neither tokenises, unlike the runner. With
 `--long_tailed`, 96 episodes on 48 slots have lengths of their own (log-normal, mean 24, at most 128), which
-`transformers` has no counterpart for; the share of the computed slot-steps that sampled a token is printed. With
-`--generate`, 64 prompts of 64 tokens are continued by 128 in one call of `lcrag.sampling.generate`, and by
-`transformers` with its dynamic and its static cache.
+`transformers` has no counterpart for; the share of the computed slot-steps that sampled a token is printed.
 
 All sides alternate. Prints medians of sampled tokens per second, and the floor: the larger, step by step, of the bytes
 that a decode step must read over the measured copy rate and of its operations over the measured rate of a matrix
@@ -31,10 +29,9 @@ from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, parameter_count
-from lcrag.sampling import Sampler, SamplerConfig, generate
+from lcrag.sampling import Sampler, SamplerConfig
 
 PROMPT, SAMPLED, OBSERVED, EPISODES = 64, 32, 64, 64
-CONTINUED = 128  # tokens of a generation
 MODEL = DecoderConfig(
     vocabulary_size=4096,
     width=256,
@@ -100,35 +97,6 @@ def rollouts(
             raise AssertionError(f"{sampled} tokens sampled, {lengths.sum()} wanted")
 
     return run, sampler
-
-
-def generation(tokenizer) -> Callable[[], object]:
-    """Returns a function that continues 64 prompts in one call."""
-    params = initialise(MODEL, jax.random.key(0))
-    endless = dataclasses.replace(tokenizer, eos_ids=(MODEL.vocabulary_size,))
-    prompts = [tokenizer.encode(text) for text in texts(tokenizer, EPISODES, PROMPT, 0)]
-
-    def run() -> None:
-        results = generate(MODEL, params, endless, prompts, max_tokens=CONTINUED)
-        if {len(each.tokens) for each in results} != {CONTINUED}:
-            raise AssertionError("a generation ended early")
-
-    return run
-
-
-def peer_generation(cache: str) -> Callable[[], object]:
-    """Returns a function that does the same through `transformers`, with its dynamic or static cache."""
-    model = peer_model()
-    random = np.random.default_rng(0)
-    prompts = torch.tensor(random.integers(2, MODEL.vocabulary_size, (EPISODES, PROMPT)))
-    options = {"do_sample": True, "top_k": 0, "max_new_tokens": CONTINUED, "pad_token_id": 0}
-    chosen = {"cache_implementation": "static"} if cache == "static" else {}
-
-    @torch.no_grad()
-    def run() -> None:
-        model.generate(prompts, attention_mask=torch.ones_like(prompts), **options, **chosen)
-
-    return run
 
 
 def peer_model() -> transformers.PreTrainedModel:
@@ -210,7 +178,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--long_tailed", action="store_true", help="96 episodes of drawn lengths on 48 slots")
-    parser.add_argument("--generate", action="store_true", help="one generation of 128 tokens")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each side")
     options = parser.parse_args()
     tokenizer = load_tokenizer(SHIPPED_FOLDER)
@@ -222,14 +189,6 @@ def main() -> None:
         print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {occupancy:.2f}")
         work = "rollouts, long-tailed lengths, 96 episodes on 48 slots"
         report(work, "lcrag", [seconds], int(lengths.sum()), "sampled tokens", occupancy=occupancy)
-        return
-    if options.generate:
-        sides = {"lcrag.sampling.generate": generation(tokenizer)}
-        sides |= {f"transformers, {cache} cache": peer_generation(cache) for cache in ("dynamic", "static")}
-        measured = dict(alternating(sides, options.repeats))
-        for name, seconds in measured.items():
-            share = seconds / measured["lcrag.sampling.generate"]
-            print(f"{name:34}{EPISODES * CONTINUED / seconds:8,.0f} new tokens/s {share:8.2f} x lcrag's time")
         return
     lengths = np.full((EPISODES, options.turns), SAMPLED)
     sides = {

@@ -1,11 +1,10 @@
 """Times a GRPO update, compared with PyTorch on the same episodes and parameters.
 
-    python benchmarks/update.py [--repeats=5] [--only=ragged] [--episodes=RUN/episodes/step_59.jsonl] [--tiny]
+    python benchmarks/update.py [--repeats=5] [--only=ragged] [--tiny]
 
 A decoder of four layers, 256 wide, with a vocabulary of 4,096 learns from two batches: 96 ragged episodes with the
 lengths of the quickstart's (one or two searches, 30 to 230 tokens, about a quarter of them sampled), and 64 x 256
-tokens of which 192 are sampled. `--episodes` takes the recorded episodes of a run of the quickstart instead of drawn
-ones. The two sides get the same loss and gradient norm, which is checked. lcrag packs ragged episodes into rows of one
+tokens of which 192 are sampled. The two sides get the same loss and gradient norm, which is checked. lcrag packs ragged episodes into rows of one
 length and, apart, into rows of two.
 
 PyTorch runs Qwen2 of `transformers` with one episode a row, padded to the longest of its micro-batch, SDPA without a
@@ -18,7 +17,6 @@ the update needs, by formula, over the rate of a matrix product in the same run)
 
 import argparse
 import functools
-import json
 import pathlib
 import statistics
 import tempfile
@@ -32,7 +30,6 @@ from support import tiny_config
 from timing import report, timed
 
 from lcrag.commands.benchmark import measured_machine
-from lcrag.episodes import token_arrays
 from lcrag.learning import Batch, Layout, PolicyGradient, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.policy import (
     DecoderConfig,
@@ -79,12 +76,6 @@ def episode(random: np.random.Generator, by_policy: np.ndarray, vocabulary_size:
     tokens = random.integers(0, vocabulary_size, len(by_policy)).astype(np.int32)
     recorded = np.where(by_policy, random.normal(-np.log(vocabulary_size), 0.1, len(tokens)), 0).astype(np.float32)
     return Trajectory(tokens, by_policy, recorded, float(random.normal()))
-
-
-def recorded(path: pathlib.Path, random: np.random.Generator, vocabulary_size: int) -> list[Trajectory]:
-    """Reads the lengths of the episodes of one step of a run, and draws what else they hold."""
-    rows = [token_arrays(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [episode(random, row["by_policy"], vocabulary_size) for row in rows]
 
 
 class Ours:
@@ -235,7 +226,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="timed updates of each side")
     parser.add_argument("--only", choices=("ragged", "dense"), help="one of the two batches")
-    parser.add_argument("--episodes", type=pathlib.Path, help="recorded episodes of a run of the quickstart")
     parser.add_argument("--tiny", action="store_true", help="the tests' model and few episodes: a smoke run")
     options = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
@@ -244,8 +234,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     words = config.vocabulary_size
     if options.only != "dense":
-        drawn = [ragged(random, words) for _ in range(0 if options.episodes else count)]
-        episodes = recorded(options.episodes, random, words) if options.episodes else drawn
+        episodes = [ragged(random, words) for _ in range(count)]
         compare("update, ragged episodes", config, episodes, LONGEST, options.repeats)
     if options.only != "ragged":
         by_policy = np.arange(DENSE_TIME) >= DENSE_PROMPT

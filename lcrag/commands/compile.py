@@ -178,7 +178,7 @@ def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
         update = policy_update(run.config, run.mesh, run.objective, run.optimizer, temperature=1.0)
         lowered = update.lower(run.train_state, run.batch, run.parameters[1])
     elif program == "critic":
-        if run.critic is None:
+        if run.critic is None or run.critic_state is None:
             raise UserError("there is no critic to compile: name one with --gin_file=objective/ppo.gin")
         arguments = (run.critic_state, run.value_parameters[1])
         lowered = value_update(run.config, run.mesh, run.critic).lower(
@@ -303,7 +303,8 @@ def compile_programs(
     devices = tpu_devices(topology) if topology else jax.devices()
     where = topology or f"{len(devices)} x {devices[0].device_kind} present"
     accelerator = accelerator_of(devices[0])
-    available = accelerator and accelerator.memory_bytes if memory_gib is None else memory_gib * GIB
+    available = accelerator.memory_bytes if accelerator else None
+    available = available if memory_gib is None else memory_gib * GIB
     run = AbstractRun(
         computation.of(decoder),
         mesh(devices=devices),

@@ -141,11 +141,10 @@ class Parts:
                 return make_mesh(devices=jax.devices()[:1])  # of a model that is not loaded
             # Without gin around it, which would evaluate the bindings again.
             made, read = value.configurable.wrapped, len(self.sources)
-            if name == "policy" or name in MODELS or name.endswith("_collections"):
-                return self._named(made, self.bound(selector))
             own = self.bound(selector)
-            if inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read:
-                return self._questions(made, own)
+            reads = inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read
+            if reads or name == "policy" or name in MODELS or name.endswith("_collections"):
+                return self._named(made, own, reads)
             return made(**own)
 
     def bound(self, selector: str) -> dict[str, Any]:
@@ -167,42 +166,31 @@ class Parts:
             raise no_value(command, missing)
         return given
 
-    def _settings(self, made: Callable[..., Any], own: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
-        """Returns a part's name with its scope, its arguments, and what is said of those without a value."""
+    def _named(self, made: Callable[..., Any], own: Mapping[str, Any], reads: bool) -> Any:
+        """Returns a part by name only; a set of questions is read if its files are here, and empty otherwise."""
         known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | dict(own)
         missing = [name for name, value in known.items() if value is inspect.Parameter.empty]
-        name = "/".join([*filter(None, [gin.current_scope_str()]), made.__name__])
-        said = str(no_value(name, missing)) if missing else ""
-        if said:
-            self.lacks(said)
-        return name, {name: value for name, value in known.items() if name not in missing}, said
-
-    def _named(self, made: Callable[..., Any], own: Mapping[str, Any]) -> Named:
-        name, settings, said = self._settings(made, own)
-        part, folder = Named(name, settings, said), settings.get("folder")
-        here = folder is not None and (resolved_folder(folder) / "config.json").is_file()
-        if name.endswith("load_collections") and part.where is not None and not part.passages:
-            self.lacks(f"there are no collections in {part.where}: build them with `lcrag index`")
-        elif name.rpartition("/")[2] in (*MODELS, "policy") and folder is not None and not here:
-            what = "policy" if name == "policy" else f"model for {name}"
-            self.lacks(f"there is no {what} in {folder}: models are not downloaded")
-        if name.rpartition("/")[2] in MODELS:
-            self.models.append(part)
-        return part
-
-    def _questions(self, made: Callable[..., list[Question]], own: Mapping[str, Any]) -> list[Question]:
-        """Reads a set of questions; those whose files are missing are empty."""
-        name, settings, absent = self._settings(made, own)
-        questions: list[Question] = []
-        if not absent:
+        settings = {name: value for name, value in known.items() if name not in missing}
+        name, folder = "/".join(filter(None, (gin.current_scope_str(), made.__name__))), settings.get("folder")
+        absent, questions = str(no_value(name, missing)) if missing else "", []
+        if reads and not missing:
             try:
                 questions = made(**own)
             except AbsentError as error:
                 absent = str(error)
-                self.lacks(error)
-        if name not in [each.name for each in self.sources]:
-            self.sources.append(Named(name, settings, absent, questions))
-        return questions
+        part = Named(name, settings, absent, questions)
+        is_model = made.__name__ in (*MODELS, "policy")
+        if absent:
+            self.lacks(absent)
+        if made.__name__ == "load_collections" and part.where is not None and not part.passages:
+            self.lacks(f"there are no collections in {part.where}: build them with `lcrag index`")
+        elif is_model and folder is not None and not (resolved_folder(folder) / "config.json").is_file():
+            what = "policy" if name == "policy" else f"model for {name}"
+            self.lacks(f"there is no {what} in {folder}: models are not downloaded")
+        seen = self.sources if reads else self.models if made.__name__ in MODELS else []
+        if name not in [each.name for each in seen]:
+            seen.append(part)
+        return questions if reads else part
 
 
 @gin.configurable
@@ -239,7 +227,8 @@ def description(command: str) -> dict[str, Any]:
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
     parts = Parts()
     given = parts.arguments(command)
-    runner = {name: field.default for name, field in Runner.__dataclass_fields__.items()} | parts.bound("Runner")
+    runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
+    runner |= parts.bound("Runner")
     lanes: Lanes = given.get("lanes") or Lanes(**parts.bound("Lanes"))
     if command not in ("train", "evaluate"):
         lanes = dataclasses.replace(lanes, count=1, tensor=1)
@@ -249,7 +238,7 @@ def description(command: str) -> dict[str, Any]:
 
     # --- The checks of the command that need neither weights nor data.
     if evaluation is not None:
-        _check_rewarded(parts, evaluation.reward, evaluation.questions)
+        _check_rewarded(evaluation.reward, evaluation.questions)
     if command == "train":
         check_rows(given["layout"], context, mesh)
 
@@ -394,7 +383,7 @@ def _encoder(parts: Parts, collections: Named) -> str:
     return folder
 
 
-def _check_rewarded(parts: Parts, reward: Any, questions: Sequence[Question]) -> None:
+def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
     """Checks that a reward can score the questions; its models may be absent."""
     if not isinstance(reward, TermSum):
         return
@@ -413,7 +402,7 @@ def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
         questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
         table = method.table(questions, group_baseline=not by_critic)
         groups_of_step(table, seed=given["seed"], step=0, couplings=couplings * given["max_rollouts"])  # enough for it
-        _check_rewarded(parts, method.reward, questions)
+        _check_rewarded(method.reward, questions)
         size = sum(map(len, table)) / len(table)
     elif method.coupling == "independent":
         size = 1

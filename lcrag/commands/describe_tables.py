@@ -123,11 +123,11 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     yield table("Searched, asked and computed", rows=rows)
 
     if about["differences"]:
-        rows = []
+        differing = []
         for each in about["differences"]:
             silent = f" ({shown(each['ours'])} in its paper.gin)" if each["paper"] in SILENT else ""
-            rows.append((each["setting"], f"{shown(each['paper'])}{silent}", shown(each["value"]), each["why"]))
-        yield table("Different from the paper", "setting", "paper", "here", "why", rows=rows)
+            differing.append((each["setting"], f"{shown(each['paper'])}{silent}", shown(each["value"]), each["why"]))
+        yield table("Different from the paper", "setting", "paper", "here", "why", rows=differing)
     if about["lacking"]:
         yield table("Missing: the command would not start", rows=enumerate(about["lacking"], 1))
 

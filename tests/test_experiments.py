@@ -1,0 +1,171 @@
+"""What the files of experiments, baselines and platforms say, and what is left of an experiment under a baseline."""
+
+import dataclasses
+
+import gin
+import pytest
+
+import lcrag.composition.commands  # noqa: F401  registers what the files name
+from lcrag.commands.describe import Named, Parts
+from lcrag.composition.collections import named_encoder
+from lcrag.composition.configuration import configure, read_configuration
+from lcrag.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
+from lcrag.data.languages import LCRL_TRAINING
+from lcrag.data.questions import Question
+from lcrag.episodes.programs import program_name, program_settings
+from lcrag.errors import UserError
+from lcrag.methods.baselines import rag
+from lcrag.rewards.terms import answer_only
+from lcrag.train.method import Method
+
+FILES = ("train/jsonl_questions.files = ('train.jsonl',)", "held_out/jsonl_questions.files = ('held_out.jsonl',)")
+PAPERS = ("lcrl/paper.gin", "r_search/paper.gin", "rag_r1/paper.gin", "globalrag/paper.gin", "translate_r1/paper.gin")
+ATLAS = ("lcrl/atlas.gin", "r_search/atlas.gin", "rag_r1/atlas.gin", "globalrag/atlas.gin", "translate_r1/atlas.gin")
+BASELINES = sorted(
+    path.stem for path in (packaged_folder() / "baselines").glob("*.gin") if "Method.program" in path.read_text()
+)
+PLATFORM = {
+    *("Computation.compute_dtype", "Computation.remat", "mesh.data", "mesh.fsdp", "mesh.tensor"),
+    *("Sampler.slots", "Sampler.context", "Sampler.block", "Sampler.min_finished_share", "Sampler.windows"),
+    *("Sampler.append_rows", "Sampler.append_tokens", "Layout.rows", "Layout.row_lengths"),
+    *("Lanes.count", "Lanes.tensor", "Runner.wait_for_searches"),
+}
+
+
+class Unread(Parts):
+    """Parts whose sets of questions are empty."""
+
+    def _named(self, made, own, reads):
+        return [] if reads else super()._named(made, own, reads)
+
+
+def composed(command, *gin_files, bindings=()):
+    reads = any(name in gin_files for name in ("globalrag/paper.gin", "translate_r1/paper.gin"))
+    platform = () if any(name.endswith("atlas.gin") for name in gin_files) else ("platform/h200.gin",)
+    given = (*(FILES[: 2 if "translate_r1/paper.gin" in gin_files else 1] if reads else ()), *bindings)
+    gin.clear_config()
+    configure(read_configuration((*platform, *gin_files), given))
+    return Unread().arguments(command)
+
+
+def bound(name):
+    return {each.key: each.value for each in read_file(name) if isinstance(each, Binding)}
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(baseline):
+    own = bound(f"baselines/{baseline}.gin")
+    for experiment in (*PAPERS, *ATLAS):
+        given = composed("evaluate", experiment, f"baselines/{baseline}.gin")
+        method, evaluation = given["method"], given["evaluation"]
+        assert (method.name, given["label"]) == (own["Method.name"], None), experiment
+        for each in (method, method.with_settings(evaluation.program_settings)):
+            assert program_name(each.program) == own["Method.program"].name, experiment
+        assert evaluation.references == {}, experiment
+        assert evaluation.reading == own["Evaluation.reading"], experiment
+        assert dict(method.models) == {}, experiment
+
+
+@pytest.mark.parametrize("experiment", ATLAS)
+def test_the_atlas_is_searched_with_its_own_encoder(experiment):
+    searched = composed("train", experiment)["collections"]
+    assert not isinstance(searched, Named) or searched.settings.get("encoder", "atlas/encoder") == "atlas/encoder"
+
+
+@pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])
+def test_a_baseline_is_trained_and_evaluated_like_its_experiment(experiment):
+    own, baseline = composed("train", experiment), composed("train", experiment, "baselines/msearch_r1.gin")
+    assert baseline["questions_per_step"] == own["questions_per_step"]
+    assert (baseline["method"].samples, baseline["method"].coupling) == (own["method"].samples, own["method"].coupling)
+    for field in ("temperatures", "max_tokens", "program_settings", "runs"):
+        assert getattr(baseline["evaluation"], field) == getattr(own["evaluation"], field)
+
+
+def test_exact_match_is_that_of_the_data():
+    for experiment, name in (("lcrl/paper.gin", "exact_match"), ("r_search/paper.gin", "squad_exact_match")):
+        [term] = composed("train", experiment, "baselines/search_r1.gin")["method"].reward.terms
+        assert term.name == name
+
+
+def asked(count, languages):
+    return [
+        Question(id=str(number), dataset="d", language=language, text=f"{number}?", answers=("x",))
+        for number in range(count)
+        for language in languages
+    ]
+
+
+def method_of(samples, baseline, reward=None):
+    return Method(name="m", program=rag, reward=reward or answer_only(), samples=samples, baseline=baseline)
+
+
+@pytest.mark.parametrize(("samples", "couplings", "drawn", "episodes"), [(3, 64, 64, 1536), (1, 12, 6, 96)])
+def test_independent_groups_have_the_prompts_and_episodes_of_coupled_ones(samples, couplings, drawn, episodes):
+    questions = asked(80, LCRL_TRAINING)
+    (coupled, whole), (independent, found) = (
+        method_of(samples, baseline).with_baseline(couplings) for baseline in ("coupled", "prompt")
+    )
+    assert (whole, found) == (couplings, drawn)
+    assert independent.table(questions) == coupled.table(questions)
+    assert len(coupled.prompts(coupled.table(questions)[:whole])) == episodes
+    assert len(independent.prompts(independent.table(questions)[:found])) == episodes
+
+
+@pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])
+def test_steps_is_the_length_of_the_run_and_of_its_schedule(experiment):
+    short, longer = (composed("train", experiment, bindings=[f"STEPS = {steps}"]) for steps in (20, 40))
+    assert (short["steps"], longer["steps"]) == (20, 40)
+    updates = short["updates_per_rollout"]
+    rates = [each["optimizer"].with_updates(updates).learning_rate for each in (short, longer)]
+    assert float(rates[0](updates * 15)) == pytest.approx(float(rates[1](updates * 30)), rel=0.1)
+
+
+def test_the_value_model_learns_at_the_papers_rate_except_on_the_atlas():
+    for experiment, rate in (("lcrl/paper.gin", 1e-5), ("r_search/paper.gin", 1e-5), ("lcrl/atlas.gin", 1e-3)):
+        schedule = composed("train", experiment, "objective/ppo.gin")["critic"].optimizer.learning_rate
+        assert max(float(schedule(update)) for update in range(0, 2000, 5)) == pytest.approx(rate, rel=0.1)
+
+
+@pytest.mark.parametrize("name", [name for name in packaged_names() if name.startswith("platform/")])
+def test_a_platform_binds_all_of_the_platform(name):
+    assert bound(name).keys() >= PLATFORM
+
+
+@pytest.mark.parametrize("experiment", [*PAPERS, "baselines/published/search_r1.gin"])
+def test_an_experiment_binds_no_platform(experiment):
+    contexts = {"Sampler.context", "Sampler.windows", "Layout.row_lengths"}
+    assert not (PLATFORM - contexts) & bound(experiment).keys()
+
+
+def test_search_r1_as_published():
+    given = composed("train", "baselines/published/search_r1.gin")
+    settings = program_settings(given["method"].program)
+    assert (settings["budget"], settings["passages"], settings["observation_tokens"]) == (4, 3, 500)
+    assert (given["questions_per_step"], given["method"].samples, given["updates_per_rollout"]) == (512, 5, 2)
+    assert dataclasses.asdict(given["objective"])["kl_coefficient"] == 1e-3
+
+
+def test_outside_the_atlas_an_encoder_is_named():
+    with pytest.raises(UserError, match=r"xquad_collections.encoder names no encoder: .*--gin.ENCODER"):
+        named_encoder(None, "xquad_collections.encoder")
+    with pytest.raises(UserError, match="names the encoder e5-nowhere, but there is no such folder"):
+        named_encoder("e5-nowhere", "english_collections.encoder")
+
+
+@pytest.mark.parametrize(
+    ("files", "encoder"),
+    [
+        (("r_search/paper.gin",), "e5-base-v2"),
+        (("lcrl/paper.gin", "data/xquad.gin"), "multilingual-e5-base"),
+        (("lcrl/paper.gin", "data/english.gin"), "multilingual-e5-base"),
+        (("lcrl/atlas.gin", "data/xquad.gin"), "atlas/encoder"),
+    ],
+)
+def test_papers_name_e5_and_the_atlas_its_own(files, encoder):
+    assert composed("train", *files)["collections"].settings["encoder"] == encoder
+
+
+@pytest.mark.parametrize(("experiment", "tokens"), [("lcrl/paper.gin", 4 * 256), ("lcrl/atlas.gin", 128)])
+def test_dr_grpo_divides_by_the_tokens_of_the_experiments_episodes(experiment, tokens):
+    objective = composed("train", experiment, "objective/dr_grpo.gin")["objective"]
+    assert (objective.aggregation, objective.constant_length) == ("constant", tokens)
