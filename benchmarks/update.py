@@ -4,8 +4,8 @@
 
 A decoder of four layers, 256 wide, with a vocabulary of 4,096 learns from two batches: 96 ragged episodes with the
 lengths of the quickstart's (one or two searches, 30 to 230 tokens, about a quarter of them sampled), and 64 x 256
-tokens of which 192 are sampled. The two sides get the same loss and gradient norm, which is checked. lcrag packs ragged episodes into rows of one
-length and, apart, into rows of two.
+tokens of which 192 are sampled. The two sides get the same loss and gradient norm, which is checked. lcrag packs ragged
+episodes into rows of one length and, apart, into rows of two.
 
 PyTorch runs Qwen2 of `transformers` with one episode a row, padded to the longest of its micro-batch, SDPA without a
 mask (padding comes last), the final states of sampled tokens gathered before the unembedding, and AdamW. Of several

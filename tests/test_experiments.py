@@ -7,7 +7,6 @@ import pytest
 
 import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.commands.describe import Named, Parts
-from lcrag.composition.collections import named_encoder
 from lcrag.composition.configuration import configure, read_configuration
 from lcrag.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
 from lcrag.data.languages import LCRL_TRAINING
@@ -15,6 +14,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes.programs import program_name, program_settings
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
+from lcrag.retrieval.encoder_folder import named_encoder
 from lcrag.rewards.terms import answer_only
 from lcrag.train.method import Method
 
