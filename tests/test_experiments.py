@@ -35,8 +35,8 @@ PLATFORM = {
 class Unread(Parts):
     """Parts whose sets of questions are empty."""
 
-    def _named(self, made, own, reads):
-        return [] if reads else super()._named(made, own, reads)
+    def _named(self, kind, made, own, reads):
+        return [] if reads else super()._named(kind, made, own, reads)
 
 
 def composed(command, *gin_files, bindings=()):

@@ -144,7 +144,7 @@ class Parts:
             own = self.bound(selector)
             reads = inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read
             if reads or name == "policy" or name in MODELS or name.endswith("_collections"):
-                return self._named(made, own, reads)
+                return self._named(name, made, own, reads)
             return made(**own)
 
     def bound(self, selector: str) -> dict[str, Any]:
@@ -166,12 +166,12 @@ class Parts:
             raise no_value(command, missing)
         return given
 
-    def _named(self, made: Callable[..., Any], own: Mapping[str, Any], reads: bool) -> Any:
-        """Returns a part by name only; a set of questions is read if its files are here, and empty otherwise."""
+    def _named(self, kind: str, made: Callable[..., Any], own: Mapping[str, Any], reads: bool) -> Any:
+        """Returns a part by the name of its kind only; a set of questions is read if its files are here, and empty otherwise."""
         known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | dict(own)
         missing = [name for name, value in known.items() if value is inspect.Parameter.empty]
         settings = {name: value for name, value in known.items() if name not in missing}
-        name, folder = "/".join(filter(None, (gin.current_scope_str(), made.__name__))), settings.get("folder")
+        name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
         absent, questions = str(no_value(name, missing)) if missing else "", []
         if reads and not missing:
             try:
@@ -179,15 +179,15 @@ class Parts:
             except AbsentError as error:
                 absent = str(error)
         part = Named(name, settings, absent, questions)
-        is_model = made.__name__ in (*MODELS, "policy")
+        is_model = kind in (*MODELS, "policy")
         if absent:
             self.lacks(absent)
-        if made.__name__ == "load_collections" and part.where is not None and not part.passages:
+        if kind == "load_collections" and part.where is not None and not part.passages:
             self.lacks(f"there are no collections in {part.where}: build them with `lcrag index`")
         elif is_model and folder is not None and not (resolved_folder(folder) / "config.json").is_file():
             what = "policy" if name == "policy" else f"model for {name}"
             self.lacks(f"there is no {what} in {folder}: models are not downloaded")
-        seen = self.sources if reads else self.models if made.__name__ in MODELS else []
+        seen = self.sources if reads else self.models if kind in MODELS else []
         if name not in [each.name for each in seen]:
             seen.append(part)
         return questions if reads else part
