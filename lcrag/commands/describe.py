@@ -167,7 +167,7 @@ class Parts:
         return given
 
     def _named(self, kind: str, made: Callable[..., Any], own: Mapping[str, Any], reads: bool) -> Any:
-        """Returns a part by the name of its kind only; a set of questions is read if its files are here, and empty otherwise."""
+        """Returns a part that is only named; a set of questions is read if its files are here, and empty otherwise."""
         known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | dict(own)
         missing = [name for name, value in known.items() if value is inspect.Parameter.empty]
         settings = {name: value for name, value in known.items() if name not in missing}
