@@ -7,7 +7,7 @@ request that still fails is answered with a failure and never with an empty resu
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import tenacity
 from absl import logging
@@ -39,23 +39,11 @@ Completer: TypeAlias = Callable[[Sequence[tuple[str, SamplingParameters]]], Sequ
 Translated: TypeAlias = str | TranslationFailure
 
 
-@runtime_checkable
-class Translator(Protocol):
-    """Translates texts; thread-safe.
-
-    A text that cannot be translated (its language is unknown, for example) becomes a `TranslationFailure`, never an
-    empty text; it is `unavailable` if the translator itself fails. A `UserError` ends the run; any other exception is
-    retried.
-    """
-
-    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> Sequence[Translated]:
-        """Returns the translations in order.
-
-        Args:
-          texts: Texts to translate.
-          source: Code of their language; None: the translator detects it for each text.
-          target: Code of the language to translate into.
-        """
+# (texts, code of their language or None: detected for each text, code of the language to translate into) -> the
+# translations in order; thread-safe. A text that cannot be translated (its language is unknown, for example) becomes a
+# `TranslationFailure`, never an empty text; it is `unavailable` if the translator itself fails. A `UserError` ends the
+# run; any other exception is retried.
+Translator: TypeAlias = Callable[[Sequence[str], str | None, str], Sequence[Translated]]
 
 
 class HostWorker(Generic[Ticket]):

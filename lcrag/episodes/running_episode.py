@@ -391,18 +391,19 @@ class RunningEpisode(SlotOwner):
     def _take_completion(self, part: int, request: Complete) -> None:
         """Encodes the beginning of a completion's context; if the policy's context has no room, the episode is full."""
         self.counts["completions"] += 1
-        if request.model is not None:
-            if not isinstance(request.prompt, str):
-                raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
-            opening: PlacedText | None = PlacedText(request.prompt, (), request.prompt)
-        else:
+        if request.model is None:
             room = self.context - self._answer_room
-            opening = self._placed(request.prompt, room, opens=True)
-            if opening is not None and not opening.tokens:
+            placed = self._placed(request.prompt, room, opens=True)
+            if placed is not None and not placed.tokens:
                 raise ValueError("a completion needs a prompt of at least one token")
-            if opening is None or len(opening.tokens) > room:
+            if placed is None or len(placed.tokens) > room:
                 self._overfull = True
                 return
+            opening = placed
+        elif isinstance(request.prompt, str):
+            opening = PlacedText(request.prompt, (), request.prompt)
+        else:
+            raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
         number = self.counts["completions"]
         self._completing.append((part, request, opening))
         self._new_requests.append(PendingRequest(request, self, self._exchange, part, number, opening))

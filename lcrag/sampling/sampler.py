@@ -214,7 +214,15 @@ class Sampler:
         """Decodes until `min_finished` slots have finished, or until the others fit into fewer rows."""
         longest = int(self._lengths[list(self._unfinished)].max())
         window = _bucket(self._windows, min(longest + self._block, self.context))
-        rows, size = self._rows_to_decode(window)
+        # The sampling slots, numbered within their share and padded; None: all slots.
+        shares = self._by_share(self._unfinished)
+        size = _bucket(self._decode_rows, max(map(len, shares)))
+        rows: np.ndarray | None = None
+        # On several devices, writing back into contexts longer than the window needs the rows of each share.
+        if size < self._share or (self._shares > 1 and window < self.context):
+            rows = np.full((self._shares, size), self._share, np.int32)
+            for row, slots in zip(rows, shares, strict=True):
+                row[: len(slots)] = np.array(slots, np.int32) % self._share
         fewer = self._shares * max((each for each in self._decode_rows if each < size), default=0)
         min_finished = min(min_finished, max(1, len(self._unfinished) - fewer))
         if self._device_table is None or self._stop_sets_on_device != self._stops.sets:
@@ -222,21 +230,9 @@ class Sampler:
         arguments = [self._params, self._state, self._device_table, self._eos, self._put(np.int32(min_finished))]
         if rows is not None:
             arguments.append(self._put(rows, "slots"))
-        self._state, report = self._compiled.decode(window, *arguments)
-        return self._collect(jax.device_get(report), rows)
+        self._state, on_device = self._compiled.decode(window, *arguments)
+        report: DecodeReport = jax.device_get(on_device)
 
-    def _rows_to_decode(self, window: int) -> tuple[np.ndarray | None, int]:
-        """Returns the sampling slots, numbered within their share and padded (None: all), and the rows per share."""
-        shares = self._by_share(self._unfinished)
-        size = _bucket(self._decode_rows, max(map(len, shares)))
-        if size == self._share and (self._shares == 1 or window == self.context):
-            return None, size  # on several devices, writing back into longer contexts needs the rows of each share
-        rows = np.full((self._shares, size), self._share, np.int32)
-        for row, slots in zip(rows, shares, strict=True):
-            row[: len(slots)] = np.array(slots, np.int32) % self._share
-        return rows, size
-
-    def _collect(self, report: DecodeReport, rows: np.ndarray | None) -> dict[int, Sampled]:
         finished, row_of = {}, {slot: slot for slot in range(self.slots)}
         if rows is not None:
             numbers = rows + self._share * np.arange(self._shares)[:, None]
