@@ -3,7 +3,9 @@
 import pathlib
 from collections.abc import Sequence
 
-from lcrag.errors import UserError
+import gin
+
+from lcrag.errors import UserError, typed
 from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
@@ -16,6 +18,8 @@ from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
 
 
+@gin.configurable
+@typed
 def evaluate(
     output_dir: pathlib.Path,
     *,
@@ -39,7 +43,7 @@ def evaluate(
 
     Args:
       output_dir: Where to write.
-      seed: int of sampling.
+      seed: Seed of sampling.
       policy: The policy.
       collections: Collections to search in.
       method: Provides the episode program.

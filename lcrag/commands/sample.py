@@ -6,23 +6,24 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
+import gin
 from rich.console import Console
 
 from lcrag.composition.components import make_runner, make_sampler
 from lcrag.composition.used_bindings import check_used
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.episodes import Runner
 from lcrag.episodes.running_episode import RunningEpisode
-from lcrag.errors import UserError
-from lcrag.limits import NonNegative, Seed
+from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import EpisodePrinter, print_episode
 from lcrag.train.checks import check_questions, check_text
-from lcrag.train.method import Method, ProgramOf
+from lcrag.train.method import Method
 
 
+@gin.configurable
+@typed
 def sample(
     output_dir: pathlib.Path | None,
     words: Sequence[str] = (),
@@ -31,8 +32,8 @@ def sample(
     collections: SearchableCollections,
     method: Method,
     language: str = "en",
-    temperature: NonNegative = 0.0,
-    seed: Seed = 0,
+    temperature: float = 0.0,
+    seed: int = 0,
 ) -> None:
     """Answers the question given, or every question typed or piped in, and prints the episodes.
 
@@ -50,6 +51,8 @@ def sample(
       UserError: no question, an unknown language, or one without a collection.
     """
     name, console = language_of(language).name, Console()
+    if temperature < 0:
+        raise UserError(f"sample.temperature is {temperature}: 0 is greedy, and none may be below")
     runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
     runner.temperature = temperature
 
@@ -60,7 +63,25 @@ def sample(
         return question
 
     def answer(text: str) -> None:
-        _print_answer(checked(text), runner, program, console)
+        """Runs an episode and prints its texts as they come, then its completions outside the dialogue."""
+        question, printer = checked(text), EpisodePrinter(console)
+        prompt_shown, turns_shown = 0, 0  # in characters, in turns
+
+        def show(episode: RunningEpisode) -> None:
+            nonlocal prompt_shown, turns_shown
+            transcript = episode.transcript
+            if more := transcript.prompt[prompt_shown:]:
+                printer.add("environment", more)
+            for turn in transcript.turns[turns_shown:]:
+                printer.add(turn.by, turn.text)
+            prompt_shown, turns_shown = len(transcript.prompt), len(transcript.turns)
+
+        [record] = dataclasses.replace(runner, watch=show).run([(question, program(question), 0)])
+        printer.finish()
+        for completion in record.completions:
+            console.print(f"[dim]outside the dialogue, by {completion.model or 'the policy'}[/dim]")
+            print_episode([("environment", completion.prompt), ("policy", completion.text)], console)
+        console.print(f"answer: {record.outcome.answer}", markup=False)
 
     checked(" ".join(words) or "?")
     check_used()
@@ -70,7 +91,11 @@ def sample(
     elif sys.stdin.isatty():
         _converse(answer, console)
     else:
-        _answer_lines(answer)
+        count = 0
+        for count, line in enumerate(filter(None, map(str.strip, sys.stdin)), start=1):  # noqa: B007
+            answer(line)
+        if not count:
+            raise UserError('lcrag sample needs a question: lcrag sample "What is the currency code of France?"')
 
 
 def _converse(answer: Callable[[str], None], console: Console) -> None:
@@ -89,34 +114,3 @@ def _converse(answer: Callable[[str], None], console: Console) -> None:
                 answer(text)
         except UserError as error:
             console.print(f"{error}", markup=False)
-
-
-def _answer_lines(answer: Callable[[str], None]) -> None:
-    """Answers every line of standard input, a pipe or a file."""
-    count = 0
-    for count, text in enumerate(filter(None, map(str.strip, sys.stdin)), start=1):  # noqa: B007
-        answer(text)
-    if not count:
-        raise UserError('lcrag sample needs a question: lcrag sample "What is the currency code of France?"')
-
-
-def _print_answer(question: Question, runner: Runner, program: ProgramOf, console: Console) -> None:
-    """Runs an episode and prints its texts as they come, then its completions outside the dialogue."""
-    printer = EpisodePrinter(console)
-    prompt_shown, turns_shown = 0, 0  # in characters, in turns
-
-    def show(episode: RunningEpisode) -> None:
-        nonlocal prompt_shown, turns_shown
-        transcript = episode.transcript
-        if more := transcript.prompt[prompt_shown:]:
-            printer.add("environment", more)
-        for turn in transcript.turns[turns_shown:]:
-            printer.add(turn.by, turn.text)
-        prompt_shown, turns_shown = len(transcript.prompt), len(transcript.turns)
-
-    [record] = dataclasses.replace(runner, watch=show).run([(question, program(question), 0)])
-    printer.finish()
-    for completion in record.completions:
-        console.print(f"[dim]outside the dialogue, by {completion.model or 'the policy'}[/dim]")
-        print_episode([("environment", completion.prompt), ("policy", completion.text)], console)
-    console.print(f"answer: {record.outcome.answer}", markup=False)

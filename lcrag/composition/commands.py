@@ -33,7 +33,7 @@ from lcrag.commands.evaluate import evaluate as evaluate_command
 from lcrag.commands.export import export  # noqa: F401
 from lcrag.commands.index import index as index
 from lcrag.commands.report.reporting import report  # noqa: F401
-from lcrag.commands.sample import sample as sample_command
+from lcrag.commands.sample import sample as sample
 from lcrag.commands.serve.search_tool import SearchTool
 from lcrag.commands.serve.serving import search_tool
 from lcrag.commands.serve.serving import serve as serve
@@ -47,14 +47,13 @@ from lcrag.runs.folder import check_place
 from lcrag.runs.remote import local_copy
 from lcrag.train import rl
 from lcrag.train import sft as fine_tuning
-from lcrag.train.evaluation import Evaluation
 
 
 def _configurable(function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
     return gin.external_configurable(function, name, module="lcrag.commands")
 
 
-for _part in (DecoderConfig, Evaluation, RopeScaling):
+for _part in (DecoderConfig, RopeScaling):
     gin.register(_part, module="lcrag.commands")
 
 _configurable(judged_questions, "question_judgements")
@@ -92,8 +91,7 @@ def _with_folder(
     return checked
 
 
-evaluate = _with_folder("evaluate", without_words(_configurable(evaluate_command)))
-sample = _configurable(sample_command)
+evaluate = _with_folder("evaluate", without_words(evaluate_command))
 sft = _with_folder("sft", without_words(fine_tuning.sft), fine_tuning.MAY_CHANGE)
 train = _with_folder("train", without_words(rl.train), rl.MAY_CHANGE)
 CURATIONS = {name: _with_folder(name, curating.KINDS[name], curating.MAY_CHANGE[name]) for name in curating.KINDS}

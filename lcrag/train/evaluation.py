@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import gin
 import numpy as np
 from rich.console import Console
 
@@ -14,15 +15,14 @@ from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.search_log import LoggedSearch, log_searches
+from lcrag.errors import UserError, typed
 from lcrag.evaluation import Answered, Row
 from lcrag.evaluation import evaluate as metric_rows
-from lcrag.limits import Count, NonNegative
 from lcrag.methods.globalrag.analysis import diversity_rows
 from lcrag.methods.translate_r1.tool_use import CALLS
 from lcrag.retrieval import SearchableCollections
-from lcrag.rewards import Episodes, Reward
+from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
-from lcrag.rewards.terms import Values
 from lcrag.runs import is_writer
 from lcrag.runs.answers import AFTER, BEFORE, add_rows, answers_path, episodes_path, write_answers
 from lcrag.runs.display import progress_display
@@ -37,6 +37,8 @@ from lcrag.train.rollout import Rollouts
 SEED_OFFSET = 1_000_000
 
 
+@gin.register
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Questions, and how the answers are decoded and scored."""
@@ -44,12 +46,12 @@ class Evaluation:
     questions: Sequence[Question]
     split: str = "held_out"  # name of the split in the rows
     # Name of a way of decoding -> its temperature; 0 is greedy.
-    temperatures: Mapping[str, NonNegative] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
-    max_tokens: Count | None = None  # of a generation; None: as in training
+    temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
+    max_tokens: int | None = None  # of a generation; None: as in training
     # Settings in place of those of training, of whichever program the method has, where it has them: {"passages": 5}.
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     before: bool = True  # whether a training also evaluates the policy that it starts from
-    runs: Count = 1  # inference runs with different random numbers; greedy decoding has one
+    runs: int = 1  # inference runs with different random numbers; greedy decoding has one
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seen_languages: Sequence[str] = LCRL_TRAINING  # languages of the training data; the others are zero-shot
@@ -57,6 +59,12 @@ class Evaluation:
     # What the numbers show and do not show, for the report.
     reading: str = "One run on one machine; compare methods only over several seeds."
     reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
+
+    def __post_init__(self):
+        if self.runs < 1 or (self.max_tokens is not None and self.max_tokens < 1):
+            raise UserError("Evaluation.runs and Evaluation.max_tokens must be at least 1")
+        if any(temperature < 0 for temperature in self.temperatures.values()):
+            raise UserError(f"Evaluation.temperatures are {dict(self.temperatures)}: none may be below 0")
 
     @property
     def decodings(self) -> dict[str, int]:
@@ -111,7 +119,15 @@ class Evaluation:
                     languages=self.languages,
                     **about,
                 )
-                rows += [*measured, *_seconds_rows(measured, seconds / len(answered))]
+                rows += measured
+                rows += [
+                    # Episodes of all data sets run concurrently: each has the time of the whole.
+                    dataclasses.replace(
+                        row, metric="seconds_per_question", value=seconds / len(answered), standard_error=math.nan
+                    )
+                    for row in measured
+                    if row.language == "all" and row.metric == "answered" and "/" not in row.split
+                ]
                 samples += answered
             if self.runs > 1 and temperature:
                 rows += diversity_rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
@@ -131,12 +147,13 @@ class Evaluation:
         )
         with show as display:
             records, seconds = rollouts.run(programs, progress=lambda done, _: display.update(done), **decoding)
-        values = reward_values(self.reward or _unscored, records, np.arange(len(records), dtype=np.int32))
-        check_scored(records, values["total"])
-        rewards = [
-            {} if self.reward is None else {name: float(own[n]) for name, own in values.items()}
-            for n in range(len(records))
-        ]
+        rewards: list[dict[str, float]] = [{} for _ in records]
+        if self.reward is None:
+            check_scored(records, np.array([math.nan if record.failure else 0.0 for record in records]))
+        else:
+            values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
+            check_scored(records, values["total"])
+            rewards = [{name: float(own[n]) for name, own in values.items()} for n in range(len(records))]
         texts = [[f"{passage.title} {passage.text}" for each in log for passage in each.passages] for log in logs]
         answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
         rows = (episode_json(each, rewards=earned) for each, earned in zip(records, rewards, strict=True))
@@ -195,20 +212,10 @@ class HeldOut:
         self.evaluation.run(folder, label, self.rollouts, seed=self.seed, name=name, console=console)
 
 
-def _unscored(episodes: Episodes) -> dict[str, Values]:
-    """Returns no rewards; the reward of evaluations without one."""
-    return {"total": np.zeros(len(episodes.answers))}
-
-
-def _seconds_rows(rows: Sequence[Row], seconds: float) -> list[Row]:
-    """The wall time per question of an inference run, for each of its data sets: their episodes run concurrently."""
-    whole = [row for row in rows if row.language == "all" and row.metric == "answered" and "/" not in row.split]
-    metric = "seconds_per_question"
-    return [dataclasses.replace(row, metric=metric, value=seconds, standard_error=math.nan) for row in whole]
-
-
 def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[str, float]) -> Answered:
+    """Returns the answer of an episode, with the passages that it retrieved and its rewards by term, if it has any."""
     question, counts, plan = record.question, record.counts, record.outcome.extra.get("plan")
+    total = rewards.get("total")
     return Answered(
         question_id=question.id,
         dataset=question.dataset,
@@ -224,15 +231,11 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         plan=None if plan is None else json.dumps(plan, ensure_ascii=False),
         domain=question.domain,
         tier=question.tier,
-        reward=_known(rewards.get("total")),
+        reward=None if total is None or math.isnan(total) else total,
         tool_calls=counts.get(CALLS),
         failed=record.failure is not None,
-        unscored=record.failure is None and math.isnan(rewards.get("total", 0.0)),
+        unscored=record.failure is None and total is not None and math.isnan(total),
     )
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
 
 
 def _subsets(question: Question) -> tuple[str, ...]:
