@@ -100,7 +100,7 @@ def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
         critic.optimizer,
         mesh=mesh,
         param_shardings=shardings,
-        compiler_options=update_options(mesh, config.windowed_einsum),
+        compiler_options=update_options(mesh),
     )
 
 

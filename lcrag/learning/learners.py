@@ -72,7 +72,7 @@ def policy_update(
         temperature=temperature,
         mesh=mesh,
         param_shardings=shardings,
-        compiler_options=update_options(mesh, config.windowed_einsum),
+        compiler_options=update_options(mesh),
     )
 
 

@@ -327,5 +327,5 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
         return Batch(**parts[0])
     long, short = parts
     scalars = {name: np.concatenate([long[name], short[name]]) for name in long if name not in ROWS}
-    rows, short_rows = ({name: fields[name] for name in ROWS} for fields in parts)
-    return Batch(**rows, **scalars, short=Rows(**short_rows))
+    texts, short_texts = ({name: fields[name] for name in ROWS} for fields in parts)
+    return Batch(**texts, **scalars, short=Rows(**short_texts))

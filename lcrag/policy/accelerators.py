@@ -34,9 +34,13 @@ ACCELERATORS = (
 )
 
 
-def update_options(mesh: Mesh, windowed_einsum: bool) -> dict[str, str] | None:
-    """Returns XLA's options for an update on a mesh; None: its defaults."""
-    if windowed_einsum or mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
+def update_options(mesh: Mesh) -> dict[str, str] | None:
+    """Returns XLA's options for an update on a mesh; None: its defaults.
+
+    XLA for TPUs would split products with weights that are sharded over "fsdp", to overlap them with gathers. By the
+    compiler's model an update then takes 1.76 times as long (docs/compile.md).
+    """
+    if mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
         return None
     return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": NEVER_MIB}
 

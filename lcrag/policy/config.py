@@ -91,8 +91,6 @@ class DecoderConfig:
       attention: Kernel for attention over whole rows: "auto" (by platform), "xla", "cudnn" or "splash".
       lora: Adapters of the linear layers, or None. With adapters, nothing else is trained.
       unroll_layers: Unroll the scan over layers (faster at tiny depth on CPU, slower to compile at real depth).
-      windowed_einsum: Whether XLA for TPUs may split the products of an update into pieces that overlap with the
-        gathers of the mesh axis "fsdp" (XLA's default); see docs/compile.md.
       source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is
         saved. Ignored by comparisons.
     """
@@ -115,7 +113,6 @@ class DecoderConfig:
     attention: AttentionChoice = "auto"
     lora: Lora | None = None
     unroll_layers: bool = False
-    windowed_einsum: bool = False
     source: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):

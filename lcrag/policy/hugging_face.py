@@ -295,7 +295,7 @@ def _host_tensor(leaf: Any, place: StoredParameter, dtype: np.dtype) -> np.ndarr
     if not isinstance(leaf, jax.Array):
         value = leaf if place.layer is None else leaf[place.layer]
         return (value.T if place.transposed else value).astype(dtype)
-    gathered = None if leaf.is_fully_addressable else replicated(leaf.sharding.mesh)  # type: ignore[attr-defined]
+    gathered = None if leaf.is_fully_addressable else replicated(leaf.sharding.mesh)
     return jax.device_get(_cutter(place.transposed, dtype, gathered)(leaf, place.layer))
 
 

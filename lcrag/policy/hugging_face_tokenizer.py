@@ -259,27 +259,25 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     # the ids that the settings, or else the tokenizer's post-processor, put before a text
     bos_id, adds_bos = id_of("bos_token"), settings.get("add_bos_token")
     if adds_bos is not None and (bos_id is not None or not adds_bos):
-        beginning_ids = (bos_id,) if adds_bos and bos_id is not None else ()
+        beginning_ids = [bos_id] if adds_bos and bos_id is not None else []
     else:
         encoding = backend.encode("a", add_special_tokens=True)
         added = encoding.special_tokens_mask
-        beginning_ids = tuple(encoding.ids[: added.index(0)]) if 0 in added else ()
+        beginning_ids = encoding.ids[: added.index(0)] if 0 in added else []
 
     template = folder / "chat_template.jinja"
-    if template.is_file():
-        source = template.read_text(encoding="utf-8")
-    else:
-        source = read_optional_json(folder / "chat_template.json").get("chat_template") or settings.get("chat_template")
+    source: Any = read_optional_json(folder / "chat_template.json").get("chat_template")
+    source = template.read_text(encoding="utf-8") if template.is_file() else source or settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
         source = {each["name"]: each["template"] for each in source}.get("default")
-    variables = {name: named(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    variables = {name: token for name, token in variables.items() if token is not None}
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    variables = {name: token for name in names if (token := named(name)) is not None}
     pad_id = id_of("pad_token")
     return HuggingFaceTokenizer(
         backend=backend,
         eos_ids=tuple(dict.fromkeys(eos_ids)),
         pad_id=eos_ids[0] if pad_id is None else pad_id,
-        beginning_ids=beginning_ids,
+        beginning_ids=tuple(beginning_ids),
         chat_template=ChatTemplate(source, variables) if source else None,
         settings={name: value for name, value in settings.items() if name != "chat_template"},
     )

@@ -30,7 +30,6 @@ class Computation:
       remat: Activations that the backward pass recomputes; see `DecoderConfig`.
       attention: Implementation of attention over whole rows; "auto": the kernel of the platform.
       unroll_layers: Whether to unroll the scan over layers, which is faster for tiny models.
-      windowed_einsum: Whether matrix products of an update are split to overlap with all-gathers of weights (TPUs).
       lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
         dtype. None: no adapters.
     """
@@ -39,7 +38,6 @@ class Computation:
     remat: Remat = "none"
     attention: AttentionChoice = "auto"
     unroll_layers: bool = False
-    windowed_einsum: bool = False
     lora: Lora | None = None
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
