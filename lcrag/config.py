@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gin
+from gin.config import ParsedConfigFileIncludesAndImports
 
 from lcrag.errors import TRAIL, UserError, closest, one_line
-from lcrag.runs.configuration import expect_used
+from lcrag.runs.configuration import expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
 NO_VALUE = re.compile(
@@ -38,10 +39,53 @@ def packaged_names() -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gin"))
 
 
+# Modules with configurables that gin files may name; importing them takes the seconds of JAX and TensorFlow.
+MODULES = """
+    atlas.collections atlas.comprehension atlas.independent_facts atlas.world
+    commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
+    commands.export commands.index commands.index.judging commands.report.reporting commands.sample
+    commands.serve.routes commands.serve.serving
+    curation.oracle_demonstrations curation.rows curation.text_writers
+    data.batches data.collections data.constructed data.domain_sets data.english data.jsonl_questions
+    data.multilingual data.rows data.tiers
+    episodes.routing
+    methods.baselines.adaptive_rag methods.baselines.d_rag methods.baselines.flare methods.baselines.ircot
+    methods.baselines.rag methods.baselines.search_o1 methods.baselines.search_r1 methods.baselines.step_search
+    methods.baselines.sure methods.globalrag.golden_trajectory methods.globalrag.oracle methods.globalrag.plans
+    methods.globalrag.program methods.globalrag.rewards methods.lcrl.program methods.lcrl.rewards
+    methods.r_search.evidence_reader methods.r_search.players methods.r_search.program methods.r_search.rewards
+    methods.rag_r1.oracle methods.rag_r1.program methods.translate_r1.call_costs methods.translate_r1.oracles
+    methods.translate_r1.pipeline.checks methods.translate_r1.pipeline.models methods.translate_r1.program
+    methods.translate_r1.translate_and_search
+    models.completers models.local models.translation_cache models.translation_service models.translators
+    retrieval.index retrieval.passages retrieval.qdrant retrieval.remote retrieval.service retrieval.web
+    train.evaluation train.method train.rl train.rollout train.sft
+""".split()
+
+
 @functools.cache
 def register() -> None:
-    """Makes every configurable known to gin; takes the seconds that importing JAX and the rooms takes."""
-    importlib.import_module("lcrag.composition.commands")
+    """Makes every configurable known to gin: the engine's here, all others where they are defined."""
+    for module in MODULES:
+        importlib.import_module(f"lcrag.{module}")
+    from lcrag import episodes, learning, policy, sampling
+    from lcrag.data.judgements import judged_questions
+    from lcrag.learning.optimizers import adamw
+    from lcrag.policy.computation import Computation
+    from lcrag.rewards.domains.reward import domain_reward
+    from lcrag.rewards.terms import answer_only
+    from lcrag.runs.trackers import Trackers
+    from lcrag.train.load import policy as load_policy
+
+    for called in (episodes.Chat, episodes.Retries, episodes.Runner, answer_only, domain_reward):
+        gin.external_configurable(called, module="lcrag")
+    gin.external_configurable(sampling.SamplerConfig, "Sampler", module="lcrag")
+    gin.external_configurable(policy.make_mesh, "mesh", module="lcrag")
+    gin.external_configurable(load_policy, "policy", module="lcrag")
+    gin.external_configurable(judged_questions, "question_judgements", module="lcrag")
+    classes = (learning.Critic, learning.Layout, learning.PolicyGradient, learning.Supervised, adamw)
+    for made in (*classes, policy.DecoderConfig, policy.RopeScaling, policy.Lora, Computation, Trackers):
+        gin.register(made, module="lcrag")
     gin.add_config_file_search_path(str(packaged_folder()))
 
 
@@ -65,15 +109,37 @@ def configure(
     """
     register()
     gin.clear_config()
+    parsed = []
     for name in gin_files:
         with _as_sentence(f"--gin_file={name}"):
-            gin.parse_config_file(name)
+            parsed.append(gin.parse_config_file(name))
     for binding in bindings:
         with _as_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
             gin.parse_config(binding)
     with _as_sentence("the configuration"):
         gin.finalize()
+    _check_macros(parsed, bindings)
     expect_used(() if may_be_unused else bindings if typed_bindings is None else typed_bindings)
+
+
+def _check_macros(parsed: Sequence[ParsedConfigFileIncludesAndImports], bindings: Sequence[str]) -> None:
+    """Raises a UserError for a macro that is set and not used, which is often a misspelt or a missing name.
+
+    Args:
+      parsed: What gin says of the files that it has parsed.
+      bindings: Statements of the command line.
+    """
+    texts, files = list(bindings), list(parsed)
+    while files:
+        file = files.pop()
+        files += file.includes
+        place = next(path for path in (Path(file.filename), packaged_folder() / file.filename) if path.is_file())
+        texts.append(place.read_text(encoding="utf-8"))
+    used = set(re.findall(r"%(\w+)", "\n".join(texts)))
+    for name in parse_statements(text()).keys() - used:
+        if "." not in name:
+            hint = closest(name, used) or "; a parameter is written Name.parameter"
+            raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
 
 
 @contextlib.contextmanager
@@ -84,6 +150,8 @@ def _as_sentence(place: str) -> Iterator[None]:
         yield
     except UserError:
         raise
+    except RecursionError:  # gin has wrapped its message once for every include
+        raise UserError(f"{place}: a gin file includes itself") from None
     except OSError as error:
         missing = re.search(r"Unable to open file: (\S+?)\.? ", f"{error} ")
         name = missing[1] if missing else place
@@ -124,11 +192,14 @@ def missing_as_sentence() -> Iterator[None]:
             raise  # a wrong call inside a configurable, which no binding can correct
         called = re.search(rf"{TRAIL} '{found['name'].rpartition('.')[2]}' \(.*\) in scope '([^']+)'", message)
         name = f"{called[1]}/{found['name']}" if called else found["name"]
-        first, *others = re.findall(r"'(\w+)'", found["parameters"])
-        more = f" (nor have {', '.join(others)})" if others else ""
-        raise UserError(
-            f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE"
-        ) from error
+        raise no_value(name, re.findall(r"'(\w+)'", found["parameters"])) from error
+
+
+def no_value(name: str, parameters: Sequence[str]) -> UserError:
+    """Returns the UserError for parameters of the configurable `name` that have no value."""
+    first, *others = parameters
+    more = f" (nor have {', '.join(others)})" if others else ""
+    return UserError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")
 
 
 def text() -> str:

@@ -9,6 +9,11 @@ from typing import Any, TypeVar
 from beartype import BeartypeConf, beartype
 
 Option = TypeVar("Option")
+# What beartype says of an argument: `Function lcrag.train.rl.train() parameter steps=...`.
+WRONG_TYPE = re.compile(
+    r"(?:Function|Method) [\w.]*?(?P<name>\w+)(?:\.__init__)?\(\) parameter (?P<parameter>\w+)=.* violates type hint"
+    r" .*, as (?P<why>.*)"
+)
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 # Parts of an address: user and password, or a key among its parameters.
@@ -73,5 +78,6 @@ def closest(name: str, names: Iterable[str]) -> str:
 
 
 def one_line(message: str) -> str:
-    """Returns a message on one line, without the call trace that gin appends."""
-    return " ".join(message.split(TRAIL)[0].split())
+    """Returns a message on one line, without the call trace that gin appends, and with beartype's in our words."""
+    line = " ".join(message.split(TRAIL)[0].split())
+    return WRONG_TYPE.sub(lambda found: f"{found['name']}.{found['parameter']} has a wrong type: {found['why']}", line)

@@ -1,6 +1,6 @@
 """The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
 
-Everything that can be checked without importing JAX is checked first. The commands are in `lcrag.cli.commands`.
+Everything that can be checked without importing JAX is checked first. The commands are in `lcrag.commands.table`.
 """
 
 import importlib
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lcrag.cli.arguments import Arguments, closest, split_arguments
-from lcrag.cli.commands import COMMANDS, CONFIG, Command, command_help, general_help
-from lcrag.errors import UserError, one_line
+from lcrag.commands.arguments import Arguments, split_arguments
+from lcrag.commands.table import COMMANDS, CONFIG, Command, command_help, general_help
+from lcrag.errors import UserError, closest, one_line
 from lcrag.files import full_disk, is_remote
 from lcrag.runs import processes
 from lcrag.runs.compilation import set_compilation_cache
@@ -134,8 +134,17 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
         found = processes.find_processes(dict(arguments.others))
         if found is not None:
             processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.text()}")
+    from lcrag.runs.folder import output_folder
+
+    function = _imported(command.function)
+    words = (arguments.words,) if command.words else ()
     with config.missing_as_sentence():
-        _imported(command.function)(arguments.output_dir, arguments.words)
+        if not command.folder:
+            function(arguments.output_dir, *words)
+            return
+        may_change = sys.modules[function.__module__].MAY_CHANGE if command.folder == "run" else None
+        with output_folder(arguments.command, arguments.output_dir, may_change) as folder:
+            function(folder, *words)
 
 
 def _imported(path: str) -> Callable[..., Any]:

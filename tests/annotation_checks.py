@@ -3,9 +3,16 @@
 import beartype
 import jaxtyping
 
+from lcrag.errors import UserError
+
 _jaxtyped = jaxtyping.jaxtyped
-# An int is a float, and an argument of a wrong type a TypeError, to Python itself, and so they are here.
-checked = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, violation_type=TypeError))
+
+
+class WrongType(UserError, TypeError):
+    """An argument of a wrong type: a TypeError as to Python itself, and where a person bound it their mistake."""
+
+
+checked = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, is_color=False, violation_type=WrongType))
 
 
 def install():

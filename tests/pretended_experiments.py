@@ -1,4 +1,4 @@
-"""A module as `lcrag.composition` is: configurable parts, and one function a command."""
+"""Configurable parts, and one function a command."""
 
 import errno
 import os

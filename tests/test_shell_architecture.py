@@ -19,8 +19,11 @@ RANKS = (
     ("atlas",),
     ("curation", "evaluation"),
     ("methods",),
-    ("runs", "train"),
-    ("commands", "config", "main", "composition", "cli"),
+    ("runs",),
+    ("train",),
+    ("config",),
+    ("commands",),
+    ("main",),
 )
 RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 ENGINE = ("policy", "rewards", "sampling", "learning")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lcrag.cli.arguments import closest, split_arguments
+from lcrag.commands.arguments import closest, split_arguments
 from lcrag.errors import UserError
 
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from lcrag import main
-from lcrag.cli import catalogue
-from lcrag.composition.gin_files import packaged_folder, packaged_names
+from lcrag.commands import catalogue
+from lcrag.config import packaged_folder, packaged_names
 
 LONG = {"a.gin": "word " * 60 + "end", "folder/b.gin": "short"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lcrag.composition.gin_files import packaged_folder, packaged_names
+from lcrag.config import packaged_folder, packaged_names
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "launch").glob("*.sh"))]
@@ -50,7 +50,7 @@ def test_licences_ship_with_the_weights(installed):
 def test_the_shipped_encoder_and_world_work_from_a_wheel(installed, tmp_path):
     program = """
 import lcrag
-from lcrag.composition.components import resolved_folder
+from lcrag.files import resolved_folder
 from lcrag.atlas import build_world
 from lcrag.retrieval import load_encoder
 

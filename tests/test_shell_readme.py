@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import lcrag.composition.commands  # noqa: F401  registers what configurations name
 from lcrag import main
-from lcrag.cli.arguments import split_arguments
+from lcrag.commands.arguments import split_arguments
 from lcrag.commands.study import STUDIES, settings_of
-from lcrag.composition.bindings import check_bindings
-from lcrag.composition.gin_files import read_bindings, read_file
+from lcrag.config import configure
 from lcrag.runs import processes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,7 +58,7 @@ def check_command(words):
         assert chosen.points(settings_of(chosen, arguments))
     elif command.configured and not command.of_run:
         files = arguments.gin_files or (command.gin_file,)
-        check_bindings([each for name in files for each in read_file(name)] + list(read_bindings(arguments.bindings)))
+        configure(files, arguments.bindings)
 
 
 @pytest.mark.parametrize("code", [code for note, language, code in BLOCKS if language == "python" and not note])

@@ -1,4 +1,1 @@
-"""The commands of `lcrag`: one module or folder for each, without gin.
-
-`lcrag.composition.commands` contains the same functions with their configuration applied.
-"""
+"""The commands of `lcrag`; `table` lists them, `lcrag.main` runs one."""

@@ -22,7 +22,6 @@ from jax.sharding import Mesh
 from jax.stages import Lowered
 from rich.table import Table
 
-from lcrag.composition.used_bindings import check_used
 from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.learning import (
@@ -58,7 +57,7 @@ from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
 from lcrag.policy.lanes import lane_config, one_lane
 from lcrag.policy.policy import Computation
 from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
-from lcrag.runs import write_json
+from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
 from lcrag.train.checks import check_shares

@@ -47,7 +47,7 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.files import write_json, write_json_lines, write_text
-from lcrag.runs.folder import RunFolder
+from lcrag.runs.folder import RunFolder, output_folder
 
 # (question, languages of the collections) -> its episode program
 BuildProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
@@ -462,22 +462,16 @@ KINDS: Mapping[str, Callable[..., None]] = {
 }
 
 
-def curate(
-    output_dir: pathlib.Path | None,
-    words: Sequence[str] = (),
-    *,
-    kinds: Mapping[str, Callable[[pathlib.Path], None]],
-    kind: str | None = None,
-) -> None:
+@gin.configurable
+def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
     """Makes the kind of training data that `words` or, without any, `kind` names; the same call continues it.
 
     Raises:
       UserError: there is no output folder, or no such kind.
     """
-    if output_dir is None:
-        raise UserError("lcrag curate needs a folder for its results: --output_dir=FOLDER")
     named = [*words, *([kind] if kind and not words else [])]
-    if len(named) != 1 or named[0] not in kinds:
+    if len(named) != 1 or named[0] not in KINDS:
         given = " ".join(named) or "nothing"
-        raise UserError(f"lcrag curate was given {given!r}: name one kind of data, {' or '.join(kinds)}")
-    kinds[named[0]](output_dir)
+        raise UserError(f"lcrag curate was given {given!r}: name one kind of data, {' or '.join(KINDS)}")
+    with output_folder(f"curate {named[0]}", output_dir, MAY_CHANGE[named[0]], configurable=named[0]) as folder:
+        KINDS[named[0]](folder)

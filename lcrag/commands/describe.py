@@ -22,8 +22,7 @@ from jax.sharding import AbstractMesh
 
 from lcrag.commands.compile import AbstractRun, device_bytes
 from lcrag.commands.describe_tables import SILENT, tables
-from lcrag.composition.configuration import no_value
-from lcrag.composition.used_bindings import check_used, mark_used
+from lcrag.config import no_value
 from lcrag.data.batches import groups_of_step, share_of
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
@@ -38,6 +37,7 @@ from lcrag.policy import check_mesh_sizes, load_tokenizer, make_mesh, parameter_
 from lcrag.policy.sharding import MESH_AXES
 from lcrag.retrieval.collection import META, read_meta
 from lcrag.rewards import TermSum
+from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console
 from lcrag.train.checks import check_rows
 from lcrag.train.method import Method

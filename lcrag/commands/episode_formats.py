@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lcrag.cli.arguments import Arguments, closest
-from lcrag.errors import UserError
+from lcrag.commands.arguments import Arguments
+from lcrag.errors import UserError, closest
 from lcrag.runs.files import write_json_lines
 
 FORMATS = ("atif", "messages")

@@ -7,11 +7,11 @@ import gin
 import jax
 from rich.console import Console
 
-from lcrag.composition.used_bindings import check_used
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import Policy, join, parameter_fingerprint, split_trainable
 from lcrag.policy.config import ComputeDtype
+from lcrag.runs import check_used
 from lcrag.runs.folder import CHECKPOINTS
 from lcrag.train.policy_export import save_policy
 

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 import gin
 from rich.console import Console
 
-from lcrag.composition.components import make_runner, make_sampler
-from lcrag.composition.used_bindings import check_used
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question, with_question_mark
 from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
+from lcrag.runs import check_used
 from lcrag.runs.display import EpisodePrinter, print_episode
 from lcrag.train.checks import check_questions, check_text
 from lcrag.train.method import Method
+from lcrag.train.rollout import Lanes, Rollouts
 
 
 @gin.configurable
@@ -31,6 +31,7 @@ def sample(
     policy: Policy,
     collections: SearchableCollections,
     method: Method,
+    lanes: Lanes,
     language: str = "en",
     temperature: float = 0.0,
     seed: int = 0,
@@ -43,9 +44,10 @@ def sample(
       policy: The policy.
       collections: Collections to search in.
       method: Provides the episode program.
+      lanes: The sampler.
       language: Code of the questions' language.
       temperature: 0 is greedy.
-      seed: Seed of sampling.
+      seed: int of sampling.
 
     Raises:
       UserError: no question, an unknown language, or one without a collection.
@@ -53,7 +55,8 @@ def sample(
     name, console = language_of(language).name, Console()
     if temperature < 0:
         raise UserError(f"sample.temperature is {temperature}: 0 is greedy, and none may be below")
-    runner, program = make_runner(make_sampler(policy), policy, collections, seed), method.on(collections.languages)
+    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    runner, program = rollouts.runner, rollouts.program
     runner.temperature = temperature
 
     def checked(text: str) -> Question:

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from lcrag.cli.arguments import Arguments, whole_number
-from lcrag.composition.components import resolved_folder
+from lcrag.commands.arguments import Arguments, whole_number
 from lcrag.errors import UserError
+from lcrag.files import resolved_folder
 from lcrag.policy import load_tokenizer
 from lcrag.rewards import c3_recall_bergen
 from lcrag.runs import read_configured, read_metrics, write_text

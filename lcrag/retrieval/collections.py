@@ -149,7 +149,7 @@ def kept_collections(
 def cache_folder() -> pathlib.Path:
     """Returns the folder where collections that can be rebuilt are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "lcrag" / "collections"
+    return pathlib.Path(base) / "lcrag" / "collections-2"
 
 
 def collection_bytes(folder: str | pathlib.Path) -> int:

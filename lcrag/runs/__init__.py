@@ -8,7 +8,15 @@ processes; `read_metrics`; `Journal` for resumable pipelines; `differences`, `re
 handled by `stopping`.
 """
 
-from lcrag.runs.configuration import check_used, differences, operative_config, read_configured, read_values, statements
+from lcrag.runs.configuration import (
+    check_used,
+    differences,
+    mark_used,
+    operative_config,
+    read_configured,
+    read_values,
+    statements,
+)
 from lcrag.runs.files import Journal, write_json, write_json_lines, write_text
 from lcrag.runs.folder import RunFolder, check_folder, open_run
 from lcrag.runs.metrics import MetricsLog, read_metrics

@@ -11,10 +11,13 @@ from gin import config_parser
 from lcrag.errors import UserError
 
 _EXPECTED: list[str] = []  # bindings of the command line, which must be used before results are written
+_READ: set[tuple[str, str]] = set()  # (configurable, parameter or "") that a command reads without calling it
 
 
 class Reference(str):
     """A value `@scope/Name` or `@scope/Name()` of a recorded configuration, as it is written."""
+
+    __repr__ = str.__str__
 
 
 class Macro(str):
@@ -121,6 +124,13 @@ def configures(command: str, config: str) -> bool:
 def expect_used(bindings: Sequence[str]) -> None:
     """Records statements of the command line, `Name.parameter = value`, for `check_used`."""
     _EXPECTED[:] = bindings
+    _READ.clear()
+
+
+def mark_used(name: str, *parameters: str) -> None:
+    """Marks the bindings of a configurable, or of some of its parameters, as used, although gin does not call it."""
+    called = name.rpartition("/")[2].rpartition(".")[2]
+    _READ.update((called, parameter) for parameter in parameters or ("",))
 
 
 def check_used() -> None:

@@ -8,12 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import gin
+
 from lcrag.errors import UserError
+from lcrag.files import is_remote
 from lcrag.runs.configuration import configures, differences
 from lcrag.runs.files import write_json, write_json_lines, write_text
 from lcrag.runs.metrics import USUAL_TRACKERS, MetricsLog, UnwrittenLog
 from lcrag.runs.processes import is_writer, writer_does
-from lcrag.runs.remote import stored
+from lcrag.runs.remote import local_copy, stored
 from lcrag.runs.trackers import Trackers
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
@@ -58,6 +61,31 @@ def write_episodes(path: Path, episodes: Iterable[Mapping[str, Any]]) -> None:
     """Writes episodes as JSON Lines; see `lcrag.episodes.episode_json`."""
     path.parent.mkdir(exist_ok=True)
     write_json_lines(path, episodes)
+
+
+@contextlib.contextmanager
+def output_folder(
+    command: str, place: Path | None, may_change: Collection[str] | None = None, *, configurable: str | None = None
+) -> Iterator[Path]:
+    """Yields the local output folder of a command, checked before anything is built.
+
+    Args:
+      command: "train", "sft", ...
+      place: Value of --output_dir; a folder in object storage gets a local copy.
+      may_change: Bindings that may differ when a run is continued; None: the folder is not a run's.
+      configurable: The command's name in bindings; None: `command`.
+
+    Raises:
+      UserError: no folder is given, it cannot be written, or it holds other files or another run.
+    """
+    if place is None:
+        raise UserError(f"lcrag {command} needs a folder for its results: --output_dir=FOLDER")
+    with local_copy(place) if is_remote(place) else contextlib.nullcontext(place) as path:
+        if may_change is None:
+            check_place(path)
+        else:
+            check_folder(path, configurable or command, gin.config_str(), may_change)
+        yield path
 
 
 def check_folder(path: Path, command: str, config: str, may_change: Collection[str] = ()) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support import tiny_config
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
 from lcrag.commands import benchmark as benchmarking
 from lcrag.commands.benchmark import Machine, check_as_fast, drawn_episodes, measured_machine, read_result, timed

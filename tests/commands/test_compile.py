@@ -12,11 +12,10 @@ import pytest
 from experiment_parts import assert_mistake
 from support import tiny_config, tiny_tokenizer
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
 from lcrag.commands import compile as compiling
 from lcrag.commands.compile import AbstractRun, device_bytes, lower, refused_bytes, tpu_devices
-from lcrag.composition.configuration import configure, read_configuration
+from lcrag.config import configure
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
 from lcrag.learning.learners import policy_update
@@ -228,7 +227,7 @@ def test_accelerators_are_identified(kind, name):
 def read(*names):
     """Lets gin read packaged files, checked as the command line checks them."""
     gin.clear_config()
-    configure(read_configuration(names, ()))
+    configure(names, ())
 
 
 MODELS = {"qwen2_5_3b": 3_085_938_688, "qwen3_4b": 4_022_468_096, "qwen3_8b": 8_190_735_360,

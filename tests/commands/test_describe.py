@@ -5,10 +5,9 @@ import json
 import gin
 import pytest
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.commands.describe import PAPERS, description, equal, value_of
 from lcrag.commands.describe_tables import SILENT, shown
-from lcrag.composition.configuration import configure, read_configuration
+from lcrag.config import configure
 from lcrag.errors import UserError
 from lcrag.main import run
 
@@ -25,7 +24,7 @@ def no_data(monkeypatch):
 
 def read(*gin_files, bindings=()):
     gin.clear_config()
-    configure(read_configuration(gin_files, bindings))
+    configure(gin_files, bindings)
 
 
 def described(command, *gin_files, bindings=()):

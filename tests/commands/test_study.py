@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from experiment_parts import run
+from support import gin_files
 
-import lcrag.composition.commands  # noqa: F401  registers what configurations name
 from lcrag import main
-from lcrag.cli.arguments import split_arguments
+from lcrag.commands.arguments import split_arguments
 from lcrag.commands.study import STUDIES, lcrl, running, settings_of
 from lcrag.commands.study.cold_started import R_SEARCH
-from lcrag.composition.bindings import check_bindings
-from lcrag.composition.gin_files import Macro, read_bindings, read_file
+from lcrag.config import configure
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import routing
@@ -78,7 +77,7 @@ def points_of(name, *words):
 
 
 def bound(point):
-    return {each.key: each.value for each in read_bindings(point.bindings)}
+    return gin_files.bound(bindings=point.bindings)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -89,15 +88,14 @@ def test_every_point_is_a_command_that_can_be_read_and_comes_after_what_it_reads
     folders = []
     for point in points:
         assert point.command[0] in main.COMMANDS
-        statements = [each for file in point.gin_files for each in read_file(file)]
-        check_bindings([*statements, *read_bindings(point.bindings)])
+        configure(point.gin_files, point.bindings)
         assert set(point.needs) <= set(folders)
         policy = bound(point).get("policy.folder")
         trained = {str(folder / "policy") for folder in point.needs}
         assert policy is None or policy in trained or (policy.startswith("atlas/") and not point.needs)
         folders.append(point.folder)
     assert len(set(folders)) == len(points)
-    check_bindings([*read_file("report.gin"), *read_bindings(arguments_of(*STUDIES[name].report).bindings)])
+    configure(["report.gin"], arguments_of(*STUDIES[name].report).bindings)
 
 
 def test_systems_have_names_of_their_own():
@@ -105,9 +103,7 @@ def test_systems_have_names_of_their_own():
         runs = [point for point in points_of(name, "--seeds=0") if point.folder.parent.name in ("study", "tables")]
         systems = []
         for point in runs:
-            statements = [each for file in point.gin_files for each in read_file(file)]
-            statements += read_bindings(point.bindings)
-            named = {each.key: each.value for each in statements if hasattr(each, "key")}
+            named = gin_files.bound(*point.gin_files, bindings=point.bindings)
             systems.append(named.get("evaluate.label", named["Method.name"]))
         assert len(set(systems)) == len(systems), name
 
@@ -322,8 +318,7 @@ def typed(statements):
 
 def values_of(statements):
     """Every binding of the quickstart with some statements, macros followed."""
-    values = {each.key: each.value for each in [*read_file("quickstart.gin"), *read_bindings(statements)]}
-    return {key: values[value.name] if isinstance(value, Macro) else value for key, value in values.items()}
+    return gin_files.values("quickstart.gin", bindings=statements)
 
 
 @pytest.mark.parametrize("count", range(1, 9))

@@ -3,8 +3,7 @@
 import gin
 import pytest
 
-import lcrag.composition.commands  # noqa: F401  registers what configurations name
-from lcrag.composition.configuration import configure, read_configuration
+from lcrag.config import configure
 from lcrag.episodes.programs import SHARED, check_settings, program_settings, with_settings
 from lcrag.errors import UserError
 
@@ -17,7 +16,7 @@ PROGRAMS = (
 
 def configured(*gin_files, bindings=()):
     gin.clear_config()
-    configure(read_configuration(gin_files, bindings))
+    configure(gin_files, bindings)
 
 
 def settings(name):

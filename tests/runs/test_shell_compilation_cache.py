@@ -43,6 +43,9 @@ def test_every_command_uses_it_unless_a_switch_says_no(words, switched, tmp_path
 
 def test_no_command_waits_for_what_only_reports_need():
     """Matplotlib and scipy.stats take two of the seconds in which `lcrag sample` should answer."""
-    loaded = "import sys, lcrag.composition.commands; print({'matplotlib', 'scipy.stats'} & set(sys.modules))"
+    loaded = (
+        "import sys; from lcrag import config; config.register();"
+        "print({'matplotlib', 'scipy.stats'} & set(sys.modules))"
+    )
     answer = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"

@@ -137,7 +137,7 @@ def main(log: Path) -> None:
     annotation_checks.install()  # as the tests themselves do, which continue some of the runs
     import experiment_parts  # noqa: F401  children find everything imported
 
-    importlib.import_module("lcrag.composition.commands")
+    importlib.import_module("lcrag.train.rl")
     note = os.memfd_create("phase")
     for line in sys.stdin:
         os.pwrite(note, b"start".ljust(16), 0)

@@ -5,9 +5,9 @@ import collections
 import numpy as np
 import pytest
 from experiment_parts import SIZES, changed, json_lines, run
+from support import gin_files
 
 from lcrag.commands.study.lcrl import ABLATIONS, MORE_ABLATIONS
-from lcrag.composition.gin_files import Macro, read_bindings, read_file
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
 from lcrag.train.method import Method
@@ -108,10 +108,7 @@ def test_routes(one_step, ablation, bindings, languages):
 def value_of(key, *names):
     """What a binding is after reading some files, macros followed."""
     file, variant = names
-    statements = [each for name in (file, *variant.files) for each in read_file(name)]
-    values = {each.key: each.value for each in [*statements, *read_bindings(variant.bindings)]}
-    value = values[key]
-    return values[value.name] if isinstance(value, Macro) else value
+    return gin_files.values(file, *variant.files, bindings=variant.bindings)[key]
 
 
 @pytest.mark.parametrize("ablation", VARIANTS)

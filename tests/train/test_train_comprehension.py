@@ -6,10 +6,9 @@ import json
 import gin
 import pytest
 from experiment_parts import TOKENIZER, json_lines, run
-from support import tiny_tokenizer
+from support import gin_files, tiny_tokenizer
 
 from lcrag.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES, comprehension_questions
-from lcrag.composition.gin_files import read_file
 from lcrag.curation.rows import RowContext, spans_of
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.episodes import Chat
@@ -88,7 +87,7 @@ def test_an_opening_of_several_tokens_cannot_be_hidden(row_context):
 
 
 def test_the_cold_start_shows_each_tier_what_it_shall_know():
-    values = {each.key: each.value for each in read_file("translate_r1/atlas_sft.gin")}
+    values = gin_files.bound("translate_r1/atlas_sft.gin")
     assert values["known/comprehension_questions.languages"] == KNOWN
     assert values["half_known/comprehension_questions.languages"] == HALF_KNOWN
     assert values["constructed/comprehension_questions.languages"] == tuple(CONSTRUCTED)

@@ -10,14 +10,12 @@ import gin
 import pytest
 from experiment_parts import SIZES, json_lines, run
 from prepared_data import prepared
+from support import gin_files
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
 from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate import translations
-from lcrag.composition.commands import open_search_tool
-from lcrag.composition.configuration import configure, read_configuration
-from lcrag.composition.gin_files import read_file
+from lcrag.config import configure, open_search_tool
 from lcrag.data.batches import several_questions
 from lcrag.data.collections import english_collections, xquad_collections
 from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES
@@ -211,18 +209,18 @@ def test_several_sets_are_joined_and_limited(tiny, files):
 
 @pytest.mark.parametrize(("name", "count"), [("multi_hop", 5), ("seven_sets", 7)])
 def test_files_of_several_sets_name_known_ones(name, count):
-    bound = [each for each in read_file(f"data/{name}.gin") if getattr(each, "parameter", "") in ("dataset", "split")]
-    named = {each.scope: {} for each in bound if each.selector == "english_questions"}
-    for each in bound:
-        if each.scope in named:
-            named[each.scope][each.parameter] = each.value
+    named = {}
+    for key, value in gin_files.bound(f"data/{name}.gin").items():
+        scope, _, parameter = key.rpartition("/english_questions.")
+        if parameter in ("dataset", "split"):
+            named.setdefault(scope, {})[parameter] = value
     assert all(each["split"] in QUESTION_SETS[each["dataset"]].files for each in named.values())
     tested = {each["dataset"] for scope, each in named.items() if scope.startswith("held_out")}
     assert len(tested) == count
 
 
 def bound(file):
-    return {binding.key: binding.value for binding in read_file(file)}
+    return gin_files.bound(file)
 
 
 def test_the_files_name_all_languages():

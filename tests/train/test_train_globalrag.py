@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from experiment_parts import json_lines, run
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
-from lcrag.composition.configuration import configure, read_configuration
+from lcrag.config import configure
 from lcrag.data.english import english_questions
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
@@ -63,7 +62,7 @@ def test_it_trains_and_logs_every_reward_and_count(tiny, tmp_path):
 def configured(*files, variant=None):
     """Hands some files and a variant of them to gin, as a command does."""
     more, bindings = (variant.files, variant.bound()) if variant else ((), ())
-    configure(read_configuration((*files, *more), bindings))
+    configure((*files, *more), bindings)
 
 
 def test_an_encoder_that_is_not_there_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):

@@ -6,10 +6,9 @@ import gin
 import pytest
 from experiment_parts import assert_same_bits, contents, json_lines, measured, one_device, run, saved_state
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag import main
-from lcrag.composition.components import policy
 from lcrag.errors import UserError
+from lcrag.files import policy
 from lcrag.retrieval import Collections, load_collections
 
 

@@ -14,7 +14,6 @@ import gin
 import numpy as np
 
 from lcrag.commands.index.judging import add_rows, judge, table_of, trec_judgements
-from lcrag.composition.configuration import operative_config
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.local import CorpusPlan, make_plan, read_passages
 from lcrag.data.corpora.source import Kind, find_source
@@ -30,7 +29,7 @@ from lcrag.retrieval.encoder_folder import configured_encoder
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import USUAL_INDEX, VECTORS
 from lcrag.retrieval.qdrant import Qdrant
-from lcrag.runs import provenance
+from lcrag.runs import operative_config, provenance
 from lcrag.runs.display import ProgressDisplay, make_console, progress_display
 from lcrag.runs.files import plain
 

@@ -8,13 +8,12 @@ import gin
 from rich.console import Console
 
 from lcrag.commands.report.sources import Source, read_sources, write_records
-from lcrag.composition.used_bindings import check_used
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import METRIC_NAMES, Curve, to_rich
 from lcrag.evaluation.metrics import EFFICIENCY
 from lcrag.evaluation.paper_tables import Marking
 from lcrag.evaluation.scoreboard import Trial, scoreboards
-from lcrag.runs import differences
+from lcrag.runs import check_used, differences
 from lcrag.runs.answers import AFTER, EVALUATION
 from lcrag.runs.display import make_console
 from lcrag.runs.folder import RUN

@@ -19,8 +19,6 @@ from lcrag.commands.serve.routes import (
     add_translate_route,
 )
 from lcrag.commands.serve.search_tool import SearchTool
-from lcrag.composition.components import make_runner, make_sampler
-from lcrag.composition.used_bindings import check_used
 from lcrag.episodes import Translator
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
@@ -34,8 +32,10 @@ from lcrag.retrieval.service import (
     make_application,
     run_until_stopped,
 )
+from lcrag.runs import check_used
 from lcrag.runs.stopping import killed_by_sigterm
 from lcrag.train.method import Method
+from lcrag.train.rollout import Lanes, Rollouts
 
 
 @gin.configurable
@@ -45,6 +45,7 @@ def search_tool(
     policy: Policy,
     collections: SearchableCollections,
     method: Method,
+    lanes: Lanes,
     default_language: str | None = None,
     temperature: float = 0.0,
     seed: int = 0,
@@ -55,6 +56,7 @@ def search_tool(
     Args:
       policy: The policy.
       collections: The collections to search.
+      lanes: The sampler.
       method: The policy's program.
       default_language: Language of questions without one; None: English if it has a collection, or the only language.
       temperature: 0 is greedy.
@@ -64,17 +66,17 @@ def search_tool(
     Raises:
       UserError: The default language has no collection, or the method's prompt does not fit the context.
     """
-    sampler = make_sampler(policy)
-    runner = make_runner(sampler, policy, collections, seed)
+    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    runner = rollouts.runner
     runner.temperature = temperature
     tool = SearchTool(
         runner=runner,
-        program=method.on(collections.languages),
+        program=rollouts.program,
         collections=collections,
         default_language=default_language,
     )
     if warm_up:
-        sampler.warm_up()
+        runner.sampler.warm_up()
     return tool
 
 
@@ -192,3 +194,20 @@ def warm_up(collections: SearchableCollections, sizes: Sequence[int]) -> None:
         return
     for size in sizes:
         collections.search([f"warm up {number}" for number in range(size)], [collections.languages[0]] * size, 1)
+
+
+def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
+    """Returns the search tool that a configuration describes, and sets gin's configuration in this process.
+
+    Args:
+      gin_files: Values of `--gin_file=`.
+      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
+
+    Raises:
+      UserError: the configuration cannot be read, or describes no search tool.
+    """
+    from lcrag import config  # which imports this module
+
+    config.configure(gin_files, bindings)
+    with config.missing_as_sentence():
+        return search_tool()

@@ -8,11 +8,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lcrag.cli.arguments import Arguments, closest, whole_number
+from lcrag.commands.arguments import Arguments, whole_number
 from lcrag.commands.report.sources import as_now, read_record, record_files
 from lcrag.commands.study import cold_started, lcrl, rag_r1, running
 from lcrag.commands.study.points import Point, Settings, Study, unfinished
-from lcrag.errors import UserError, without_secrets
+from lcrag.errors import UserError, closest, without_secrets
 
 STUDIES: Mapping[str, Study] = {
     name: study for module in (lcrl, cold_started, rag_r1) for name, study in module.STUDIES.items()

@@ -1,11 +1,12 @@
 """Parses the words of a command line: `lcrag COMMAND [WORD ...] [--option=value ...]`."""
 
+import argparse
 import dataclasses
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from lcrag.errors import SECRET, UserError
+from lcrag.errors import SECRET, UserError, closest
 
 FLAGS = ("--help", "--traceback", "--allow_unused", "--no_compilation_cache")
 OPTIONS = ("--gin_file", "--output_dir")
@@ -21,10 +22,9 @@ class Arguments:
       gin_files: Values of `--gin_file`, in order.
       bindings: `--gin.Scope.param=value` as gin statements, `Scope.param = value`, in order.
       output_dir: Value of `--output_dir`.
-      others: Options of single commands with their values, in order.
+      others: Options of single commands with their values.
       switches: Options of single commands that take no value.
       show_help: Whether `--help` was among them.
-      traceback: Whether errors show a traceback.
       allow_unused: Whether bindings that the command does not use are accepted.
       compilation_cache: Whether compiled programs are cached for later commands.
     """
@@ -37,15 +37,15 @@ class Arguments:
     others: tuple[tuple[str, str], ...] = ()
     switches: tuple[str, ...] = ()
     show_help: bool = False
-    traceback: bool = False
     allow_unused: bool = False
     compilation_cache: bool = True
 
 
-def closest(name: str, names: Iterable[str]) -> str:
-    """Returns a clause that suggests the most similar name; empty if none is similar."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {matches[0]}?" if matches else ""
+class _Parser(argparse.ArgumentParser):
+    """Raises a UserError in place of printing its usage and ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message.removeprefix("argument ").replace(": expected one argument", " needs a value"))
 
 
 def split_arguments(argv: Sequence[str], others: Sequence[str] = (), switches: Sequence[str] = ()) -> Arguments:
@@ -59,47 +59,39 @@ def split_arguments(argv: Sequence[str], others: Sequence[str] = (), switches: S
     Raises:
       UserError: An option that does not exist, lacks its value or, for a binding, its `=`, or holds a secret.
     """
-    words: list[str] = []
-    flags: set[str] = set()
-    bindings: list[str] = []
-    values: dict[str, list[str]] = {option: [] for option in (*OPTIONS, *others)}
-    rest = iter(argv)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if word == "--":
-            words.extend(rest)
-        elif word in ("-h", *FLAGS, *switches):
-            flags.add("--help" if word == "-h" else word)
-        elif name in values:
-            values[name].append(_value_of(name, value if equals else next(rest, "")))
-        elif name.startswith("--gin."):
-            bindings.append(_binding(word, name, equals, value))
-        elif word.startswith("-") and len(word) > 1:
-            raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *switches, *values))}")
-        else:
-            words.append(word)
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--gin_file", action="append", default=[])
+    parser.add_argument("--output_dir", type=Path)
+    parser.add_argument("-h", "--help", action="store_true")
+    for option in dict.fromkeys(others):
+        parser.add_argument(option)
+    for switch in (*FLAGS[1:], *switches):
+        parser.add_argument(switch, action="store_true")
+    # argparse would take a binding with a space in its value for a word.
+    bindings = [word for word in argv if word.startswith("--gin.")]
+    found, unknown = parser.parse_known_intermixed_args([word for word in argv if not word.startswith("--gin.")])
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *OPTIONS, *others, *switches))}")
+    given = vars(found)
     return Arguments(
-        command=words[0] if words else None,
-        words=tuple(words[1:]),
-        gin_files=tuple(values["--gin_file"]),
-        bindings=tuple(bindings),
-        output_dir=Path(values["--output_dir"][-1]) if values["--output_dir"] else None,
-        others=tuple((option, value) for option in others for value in values[option]),
-        switches=tuple(switch for switch in switches if switch in flags),
-        show_help="--help" in flags,
-        traceback="--traceback" in flags,
-        allow_unused="--allow_unused" in flags,
-        compilation_cache="--no_compilation_cache" not in flags,
+        command=found.words[0] if found.words else None,
+        words=tuple(found.words[1:]),
+        gin_files=tuple(found.gin_file),
+        bindings=tuple(map(_statement, bindings)),
+        output_dir=found.output_dir,
+        others=tuple((option, given[option[2:]]) for option in dict.fromkeys(others) if given[option[2:]] is not None),
+        switches=tuple(switch for switch in switches if given[switch[2:]]),
+        show_help=found.help,
+        allow_unused=found.allow_unused,
+        compilation_cache=not found.no_compilation_cache,
     )
 
 
-def _value_of(option: str, value: str) -> str:
-    if not value or value.startswith("--"):
-        raise UserError(f"{option} needs a value: {option}=VALUE")
-    return value
-
-
-def _binding(word: str, name: str, equals: str, value: str) -> str:
+def _statement(word: str) -> str:
+    """Returns a binding of the command line as gin's statement."""
+    name, equals, value = word.partition("=")
     if not equals or not value:
         raise UserError(f"the binding {word} has no value: write {name}=VALUE, without spaces around =")
     check_no_secret(name, value)

@@ -1,15 +1,16 @@
 """Lists the packaged configurations: the experiments of a command, and the files that may follow one."""
 
 import functools
+import re
 import shutil
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lcrag.cli.arguments import Arguments, closest
-from lcrag.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
-from lcrag.errors import UserError
+from lcrag.commands.arguments import Arguments
+from lcrag.config import packaged_folder, packaged_names
+from lcrag.errors import UserError, closest
 
 WIDTH = 120
 LEAST_WIDTH = 30  # of descriptions, on a narrow terminal
@@ -39,7 +40,10 @@ def _binds(name: str, marks: Sequence[str]) -> bool:
 
 @functools.cache
 def _bound(name: str) -> set[str]:
-    return {statement.key for statement in read_file(name, here=False) if isinstance(statement, Binding)}
+    """Returns the parameters that a packaged file or its includes bind."""
+    text = (packaged_folder() / name).read_text(encoding="utf-8")
+    included = re.findall(r"^include '(.*)'", text, re.MULTILINE)
+    return set(re.findall(r"^([\w./]+\.\w+) =", text, re.MULTILINE)).union(*map(_bound, included))
 
 
 def described(names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from lcrag.cli.catalogue import described, experiments, parts
+from lcrag.commands.catalogue import described, experiments, parts
 from lcrag.runs import processes
 
 CONFIG = "config.gin"
@@ -14,8 +14,9 @@ class Command:
     """One command.
 
     Attributes:
-      function: The function, `module:name`; called as `function(output_dir, words)`, or as `function(arguments)` if gin
-        does not configure it.
+      function: The function, `module:name`; called as `function(output_dir)`, with `words` if it takes some, or as
+        `function(arguments)` if gin does not configure it.
+      folder: What --output_dir is: "run" (a run that may be continued) or "any"; empty: it is not needed.
       summary: One line for the list of commands.
       words: The words that may follow the command, as in the usage line; empty: none.
       gin_file: Default configuration; empty: one must be given.
@@ -34,6 +35,7 @@ class Command:
 
     function: str
     summary: str
+    folder: str = ""
     words: str = ""
     gin_file: str = ""
     of_run: bool = False
@@ -49,13 +51,13 @@ class Command:
     listing: str = ""
 
 
-COMPOSED = "lcrag.composition.commands"
 SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
 ABOUT_BAD_ROWS = "--skip_bad_rows skips rows of data files that cannot be used, and reports their number."
 
 COMMANDS = {
     "train": Command(
-        function=f"{COMPOSED}:train",
+        function="lcrag.train.rl:train",
+        folder="run",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
         "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
@@ -65,7 +67,8 @@ COMMANDS = {
         marks=("train.policy", "Method.program"),
     ),
     "sft": Command(
-        function=f"{COMPOSED}:sft",
+        function="lcrag.train.sft:sft",
+        folder="run",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
         "with config.gin, run.json, metrics.jsonl and checkpoints/. On questions and passages, and on your own rows:\n"
@@ -78,7 +81,8 @@ COMMANDS = {
         marks=("sft.policy", "sft.rows", "Method.program"),
     ),
     "evaluate": Command(
-        function=f"{COMPOSED}:evaluate",
+        function="lcrag.commands.evaluate:evaluate",
+        folder="any",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"
         "configuration into its answers/.\n"
@@ -88,7 +92,7 @@ COMMANDS = {
         marks=("evaluate.policy", "Method.program"),
     ),
     "sample": Command(
-        function=f"{COMPOSED}:sample",
+        function="lcrag.commands.sample:sample",
         summary="Answers questions, and prints the episodes as they are generated",
         words="[QUESTION]",
         details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
@@ -118,7 +122,7 @@ COMMANDS = {
         listing="lcrag.commands.study:described",
     ),
     "report": Command(
-        function=f"{COMPOSED}:report",
+        function="lcrag.commands.report.reporting:report",
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",
@@ -150,7 +154,7 @@ COMMANDS = {
         "waiting times, and two episodes of one question side by side. It needs no network.",
     ),
     "serve": Command(
-        function=f"{COMPOSED}:serve",
+        function="lcrag.commands.serve.serving:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
         marks=("serve.host",),
@@ -167,7 +171,7 @@ COMMANDS = {
         "A translator instead: --gin.serve.collections=None --gin.serve.translator='@EndpointTranslator()'",
     ),
     "index": Command(
-        function=f"{COMPOSED}:index",
+        function="lcrag.commands.index:index",
         summary="Builds a collection per language from dumps, articles or passages; run again to continue",
         words="[LANGUAGE ...]",
         gin_file="index.gin",
@@ -179,7 +183,7 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
-        function=f"{COMPOSED}:curate",
+        function="lcrag.commands.curate:curate",
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
         words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher takes the policy's place; its right episodes become rows.jsonl for sft.\n"
@@ -192,7 +196,7 @@ COMMANDS = {
         marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
     ),
     "compile": Command(
-        function=f"{COMPOSED}:compile_programs",
+        function="lcrag.commands.compile:compile_programs",
         summary="Whether a training fits the memory of some devices, present or not",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
@@ -203,7 +207,7 @@ COMMANDS = {
         "Writes compile.json into --output_dir if one is given.",
     ),
     "benchmark": Command(
-        function=f"{COMPOSED}:benchmark",
+        function="lcrag.commands.benchmark:benchmark",
         summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
         words="[--check=FILE]",
         gin_file="quickstart.gin",
@@ -217,7 +221,7 @@ COMMANDS = {
         "than in that benchmark.json.",
     ),
     "describe": Command(
-        function=f"{COMPOSED}:describe",
+        function="lcrag.commands.describe:describe",
         summary="What a command would run, without weights: program, episodes, budgets, objective, data, memory",
         words="train|sft|evaluate|sample",
         switches={"--json": "describe.json = True", **SKIP_BAD_ROWS},
@@ -227,7 +231,7 @@ COMMANDS = {
         "--json prints one object.",
     ),
     "export": Command(
-        function=f"{COMPOSED}:export",
+        function="lcrag.commands.export:export",
         summary="Writes a checkpoint of a run as a Hugging Face folder, or its episodes in other tools' formats",
         words="RUN [STEP] [--to=atif|messages]",
         of_run=True,
@@ -242,14 +246,14 @@ COMMANDS = {
         "trajectories of ATIF 1.8 without loss, or as messages for fine-tuning.",
     ),
     "build": Command(
-        function=f"{COMPOSED}:build",
+        function="lcrag.commands.build:build",
         summary="Rebuilds the packaged tokenizer, encoder and policies of the atlas",
         words="[tokenizer] [encoder] [policies]",
         gin_file="quickstart.gin",
         marks=("build.curriculum",),
     ),
     "list": Command(
-        function="lcrag.cli.catalogue:list_configurations",
+        function="lcrag.commands.catalogue:list_configurations",
         summary="Shows the configurations that come with lcrag, or those of some folders",
         words="[FOLDER ...]",
         configured=False,
