@@ -1,6 +1,6 @@
 """Ranges of numbers, declared as annotations: `learning_rate: Positive`.
 
-gin bindings are checked against them before anything is built (`lcrag.composition.bindings`), calls from Python by
+gin bindings are checked against them before anything is built by gin, calls from Python by
 `limited` and `check_fields`. A number that is not finite is outside every range.
 """
 

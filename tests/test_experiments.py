@@ -4,11 +4,10 @@ import dataclasses
 
 import gin
 import pytest
+from support import gin_files
 
-import lcrag.composition.commands  # noqa: F401  registers what the files name
 from lcrag.commands.describe import Named, Parts
-from lcrag.composition.configuration import configure, read_configuration
-from lcrag.composition.gin_files import Binding, packaged_folder, packaged_names, read_file
+from lcrag.config import configure, packaged_folder, packaged_names
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import program_name, program_settings
@@ -44,12 +43,12 @@ def composed(command, *gin_files, bindings=()):
     platform = () if any(name.endswith("atlas.gin") for name in gin_files) else ("platform/h200.gin",)
     given = (*(FILES[: 2 if "translate_r1/paper.gin" in gin_files else 1] if reads else ()), *bindings)
     gin.clear_config()
-    configure(read_configuration((*platform, *gin_files), given))
+    configure((*platform, *gin_files), given)
     return Unread().arguments(command)
 
 
 def bound(name):
-    return {each.key: each.value for each in read_file(name) if isinstance(each, Binding)}
+    return gin_files.bound(name)
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
