@@ -6,10 +6,9 @@ import json
 import gin
 import pytest
 from experiment_parts import json_lines, run
+from support import gin_files
 
-import lcrag.composition.commands  # noqa: F401  registers all configurables
-from lcrag.composition.configuration import configure, read_configuration
-from lcrag.composition.gin_files import read_file
+from lcrag.config import configure
 from lcrag.data.questions import Question
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import Collections
@@ -54,9 +53,9 @@ def searched(monkeypatch):
 def test_a_file_binds_the_method_and_leaves_the_programs_settings_to_the_experiment(method):
     """Otherwise a file given after the quickstart would undo what its tiny policy needs."""
     name, program, request = BASELINES[method]
-    assert not {binding.key.partition(".")[0] for binding in read_file(f"baselines/{method}.gin")} & PROGRAMS
+    assert not {key.partition(".")[0] for key in gin_files.bound(f"baselines/{method}.gin")} & PROGRAMS
     gin.clear_config()
-    configure(read_configuration(("quickstart.gin", f"baselines/{method}.gin"), ()))
+    configure(("quickstart.gin", f"baselines/{method}.gin"), ())
     built = gin.get_configurable("Method")()
     assert built.name == name
     assert built.program.__name__ == program
