@@ -71,7 +71,7 @@ def register() -> None:
     from lcrag import episodes, learning, policy, sampling
     from lcrag.data.judgements import judged_questions
     from lcrag.learning.optimizers import adamw
-    from lcrag.policy import Computation
+    from lcrag.policy.policy import Computation
     from lcrag.rewards.domains.reward import domain_reward
     from lcrag.rewards.terms import answer_only
     from lcrag.runs.trackers import Trackers
