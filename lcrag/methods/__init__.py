@@ -1,1 +1,12 @@
-"""The methods, one folder a paper; the docstring of each folder maps its paper to functions."""
+"""The methods: one folder a paper, and the baselines.
+
+An episode program is a generator function, registered with gin, of a question and the languages of the collections.
+Settings that programs share, which `gin/programs.gin` binds for all of them:
+
+  budget: Maximum number of valid searches, after which the policy has one last turn; 0 answers without searching.
+  passages: Passages of each searched language, for each search.
+  observation_tokens: Maximum number of tokens that are shown of the passages of a search.
+  invalid_limit: Maximum number of invalid actions; they do not count as searches.
+  route: The languages that search number b goes to.
+  wording: "full" for models that follow instructions, "atlas" for the built-in tiny one; any other is a `UserError`.
+"""

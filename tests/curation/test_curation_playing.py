@@ -15,8 +15,8 @@ from lcrag.episodes import Chat, Complete, Generate, Retries, Runner, Turn
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, direct_inference
-from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.rag import rag
+from lcrag.methods.baselines.sentence_searches import ircot
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.models.completers import ChatEndpoint

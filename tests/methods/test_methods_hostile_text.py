@@ -23,7 +23,7 @@ from lcrag.episodes.prompts import RETHINK
 from lcrag.episodes.search_log import intercepted
 from lcrag.episodes.tags import ANSWER, TAGS, opening
 from lcrag.methods import baselines
-from lcrag.methods.baselines.search_o1 import REPEATED
+from lcrag.methods.baselines.search_agents import REPEATED
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.evidence_reader import answer_from_evidence

@@ -17,22 +17,13 @@ Commands and results: `docs/baselines.md`.
 | StepSearch (Wang et al., 2025) | `step_search` |
 | mSearch-R1 | `lcrag.methods.lcrl.hierarchical_search` under another reward |
 
-All prompts are in `prompts`. Arguments that the programs share:
-
-  question: The question.
-  collections: Languages of the collection set.
-  passages: Passages of each searched language, for each search.
-  route: The languages that search number b goes to.
-  wording: "full" for models that follow instructions, "atlas" for the built-in tiny one; any other is a `UserError`.
-  observation_tokens: At most this many tokens for the passages of each search that a prompt shows.
+All prompts are in `prompts`; `lcrag.methods` explains the settings that programs share.
 """
 
 from lcrag.methods.baselines.adaptive_rag import adaptive_rag
 from lcrag.methods.baselines.d_rag import d_rag
-from lcrag.methods.baselines.flare import flare
-from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.rag import direct_inference, iter_retgen, rag
-from lcrag.methods.baselines.search_o1 import search_o1
-from lcrag.methods.baselines.search_r1 import search_r1
+from lcrag.methods.baselines.search_agents import search_o1, search_r1
+from lcrag.methods.baselines.sentence_searches import flare, ircot
 from lcrag.methods.baselines.step_search import step_search
 from lcrag.methods.baselines.sure import sure

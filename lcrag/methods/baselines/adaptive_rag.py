@@ -12,9 +12,9 @@ from lcrag.episodes.programs import ConfiguredProgram
 from lcrag.episodes.requests import Complete, Program
 from lcrag.episodes.tags import Answer, SearchAction, parse_action
 from lcrag.errors import lookup
-from lcrag.methods.baselines.ircot import ircot
 from lcrag.methods.baselines.prompts import COMPLEXITY
 from lcrag.methods.baselines.rag import direct_inference, rag
+from lcrag.methods.baselines.sentence_searches import ircot
 
 Complexity: TypeAlias = Literal["none", "single", "multiple"]
 _LABELS: dict[str, Complexity] = {"A": "none", "B": "single", "C": "multiple"}
@@ -42,7 +42,7 @@ def adaptive_rag(
     and the question counts as complex.
 
     Args:
-      question, collections, wording: See `lcrag.methods.baselines`.
+      question, collections, wording: See `lcrag.methods`.
       programs: The program of each class.
       classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
     """

@@ -57,7 +57,7 @@ def iter_retgen(
     generation sees only the passages of its own search. All but the last are written in fresh contexts.
 
     Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
       budget: Number of searches and generations, at least 1 (the paper: 2 get most of the gain).
     """
     step = lookup(RAG, wording, "wording")

@@ -56,10 +56,6 @@ def step_search(
     `extra["search_steps"]` has one entry per search: its `turn` among the policy's turns, from 0, its `query`, and the
     `gain` and `redundancy` of its passages.
 
-    Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
-      budget: Valid searches allowed.
-      invalid_limit: Invalid actions allowed; they do not count as searches.
     """
     step = lookup(STEP_SEARCH, wording, "wording")
     turns, memory = SearchTurns(budget, invalid_limit), SearchMemory(question.extra.get("golden_passages", ()))

@@ -47,7 +47,7 @@ def sure(
     named first. A single candidate is not judged.
 
     Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
       candidates: K, maximum number of candidates (the paper: 2).
       drafts: How often candidates are asked for, after the first time in fresh contexts, for a policy that names one at
         a time (the paper: 1).

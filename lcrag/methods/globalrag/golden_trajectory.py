@@ -114,16 +114,8 @@ def golden_trajectory(
     passages that hold the sub-answer.
 
     Args:
-      question: What is asked.
-      collections: Languages of the collection set.
+      question, collections and others: See `lcrag.methods`; the route is of the attempts for one sub-question.
       attempts: Maximum searches for one sub-question; an invalid action counts as one.
-      passages: Passages of each searched language.
-      route: Which collections attempt number b searches.
-      wording: "full" for models that follow instructions, "atlas" for the built-in world's oracle.
-      observation_tokens: Maximum tokens shown per search.
-
-    Raises:
-      UserError: the wording is unknown, or no attempt is allowed.
     """
     words, progress = lookup(WORDINGS, wording, "wording of golden plans"), _Progress()
 

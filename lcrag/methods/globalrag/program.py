@@ -68,17 +68,7 @@ def globalrag(
     `well_formed`; `valid_searches`.
 
     Args:
-      question: What is asked.
-      collections: Languages of the collection set.
-      budget: Valid searches allowed; then the policy has one last turn without a search.
-      passages: Passages of each searched language.
-      invalid_limit: Invalid actions allowed; they do not count as searches.
-      route: Which collections search number b goes to.
-      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
-      observation_tokens: Maximum tokens shown per search.
-
-    Raises:
-      UserError: the wording is unknown.
+      question, collections and others: See `lcrag.methods`.
     """
     style, turns = lookup(_STYLES, wording, "wording of GlobalRAG"), SearchTurns(budget, invalid_limit)
     shown: list[int] = []  # numbers of the turns that ended in a valid search

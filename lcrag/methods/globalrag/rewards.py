@@ -87,12 +87,28 @@ def globalrag_reward(
 
     fading = fade(1.0)
 
-    def scores(episodes: Episodes) -> dict[str, Values]:
-        pairs = _plan_pairs(episodes)
-        similarity = embedded_similarity(encoder, pairs)
-        return plan_scores(pairs, similarity, threshold, structure, ANSWER_TERMS[compare.name])
+    last: list[tuple[Episodes, dict[str, Values]]] = []  # several terms share the scores of a batch
 
-    scored = _once_a_batch(scores)
+    def scored(episodes: Episodes) -> dict[str, Values]:
+        if not last or last[0][0] is not episodes:
+            plans, answers = (episodes.reported(name, "globalrag") for name in ("plan", "sub_answers"))
+            golden = [
+                _golden(repr(name), known) for name, known in zip(episodes.questions, episodes.known, strict=True)
+            ]
+            pairs = [
+                PlanPair(plan_of(plan) if plan else None, sub_answers, golds)
+                for plan, sub_answers, golds in zip(plans, answers, golden, strict=True)
+            ]
+            similarity = embedded_similarity(encoder, pairs)
+            scores = plan_scores(pairs, similarity, threshold, structure, ANSWER_TERMS[compare.name])
+            last[:] = [(episodes, scores)]
+        return last[0][1]
+
+    def well_formed(episodes: Episodes) -> Values:
+        return np.array(episodes.reported("well_formed", "globalrag"), np.float64)
+
+    def check(name: str, known: Mapping[str, Any]) -> None:
+        _golden(name, known)
 
     def note(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
         share = fading(episodes.step) if callable(fading) else fading
@@ -101,14 +117,14 @@ def globalrag_reward(
     return TermSum(
         terms=(
             final,
-            Term("format", _well_formed, fade(format_weight)),
+            Term("format", well_formed, fade(format_weight)),
             Term("semantic", lambda each: scored(each)["semantic"], fade(semantic_weight)),
             Term("structural", lambda each: scored(each)["structural"], fade(structural_weight)),
             Term("sub_goal", lambda each: scored(each)["subgoal"], fade(sub_goal_weight)),
         ),
         adjustments=(note,),
         models={"encoder": encoder},
-        checks=(_check,),
+        checks=(check,),
     )
 
 
@@ -125,20 +141,6 @@ def embedded_similarity(encoder: Encode, pairs: Sequence[PlanPair]) -> Similarit
     return similarity
 
 
-def _plan_pairs(episodes: Episodes) -> list[PlanPair]:
-    plans, answers = (episodes.reported(name, "globalrag") for name in ("plan", "sub_answers"))
-    golden = [_golden(repr(name), known) for name, known in zip(episodes.questions, episodes.known, strict=True)]
-    return [
-        PlanPair(plan_of(plan) if plan else None, sub_answers, golds)
-        for plan, sub_answers, golds in zip(plans, answers, golden, strict=True)
-    ]
-
-
-def _check(name: str, known: Mapping[str, Any]) -> None:
-    """Rejects a question without a golden plan."""
-    _golden(name, known)
-
-
 def _golden(name: str, known: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
     try:
         golden = golden_plans(known)
@@ -150,19 +152,3 @@ def _golden(name: str, known: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
             " `lcrag curate golden_plans`, or let one-hop questions be their own plans (@with_own_plans)"
         )
     return golden
-
-
-def _well_formed(episodes: Episodes) -> Values:
-    return np.array(episodes.reported("well_formed", "globalrag"), np.float64)
-
-
-def _once_a_batch(compute: Callable[[Episodes], dict[str, Values]]) -> Callable[[Episodes], dict[str, Values]]:
-    """Caches the result for the last batch, which several terms share."""
-    last: list[tuple[Episodes, dict[str, Values]]] = []
-
-    def of(episodes: Episodes) -> dict[str, Values]:
-        if not last or last[0][0] is not episodes:
-            last[:] = [(episodes, compute(episodes))]
-        return last[0][1]
-
-    return of

@@ -62,15 +62,9 @@ def hierarchical_search(
     """Runs algorithm 1 of LcRL (section 3.1): native collection first, then others, until the policy answers.
 
     Args:
-      question: The question; its language is the native one.
-      collections: Languages of the collection set.
-      budget: Valid searches allowed (the paper's B); 0 answers without searching.
-      passages: Passages of each searched language.
-      invalid_limit: Invalid actions allowed; they do not count as searches.
-      route: Which collections search number b goes to.
+      question, collections, budget (the paper's B) and others: See `lcrag.methods`.
       prompt: Name of the opening prompt.
       style: Name of the passage style.
-      observation_tokens: Maximum number of tokens of the observation of one search.
       shown: Maximum number of passages shown of one search, the best over all its languages; None: all.
     """
     turns = SearchTurns(budget, invalid_limit)

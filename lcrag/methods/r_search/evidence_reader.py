@@ -25,13 +25,13 @@ class ReaderPrompt:
       prompt: The prompt, with places for {question} and {evidence}.
       line: One line of the evidence.
       stop: Strings that end the answer and are not part of it.
-      then_opened: Shown after a first line that the reader writes, before its answer; "" to ask for that at once.
+      answer_prefix: Shown after a first line that the reader writes, before its answer; "" to ask for that at once.
     """
 
     prompt: str
     line: str = "{line}\n"
     stop: tuple[str, ...] = ()
-    then_opened: str = ""
+    answer_prefix: str = ""
 
     def of(self, question: str, evidence: str) -> str:
         """Returns the prompt for one question. Tags and control tokens in either text are neutralised."""
@@ -49,10 +49,10 @@ class ReaderPrompt:
 
         A line without an end is left out: it repeats itself, and may not fit twice.
         """
-        line, ended, _ = written.replace(self.then_opened, "\n").partition("\n")
+        line, ended, _ = written.replace(self.answer_prefix, "\n").partition("\n")
         line = line.strip() if ended else ""
         shown = self.line.format(line=neutralise(line)) if line else ""
-        return f"{prompt}{shown}{self.then_opened}"
+        return f"{prompt}{shown}{self.answer_prefix}"
 
     def answer_in(self, text: str) -> str:
         """Returns the answer in a reader's completion."""
@@ -72,7 +72,7 @@ READER_PROMPTS = {
         "{question}\n" + f"{opening(INFORMATION)}\n" + "{evidence}" + f"{closing(INFORMATION)}\n",
         line=" {line}\n",
         stop=(closing(ANSWER),),
-        then_opened=opening(ANSWER),
+        answer_prefix=opening(ANSWER),
     ),
 }
 
@@ -121,7 +121,7 @@ class EvidenceReader:
         """Returns the answers, in order; None where the model fails."""
         pairs = zip(questions, evidences, strict=True)
         prompts = {number: self._prompt.of(*pair) for number, pair in enumerate(pairs)}
-        if self._prompt.then_opened:
+        if self._prompt.answer_prefix:
             parameters = dataclasses.replace(self._parameters, stop=self._prompt.line_stop)
             lines = complete_prompts(self._model, prompts, parameters)
             written = {number: line for number, line in lines.items() if isinstance(line, str)}
@@ -167,7 +167,7 @@ def answer_from_evidence(
     evidence = found.extra.get("evidence") or _passages(log, evidence_characters)
     shown = evidence[:evidence_characters]
     asked = prompt.of(question.text, shown)
-    if prompt.then_opened:
+    if prompt.answer_prefix:
         line = yield Complete(prompt=asked, stop=prompt.line_stop, model=reader)
         asked = prompt.after_line(asked, line.text)
     completion = yield Complete(prompt=asked, stop=prompt.stop, model=reader)

@@ -99,18 +99,8 @@ def r_search(
     `valid_searches` and `well_formed_answer`.
 
     Args:
-      question: The question.
-      collections: Languages of the collection set.
-      budget: Valid searches allowed.
-      passages: Passages of each searched language (the paper: 3 in training, 5 in evaluation).
-      invalid_limit: Invalid actions allowed; they do not count as searches.
-      route: Which collections search number b goes to.
-      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
+      question, collections, passages (the paper: 3 in training, 5 in evaluation) and others: See `lcrag.methods`.
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
-      observation_tokens: At most this many tokens for the passages of one search, without the tags.
-
-    Raises:
-      UserError: an unknown wording.
     """
     words = lookup(_WORDINGS, wording, "wording of R-Search")
     turns, blind = SearchTurns(budget, invalid_limit), None  # blind: turns before the first observation

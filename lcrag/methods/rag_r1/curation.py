@@ -38,15 +38,12 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
         if by_policy and (kind := _kind(turn["text"], searched=bool(history))):
             rows.append({**opening, "kind": kind, "turns": [*history, {"by": "policy", "text": turn["text"]}]})
         history.append({**turn, "learn": False} if by_policy else dict(turn))
-    own = [each for each in episode.get("completions", ()) if each["model"] is None]
-    return rows + [{**opening, **_completion(each)} for each in own]
-
-
-def _completion(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a completion's row that replace those of the episode; without its system message."""
-    turns = [{"by": "policy", "text": completion["text"]}]
-    written = completion["opening"] or completion["prompt"]
-    return {"kind": COMPLETION, "prompt": completion["prompt"], "opening": [written], "system": None, "turns": turns}
+    for each in episode.get("completions", ()):
+        if each["model"] is None:  # the policy's; without the system message of the dialogue
+            written = {"prompt": each["prompt"], "opening": [each["opening"] or each["prompt"]], "system": None}
+            turns = [{"by": "policy", "text": each["text"]}]
+            rows.append({**opening, **written, "kind": COMPLETION, "turns": turns})
+    return rows
 
 
 def _kind(text: str, *, searched: bool) -> str | None:

@@ -1,7 +1,6 @@
 """RAG-R1's program: the policy reasons, then searches with up to three queries in parallel."""
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import gin
@@ -44,11 +43,7 @@ def single_query_prompt(question: Question) -> str:
 
 
 def _prompt(question: Question, search: str) -> str:
-    """Fills in a question; the prompt names the language of the answer unless it is English.
-
-    Raises:
-      UserError: a language that `lcrag.data.languages` does not know.
-    """
+    """Fills in a question; the prompt names the language of the answer unless it is English."""
     wanted = language_of(answer_language(question))
     english = answer_language(question) == "en"
     return _RAG_R1.format(
@@ -59,18 +54,10 @@ def _prompt(question: Question, search: str) -> str:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Wording:
-    """The opening prompt for one query a search, that for several, and the style of passages."""
-
-    single: Callable[[Question], str]
-    several: Callable[[Question], str]
-    style: str
-
-
+# The opening prompt for one query a search, that for several, and the style of passages.
 _WORDINGS = {
-    "full": _Wording(single_query_prompt, several_queries_prompt, "rag_r1"),
-    "atlas": _Wording(atlas, atlas, "atlas"),
+    "full": (single_query_prompt, several_queries_prompt, "rag_r1"),
+    "atlas": (atlas, atlas, "atlas"),
 }
 
 
@@ -93,25 +80,17 @@ def rag_r1(
     Reasoning is not checked: RAG-R1 rewards no format.
 
     Args:
-      question: The question.
-      collections: Languages of the collection set.
+      question, collections and others: See `lcrag.methods`.
       queries: Queries allowed in one search. With 1, commas do not separate queries and passages are shown as plain
         text; with more, queries and passages are shown in a JSON object.
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
-      passages: Passages of each query in each searched language.
-      invalid_limit: Invalid actions allowed; they do not count as searches.
-      route: Which collections search number b goes to.
-      wording: "full" or "atlas".
-      observation_tokens: At most this many tokens for the passages of each query of a search.
-
-    Raises:
-      UserError: an unknown wording, or less than one query.
+      passages, observation_tokens: Of each query of a search.
     """
-    words = lookup(_WORDINGS, wording, "wording")
-    turns, style = SearchTurns(budget, invalid_limit), known_style(words.style)
+    single, several, style_name = lookup(_WORDINGS, wording, "wording")
+    turns, style = SearchTurns(budget, invalid_limit), known_style(style_name)
     dropped = empty = 0
     with suppress(ContextFull):
-        yield Observe((words.single if queries == 1 else words.several)(question))
+        yield Observe((single if queries == 1 else several)(question))
         while search := (yield from turns.next_action()):
             wanted = parallel_queries(search.query, queries)
             dropped += wanted.dropped

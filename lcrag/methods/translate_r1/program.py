@@ -39,13 +39,10 @@ def translate_r1(
       question: The question; its domain determines the form of the answer.
       collections: Unused.
       calls: Calls that are carried out (the paper: 2); 0: there is no tool.
-      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
+      wording: See `lcrag.methods`.
       targets: Codes of the allowed target languages; None: all known ones.
       text_characters: Maximum length of a text to translate.
       response_tokens: Maximum tokens of a response, tags included.
-
-    Raises:
-      UserError: the wording is unknown, or the number of calls negative.
     """
     check_tool("translate_r1", wording)
     use = ToolUse(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)

@@ -49,22 +49,12 @@ def translate_and_search(
     has one last turn with neither.
 
     Args:
-      question: The question; its language may have no collection.
-      collections: Languages of the collection set.
+      question, collections and others: See `lcrag.methods`; failed calls do not count as invalid actions.
       calls: Calls of the translation tool that are carried out; 0: there is no tool.
-      budget: Valid searches allowed.
-      passages: Passages of each searched language.
-      invalid_limit: Invalid actions allowed; they do not count as searches, and failed calls do not count here.
-      route: Which collections search number b goes to.
-      wording: "full" for models that follow instructions, "atlas" for the built-in tiny one.
       targets: Codes of the allowed target languages; None: all known ones.
       text_characters: Maximum length of a text to translate.
       response_tokens: Maximum tokens of a translation, tags included.
-      observation_tokens: Maximum tokens shown per search.
       shown: At most this many passages of one search, the best over all its languages; None: all.
-
-    Raises:
-      UserError: the wording is unknown, or the number of calls negative.
     """
     check_tool("translate_and_search", wording)
     use = ToolUse(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)

@@ -20,9 +20,9 @@ from lcrag.episodes.observation import Framed, information
 from lcrag.errors import UserError
 from lcrag.methods import baselines
 from lcrag.methods.baselines import d_rag, direct_inference, ircot, prompts, rag, search_o1, search_r1
-from lcrag.methods.baselines.ircot import gathered, next_query
 from lcrag.methods.baselines.prompts import Step, inside, titles_of
-from lcrag.methods.baselines.search_o1 import REPEATED, abridged
+from lcrag.methods.baselines.search_agents import REPEATED, abridged
+from lcrag.methods.baselines.sentence_searches import gathered, next_query
 
 STEPS = {name: each for name, each in vars(prompts).items() if name.isupper() and isinstance(each, dict)}
 PROGRAMS = [each for each in vars(baselines).values() if inspect.isgeneratorfunction(each)]
@@ -98,7 +98,7 @@ def test_ircot_searches_for_each_sentence_of_its_thought():
 
 def test_ircot_stops_after_its_steps_and_keeps_so_many_passages():
     says = [f"Thought {n}." for n in range(4)] + ["<answer>x</answer>"]
-    _, log = drive(ircot(QUESTION, COLLECTIONS, budget=4, passages=2, most_passages=5, route=local_first), says)
+    _, log = drive(ircot(QUESTION, COLLECTIONS, budget=4, passages=2, max_passages=5, route=local_first), says)
     assert [languages for _, languages in searched(log)] == [("fr",), ("ar", "en", "ja"), ("en",), ("en",)]
     assert [text.count(" says ") for text in texts_of(log, "complete")] == [2, 5, 5, 5]
 

@@ -9,8 +9,8 @@ from baseline_scripts import COLLECTIONS, QUESTION, drive, found, kinds, searche
 from lcrag.episodes import Complete, Completion, Outcome, RetrievalFailure, local_first
 from lcrag.methods.baselines import adaptive_rag, flare, iter_retgen, sure
 from lcrag.methods.baselines.adaptive_rag import complexity_in
-from lcrag.methods.baselines.flare import uncertain_query
 from lcrag.methods.baselines.rag import without_tags
+from lcrag.methods.baselines.sentence_searches import uncertain_query
 from lcrag.methods.baselines.sure import candidates_in, is_valid, win
 
 ANSWER = "<think>so</think><answer> Lima </answer>"
@@ -85,7 +85,7 @@ def test_flare_may_never_search_and_stops_after_its_sentences():
     assert outcome.answer == "Lima"
     assert kinds(log) == ["complete"] * 3 + ["observe", "generate"]
     assert " says " not in texts_of(log, "observe")[0]
-    always = drive(flare(QUESTION, COLLECTIONS, sentences=1, least_probability=1.0), [says[0], "Other.", ANSWER])[1]
+    always = drive(flare(QUESTION, COLLECTIONS, sentences=1, min_probability=1.0), [says[0], "Other.", ANSWER])[1]
     assert searched(always) == [(("Sentence.",), ("fr",))]
 
 

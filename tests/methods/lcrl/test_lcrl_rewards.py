@@ -106,5 +106,5 @@ def test_the_normalisation_is_that_of_the_answer_reward_and_of_the_similarity(an
 
 @pytest.mark.parametrize("mistake", [{"answer": "bleu"}, {"weight": -0.1}, {"short_gold": "half"}])
 def test_impossible_settings_are_one_sentence(mistake):
-    with pytest.raises(UserError, match=r"^(no answer reward|language_coupled\.)"):
+    with pytest.raises(UserError, match=r"answer reward|language_coupled"):
         language_coupled(**mistake)

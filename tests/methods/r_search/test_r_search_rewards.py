@@ -79,7 +79,7 @@ def test_without_evidence_neither_it_nor_its_form_is_rewarded():
 def test_mistakes_are_one_sentence():
     with pytest.raises(UserError, match="gamma_evidence"):
         r_search_reward(None, gamma_evidence=-1)
-    with pytest.raises(UserError, match="no answer reward is called 'bleu'"):
+    with pytest.raises(UserError, match="'bleu'"):
         r_search_reward(None, answer="bleu")
     with pytest.raises(UserError, match="bind Method.program = @r_search"):
         r_search_reward(None)(episodes(("Lima", {})))

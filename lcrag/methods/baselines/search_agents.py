@@ -1,12 +1,14 @@
-"""Search-o1: the policy searches while it reasons; documents are read in fresh contexts."""
+"""Search-R1 and Search-o1: the policy searches while it reasons."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import gin
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information, statements
-from lcrag.episodes.requests import Complete, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.prompts import opening_prompt
+from lcrag.episodes.requests import Complete, ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.errors import lookup
@@ -14,6 +16,34 @@ from lcrag.methods.baselines.prompts import SEARCH_O1, SEARCH_O1_DOCUMENTS, titl
 
 REPEATED = "I have searched for this already. Let me use what was found."
 LATEST_STEPS = 4
+
+
+@gin.configurable(denylist=["question", "collections"])
+def search_r1(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    budget: int = 3,
+    passages: int = 3,
+    invalid_limit: int = 3,
+    prompt: str = "search_r1",
+    style: str = "search_r1",
+    observation_tokens: int = 600,
+) -> Program:
+    """Search-R1 (Jin et al., 2025, algorithm 1) as LcRL compares with it: every search goes to the English collection.
+
+    Args:
+      question, collections, passages, observation_tokens: See `lcrag.methods`.
+      prompt: Name of the opening prompt.
+      style: Name of the passage style.
+    """
+    turns = SearchTurns(budget, invalid_limit)
+    with suppress(ContextFull):
+        yield Observe(opening_prompt(prompt, question))
+        while search := (yield from turns.next_action()):
+            found = yield Retrieve((search.query,), ("en",), passages)
+            yield Observe(information(found, style, observation_tokens))
+    return Outcome(answer=turns.answer, invalid_actions=turns.invalid)
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -34,10 +64,6 @@ def search_o1(
     query and the chain so far, and only the information extracted there is shown. Repeating a query in the same
     collections is an invalid action. `observation_tokens` limits both the documents and the extracted information.
 
-    Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods.baselines`.
-      budget: Valid searches allowed.
-      invalid_limit: Invalid actions allowed; they do not count as searches.
     """
     reason, refine = (lookup(step, wording, "wording") for step in (SEARCH_O1, SEARCH_O1_DOCUMENTS))
     turns = SearchTurns(budget, invalid_limit)
