@@ -49,12 +49,12 @@ MODULES = """
     data.batches data.collections data.constructed data.domain_sets data.english data.jsonl_questions
     data.multilingual data.rows data.tiers
     episodes.routing
-    methods.baselines.adaptive_rag methods.baselines.d_rag methods.baselines.flare methods.baselines.ircot
-    methods.baselines.rag methods.baselines.search_o1 methods.baselines.search_r1 methods.baselines.step_search
-    methods.baselines.sure methods.globalrag.golden_trajectory methods.globalrag.oracle methods.globalrag.plans
-    methods.globalrag.program methods.globalrag.rewards methods.lcrl.program methods.lcrl.rewards
-    methods.r_search.evidence_reader methods.r_search.players methods.r_search.program methods.r_search.rewards
-    methods.rag_r1.oracle methods.rag_r1.program methods.translate_r1.call_costs methods.translate_r1.oracles
+    methods.baselines.adaptive_rag methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents
+    methods.baselines.sentence_searches methods.baselines.step_search methods.baselines.sure
+    methods.globalrag.golden_trajectory methods.globalrag.oracle methods.globalrag.plans methods.globalrag.program
+    methods.globalrag.rewards methods.lcrl.program methods.lcrl.rewards methods.r_search.evidence_reader
+    methods.r_search.players methods.r_search.program methods.r_search.rewards methods.rag_r1.oracle
+    methods.rag_r1.program methods.translate_r1.call_costs methods.translate_r1.oracles
     methods.translate_r1.pipeline.checks methods.translate_r1.pipeline.models methods.translate_r1.program
     methods.translate_r1.translate_and_search
     models.completers models.local models.translation_cache models.translation_service models.translators
