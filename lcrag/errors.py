@@ -48,9 +48,9 @@ _TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserE
 
 def typed(decorated: Decorated) -> Decorated:
     """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float."""
-    checked: Any = beartype(decorated, conf=_TYPES)
+    checked: Any = beartype(conf=_TYPES)(decorated)
     # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
-    called = checked.__init__ if inspect.isclass(checked) else checked
+    called: Any = checked.__init__ if inspect.isclass(checked) else checked
     called.__signature__ = inspect.signature(inspect.unwrap(called))
     return checked
 

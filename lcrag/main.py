@@ -143,7 +143,7 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
             function(arguments.output_dir, *words)
             return
         may_change = sys.modules[function.__module__].MAY_CHANGE if command.folder == "run" else None
-        with output_folder(arguments.command, arguments.output_dir, may_change) as folder:
+        with output_folder(arguments.command or "", arguments.output_dir, may_change) as folder:
             function(folder, *words)
 
 

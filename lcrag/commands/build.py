@@ -12,6 +12,7 @@ import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import gin
 import jax
@@ -152,9 +153,9 @@ def build(
         train_tokenizer(world, [" " + RETHINK] * 500).save(str(folders["tokenizer"] / "tokenizer.json"))
     tokenizer = load_tokenizer(folders["tokenizer"])
     if "encoder" in wanted:
-        config, start = ContrastiveConfig(steps=1000, tokens=TRAINING_TOKENS), time.perf_counter()
-        with progress_display("encoder", config.steps) as display:
-            encoder = train_atlas_encoder(world, tokenizer.backend, config, seed, display.update)
+        contrastive, start = ContrastiveConfig(steps=1000, tokens=TRAINING_TOKENS), time.perf_counter()
+        with progress_display("encoder", contrastive.steps) as display:
+            encoder = train_atlas_encoder(world, tokenizer.backend, contrastive, seed, display.update)
         made_in = f"{made}, in {time.perf_counter() - start:.0f} seconds"
         save_encoder(folders["encoder"], encoder, dtype="float16")
         card = encoder_card(world, load_encoder(folders["encoder"]), made_in) + f"\n{LICENCES}"
@@ -162,10 +163,13 @@ def build(
     config = atlas_decoder(tokenizer.vocabulary_size)
 
     def stage(name: str, params, rows: Iterator[Trajectory], steps: int, **options):
-        defaults = {"tokens_per_step": curriculum.tokens_per_step, "learning_rate": curriculum.learning_rate}
+        defaults: dict[str, Any] = {
+            "tokens_per_step": curriculum.tokens_per_step,
+            "learning_rate": curriculum.learning_rate,
+        }
         with progress_display(name, steps) as display:
-            about = {"steps": steps, "progress": display.update, "folder": output_dir / "stages" / name}
-            return fit(config, params, rows, **about, **(defaults | options))
+            about: dict[str, Any] = {"steps": steps, "progress": display.update, "folder": output_dir / "stages" / name}
+            return fit(config, params, rows, **about, **(rates | options))
 
     if "pretrained" in wanted:
         params = pretrain(config, curriculum, world, tokenizer, seed, stage)

@@ -125,7 +125,7 @@ def _played(
                 collections.search,
                 temperature=temperature,
                 attempt=attempt,
-                progress=lambda finished, total, start=start: display.update(start + finished),
+                progress=lambda finished, total, start=start: display.update(start + finished),  # type: ignore[misc]
             )
             tokens += sum(int(record.by_policy.sum()) for record in records)
             rate = tokens / (time.monotonic() - started)

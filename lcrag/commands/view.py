@@ -101,8 +101,8 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
     if len(runs) > 1 and max(asked.values()) == 1:
         names = " and ".join(map(str, folders))
         raise UserError(f"{names} have no question in common: view each alone, or raise --steps and --megabytes")
-    names = Counter(run["name"] for run in runs)
-    return [run if names[run["name"]] == 1 else run | {"name": run["folder"]} for run in runs]
+    named = Counter(run["name"] for run in runs)
+    return [run if named[run["name"]] == 1 else run | {"name": run["folder"]} for run in runs]
 
 
 def episode_files(folder: Path) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def episode_files(folder: Path) -> list[dict[str, Any]]:
     evaluations = []
     for path in sorted((folder / "episodes").glob("*.jsonl")):
         found = re.fullmatch(r"(step|extremes)_(\d+)", path.stem)
-        step, extremes = int(found[2]) if found else None, bool(found) and found[1] == "extremes"
+        step, extremes = int(found[2]) if found else None, found is not None and found[1] == "extremes"
         label = path.stem.replace("_", " ") if step is None else f"step {step}"
         file = {"path": path, "label": label, "step": step, "extremes": extremes}
         if not path.stat().st_size:
@@ -133,7 +133,8 @@ def episode_files(folder: Path) -> list[dict[str, Any]]:
 def _read_part(file: Mapping[str, Any], decode: Callable[[Sequence[int]], bytes] | None, share: int) -> dict[str, Any]:
     """Reads the first groups of a file, at least one and at most `share` bytes; a text is stored once, by its index."""
     lines = [(number, line) for number, line in enumerate(file["path"].read_bytes().splitlines(), start=1)]
-    groups, sizes, texts, episodes = [], Counter[str](), {}, []
+    groups, sizes, episodes = [], Counter[str](), []
+    texts: dict[str, int] = {}
     number = 0
     try:
         for number, line in lines:  # noqa: B007

@@ -95,7 +95,7 @@ class Demonstrator:
                 self.search,
                 tokenizer,
                 context=self.context,
-                edit=lambda number, found, drawn=drawn: self._retold(found, *drawn[number][1:]),
+                edit=lambda number, found, drawn=drawn: self._retold(found, *drawn[number][1:]),  # type: ignore[misc]
                 translator=self.translator,
             )
             fruitless += TOGETHER

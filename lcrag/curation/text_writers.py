@@ -187,8 +187,15 @@ class WritingTeacher:
     ) -> list[EpisodeRecord]:
         """Returns the finished episodes; the attempt makes no difference."""
         programs = [(question, program) for question, program, _ in jobs]
-        options = {"context": self.context, "concurrency": self.concurrency, "progress": progress}
-        return play(programs, self.writer(temperature), search, self.tokenizer, **options)
+        return play(
+            programs,
+            self.writer(temperature),
+            search,
+            self.tokenizer,
+            context=self.context,
+            concurrency=self.concurrency,
+            progress=progress,
+        )
 
 
 @gin.configurable("policy_teacher")

@@ -203,8 +203,9 @@ def _table(
                 better = {text for text in others if float(text) > float(shown[system])}
                 rank = "" if len(better) > 1 else "second" if better else "best"
             rival = board.rival(system, marking.against) if marking.against is not None else None
-            tested = rival is not None and rival != system
-            found = board.difference(system, rival, metric, column.part) if tested else None
+            found = None
+            if rival is not None and rival != system:
+                found = board.difference(system, rival, metric, column.part)
             mark = "*" if found is not None and found.p_value < marking.threshold else ""
             lines[system].append(Cell(_with_interval(scores[system], metric), rank=rank, mark=mark))
     shares = {column.metric not in NOT_SHARES for column in columns}

@@ -136,9 +136,12 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
         if seconds := index.get(((whole, "all"), SECONDS)):
             note += f" {seconds.value:.3f} seconds a question."
         for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
-            if row := index.get(((whole, "all"), metric)):
-                number, means = round(row.value * row.count), "no mean" if metric == "failed" else "no mean reward"
-                note += f" {number:,} of {row.count:,} episodes {said} {'is' if number == 1 else 'are'} in {means}."
+            if counted := index.get(((whole, "all"), metric)):
+                number, means = (
+                    round(counted.value * counted.count),
+                    "no mean" if metric == "failed" else "no mean reward",
+                )
+                note += f" {number:,} of {counted.count:,} episodes {said} {'is' if number == 1 else 'are'} in {means}."
         header = ("", "answers", *(METRIC_NAMES[metric] for metric in shown))
         title = f"{method}: {dataset}, {whole}"
         tables.append(Table(title=title, header=header, sections=tuple(sections), note=note))

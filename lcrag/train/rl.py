@@ -24,6 +24,7 @@ from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
+from lcrag.runs.metrics import MetricsLog, UnwrittenLog
 from lcrag.runs.trackers import Trackers
 from lcrag.train.checkpoints import StepCheckpoints
 from lcrag.train.checks import check_questions, check_rewarded, check_rows
@@ -214,7 +215,8 @@ def train(
             held_out.before(run.path, learner.params, console)
 
         saved = entered.enter_context(StepCheckpoints(checkpoints, ahead or learner, first))
-        log = entered.enter_context(run.metrics(first - 1, trackers))
+        log: MetricsLog | UnwrittenLog = run.metrics(first - 1, trackers)
+        entered.enter_context(log)
         display = entered.enter_context(
             progress_display(method.name, steps, first=first, tokens=rollouts.written_tokens)
         )

@@ -27,7 +27,7 @@ from lcrag.evaluation.plots import (
     smoothed,
 )
 from lcrag.evaluation.scoreboard import Scoreboard
-from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.tables import Cell, Rank, Table
 from lcrag.evaluation.training_log import Curve
 from lcrag.methods.translate_r1.tool_use import (
     REWARD,
@@ -104,7 +104,7 @@ def pareto_table(board: Scoreboard, title: str) -> Table:
     for system in (system_name(board, system) for system in board.systems):
         cells = [Cell(system)]
         for own in shares.values():
-            best = "best" if system in own and own[system] == max(own.values()) else ""
+            best: Rank = "best" if system in own and own[system] == max(own.values()) else ""
             cells.append(Cell(f"{100 * own[system]:.0f}", rank=best) if system in own else Cell("–"))
         lines.append(tuple(cells))
     return Table(
