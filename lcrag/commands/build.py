@@ -169,7 +169,7 @@ def build(
         }
         with progress_display(name, steps) as display:
             about: dict[str, Any] = {"steps": steps, "progress": display.update, "folder": output_dir / "stages" / name}
-            return fit(config, params, rows, **about, **(rates | options))
+            return fit(config, params, rows, **about, **(defaults | options))
 
     if "pretrained" in wanted:
         params = pretrain(config, curriculum, world, tokenizer, seed, stage)
