@@ -33,9 +33,9 @@ def packaged_folder() -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / "gin"
 
 
-def packaged_names() -> list[str]:
-    """Returns the names, as for `--gin_file`, of all configurations that come with lcrag."""
-    folder = packaged_folder()
+def packaged_names(folder: Path | None = None) -> list[str]:
+    """Returns the names, as for `--gin_file`, of all configurations that come with lcrag, or of those in a folder."""
+    folder = folder or packaged_folder()
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gin"))
 
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "lcrag"
 # From the ground up: a room imports only rooms of earlier rows. Methods do not import each other.
 RANKS = (
-    ("errors", "limits"),
+    ("errors",),
     ("files",),
     ("policy", "rewards"),
     ("sampling", "learning", "retrieval"),
