@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 from support.local_server import answered_while_stopping
 
 from lcrag import main
-from lcrag.config import open_search_tool
+from lcrag.commands.serve.serving import open_search_tool
 from lcrag.errors import UserError
 
 QUESTION = "Which language is spoken in Niger?"

@@ -15,7 +15,8 @@ from support import gin_files
 from lcrag.atlas.independent_facts import atlas_comparisons, atlas_conjunctions
 from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate import translations
-from lcrag.config import configure, open_search_tool
+from lcrag.commands.serve.serving import open_search_tool
+from lcrag.config import configure
 from lcrag.data.batches import several_questions
 from lcrag.data.collections import english_collections, xquad_collections
 from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES

@@ -8,8 +8,8 @@ from experiment_parts import assert_same_bits, contents, json_lines, measured, o
 
 from lcrag import main
 from lcrag.errors import UserError
-from lcrag.files import policy
 from lcrag.retrieval import Collections, load_collections
+from lcrag.train.load import policy
 
 
 @pytest.fixture
