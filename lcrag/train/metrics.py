@@ -84,12 +84,12 @@ def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str])
     return 1.0 - correct_language(answered, languages)
 
 
-def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, folder: pathlib.Path) -> None:
+def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
     """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
     if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:
         raise UserError(
-            f"{max_consecutive_skips} updates in a row were not finite, so the run stopped at step {step}: see the last"
-            f" files in {folder}, then begin anew with a lower adamw.learning_rate"
+            f"{max_consecutive_skips} updates in a row were not finite, so the run stopped at step {step}: see"
+            f" {where}, then begin anew with a lower adamw.learning_rate"
         )
     if not math.isfinite(metrics.get("validation/loss", 0.0)):
         raise UserError(

@@ -276,7 +276,7 @@ def train(
             elif extreme_groups:
                 chosen = [episodes[place] for place in extremes(episodes, extreme_groups)]
                 run.write_episodes(step, (each.json(advantage=critic is None) for each in chosen), extremes=True)
-            check_finite(metrics, step, max_consecutive_skips, run.path / "episodes")
+            check_finite(metrics, step, max_consecutive_skips, run.path / "episodes" / f"step_{step}.jsonl")
 
             # --- Checkpoint; a signal that arrived during the update ends the run here.
             saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)

@@ -10,6 +10,7 @@ from support import gin_files
 from lcrag.commands.study.lcrl import ABLATIONS, MORE_ABLATIONS
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
+from lcrag.train.episode import group_ids, values_of
 from lcrag.train.method import Method
 
 VARIANTS = ABLATIONS | MORE_ABLATIONS
@@ -19,17 +20,17 @@ VARIANTS = ABLATIONS | MORE_ABLATIONS
 def one_step(tiny, tmp_path, monkeypatch):
     """Runs a single step with an ablation; gives its episodes, what was scored, and the languages searched."""
     scored, searched = [], set()
-    score, search = Method.scored, Collections.search
+    set_advantages, search = Method.set_advantages, Collections.search
 
-    def remembering_score(self, records, rewards):
-        scored.append(score(self, records, rewards))
-        return scored[-1]
+    def remembering_advantages(self, episodes):
+        set_advantages(self, episodes)
+        scored.append(episodes)
 
     def remembering_search(self, queries, languages, k):
         searched.update(languages)
         return search(self, queries, languages, k)
 
-    monkeypatch.setattr(Method, "scored", remembering_score)
+    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
     monkeypatch.setattr(Collections, "search", remembering_search)
 
     def runs(*bindings, ablation=None):
@@ -44,12 +45,13 @@ def one_step(tiny, tmp_path, monkeypatch):
 
 def assert_baselines(scored, size):
     """Groups of `size`, each with advantages around its own mean."""
-    totals = scored.rewards["total"]
-    for group in np.unique(scored.group_ids):
-        members = scored.group_ids == group
+    totals, ids = values_of(scored, "total"), group_ids(scored)
+    advantages = np.array([episode.advantage for episode in scored])
+    for group in np.unique(ids):
+        members = ids == group
         assert members.sum() == size
         expected = (totals[members] - totals[members].mean()) / (totals[members].std(ddof=1) + 1e-6)
-        np.testing.assert_allclose(scored.advantages[members], expected, atol=1e-4)
+        np.testing.assert_allclose(advantages[members], expected, atol=1e-4)
 
 
 def test_coupled_groups_by_default(one_step):
@@ -78,21 +80,21 @@ def test_pivot_coupling(one_step):
         assert len({episode["group"] for episode in group}) == 1
         assert len({e["language"] for e in group}) == 3
         assert {"en", native} <= {episode["language"] for episode in group}
-        assert len({record.question.answers for record in scored.records[3 * number : 3 * number + 3]}) == 1
+        assert len({each.record.question.answers for each in scored[3 * number : 3 * number + 3]}) == 1
         for episode in group:
             assert episode["prompt"].endswith(f" [{native}]\n") == (episode["language"] != native)
 
 
 def test_no_penalty(one_step):
     _, scored, _ = one_step("train.questions_per_step=2", ablation="no_penalty")
-    assert scored.rewards["anti_consistency"].min() < 0
-    np.testing.assert_array_equal(scored.rewards["total"], scored.rewards["c3_recall"])
+    assert values_of(scored, "anti_consistency").min() < 0
+    np.testing.assert_array_equal(values_of(scored, "total"), values_of(scored, "c3_recall"))
 
 
 def test_exact_match(one_step):
     episodes, scored, _ = one_step("train.questions_per_step=2", ablation="exact_match")
-    assert scored.rewards.keys() == {"total", "exact_match", "anti_consistency"}
-    assert set(scored.rewards["exact_match"]) <= {0.0, 1.0}
+    assert scored[0].rewards.keys() == {"total", "exact_match", "anti_consistency"}
+    assert set(values_of(scored, "exact_match")) <= {0.0, 1.0}
 
 
 @pytest.mark.parametrize(

@@ -234,8 +234,8 @@ def test_the_files_name_all_languages():
 )
 def test_judges(file, model):
     bindings = bound(file)
-    assert bindings["domain_reward.judge"].name == "CompletionJudge"
-    assert bindings["CompletionJudge.model"].name == model
+    assert bindings["domain_reward.judge"].strip("@()") == "CompletionJudge"
+    assert bindings["CompletionJudge.model"].strip("@()") == model
     judge = CompletionJudge(lambda requests: [])
     assert domain_reward(judge=judge).models == {"judge": judge}
 

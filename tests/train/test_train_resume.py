@@ -95,8 +95,8 @@ def stopped(tiny, tmp_path_factory):
         return search(self, *arguments)
 
     for owner, name, changed in (
-        (Method, "rewards", interrupted(Method.rewards, 4)),  # in step 3, after the checkpoint of step 2
-        (Method, "rewards", signalled(Method.rewards, 2, signal.SIGTERM)),  # in the rollout of step 3
+        (Method, "score", interrupted(Method.score, 4)),  # in step 3, after the checkpoint of step 2
+        (Method, "score", signalled(Method.score, 2, signal.SIGTERM)),  # in the rollout of step 3
         (Learner, "learn", signalled(Learner.learn, 2, signal.SIGINT)),  # in the update of step 4
         (Collections, "search", delayed),
     ):
