@@ -59,7 +59,7 @@ def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(
         method, evaluation = given["method"], given["evaluation"]
         assert (method.name, given["label"]) == (own["Method.name"], None), experiment
         for each in (method, method.with_settings(evaluation.program_settings)):
-            assert program_name(each.program) == own["Method.program"].name, experiment
+            assert program_name(each.program) == own["Method.program"].strip("@()"), experiment
         assert evaluation.references == {}, experiment
         assert evaluation.reading == own["Evaluation.reading"], experiment
         assert dict(method.models) == {}, experiment
