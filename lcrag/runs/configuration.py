@@ -151,7 +151,9 @@ def check_used() -> None:
                 and f"{within}/".startswith(f"{scope}/" * bool(scope))
                 for within, _, other in names
             )
-            if key not in used and not any(fits):
+            called = selector.rpartition(".")[2]
+            read = (called, "") in _READ or (called, parameter) in _READ
+            if key not in used and not read and not any(fits):
                 hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
                 raise UserError(
                     f"--gin.{key} has no effect: nothing that this command built uses it{hint}; leave it out, or keep"
