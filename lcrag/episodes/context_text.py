@@ -7,12 +7,13 @@ from typing import Any
 
 from lcrag.episodes.passage_cuts import MATCHING
 from lcrag.episodes.requests import FittedText
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.policy import ChatPrompt, Tokenizer
 
 REMEMBERED_TEXTS = 2**16
 
 
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chat:
     """How the opening of an episode is given to a model with a chat template: as the user's turn.

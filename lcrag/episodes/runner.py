@@ -54,7 +54,7 @@ from lcrag.episodes.running_episode import (
     derived_seed,
     is_finite,
 )
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.policy import Tokenizer
 from lcrag.sampling import Sampled, Sampler, SamplingParameters
 
@@ -83,6 +83,7 @@ class Abandoned(Exception):
     """Raised between two passes of a run that another thread has abandoned."""
 
 
+@typed
 @dataclasses.dataclass(kw_only=True)
 class Runner:
     """Runs episode programs over a sampler's slots.

@@ -33,7 +33,7 @@ class SearchTurns:
       invalid: Invalid actions so far.
       texts: The policy's text of each turn.
       answer: The policy's answer; None until it gives one.
-      had_last_word: Whether the policy has written its last turn, in which it can only answer.
+      in_final_turn: Whether the latest turn is the last one, in which the policy can only answer.
     """
 
     budget: int
@@ -45,7 +45,7 @@ class SearchTurns:
     invalid: int = 0
     texts: list[str] = dataclasses.field(default_factory=list)
     answer: str | None = None
-    had_last_word: bool = False
+    in_final_turn: bool = False
 
     def next_action(self) -> Generator[Generate | Observe, Any, Any]:
         """Generates until the policy searches. Returns the `SearchAction`, or None once the episode is over.
@@ -68,7 +68,7 @@ class SearchTurns:
                 case action:
                     return action
         self.texts.append((yield Generate(stop=(closing(ANSWER),))))
-        self.had_last_word = True
+        self.in_final_turn = True
         self.answer = answer_in(self.texts[-1])
         self.invalid += self.answer is None
         return None

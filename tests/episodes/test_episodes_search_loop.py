@@ -46,7 +46,7 @@ def test_turns(texts, shown, answer, invalid, stopped):
     assert [each.text for each in requests if isinstance(each, Observe)] == shown
     assert stops(requests) == stopped
     assert turns.texts == texts
-    assert turns.had_last_word is (stopped[-1] == LAST)
+    assert turns.in_final_turn is (stopped[-1] == LAST)
 
 
 def test_without_a_budget_the_first_turn_is_the_last():
@@ -73,4 +73,4 @@ def test_a_full_context_leaves_the_count_and_no_answer():
     with pytest.raises(StopIteration) as stop:
         started.throw(ContextFull())
     assert stop.value.value == Outcome(answer=None, invalid_actions=1)
-    assert not turns.had_last_word
+    assert not turns.in_final_turn

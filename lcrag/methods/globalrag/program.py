@@ -84,7 +84,7 @@ def globalrag(
             yield Observe(information(found, style, observation_tokens))
     read = PlannedText(turns.texts, shown, question.text)
     plan = read.plan if isinstance(read.plan, QuestionPlan) else None
-    searched_last = boxes_in(turns.texts[-1:], SEARCH).contents if turns.had_last_word else ()
+    searched_last = boxes_in(turns.texts[-1:], SEARCH).contents if turns.in_final_turn else ()
     return Outcome(
         answer=answer_in(turns.texts[-1]) if turns.texts else None,
         invalid_actions=turns.invalid,

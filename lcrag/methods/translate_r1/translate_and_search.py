@@ -70,7 +70,7 @@ def translate_and_search(
             else:
                 yield Observe((yield from use.respond(action)))
                 turns.over = use.over
-    if turns.had_last_word and use.call_in(turns.texts[-1]) is not None:
+    if turns.in_final_turn and use.call_in(turns.texts[-1]) is not None:
         use.unanswered()
     return Outcome(
         answer=turns.answer,
