@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
-from lcrag.evaluation.paper_tables import NOT_SHARES, UNRANKED, Difference, Marking, part_differences, study_points
+from lcrag.evaluation.paper_tables import NOT_SHARES, UNRANKED, Marking, part_differences, study_points
 from lcrag.evaluation.scoreboard import Scoreboard, point_name
 from lcrag.evaluation.training_log import TOTAL, Curve
 from lcrag.files import replacing
@@ -52,9 +52,6 @@ STYLE = {
     "ytick.color": MUTED,
 }
 
-Lines = dict[str, tuple[Curve, str]]
-"""Label -> (curve, colour)."""
-
 
 def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> None:
     """Draws the rewards, penalties and searches of a training run, or the losses of fine-tuning, into a PNG.
@@ -65,19 +62,40 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
     Raises:
       UserError: the log has neither rewards nor losses of fine-tuning.
     """
+    panels: dict[str, dict[str, tuple[Curve, str]]] = {}  # title -> label -> (curve, colour)
+
+    def add_panel(name: str, labels: Mapping[str, str], colours: Sequence[str]) -> None:
+        lines = enumerate(labels.items())
+        panels[name] = {label: (curves[curve], colours[i % len(colours)]) for i, (label, curve) in lines}
+
     losses = {label: name for name, label in LOSSES.items() if name in curves}
     if TOTAL in curves:
-        panels = _reward_panels(curves)
+        terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
+        penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
+        labels = {name.removeprefix("reward/").replace("_", " "): name for name in (TOTAL, *terms)}
+        add_panel("Reward", {label: name for label, name in labels.items() if name not in penalties}, COLOURS)
+        if penalties:
+            own = {label: name for label, name in labels.items() if name in penalties}
+            add_panel("Penalty", own, (PENALTY_COLOUR, *COLOURS))
+        if SEARCHES in curves:
+            add_panel("Searches per episode", {"searches": SEARCHES}, (SEARCHES_COLOUR,))
     elif losses:
-        named = zip(losses.items(), COLOURS, strict=False)
-        panels = {"Loss, nats per token": {label: (curves[name], colour) for (label, name), colour in named}}
+        add_panel("Loss, nats per token", losses, COLOURS)
     else:
         raise UserError(f"the training log has neither {TOTAL!r} nor {min(LOSSES)!r}: draw the log of a training run")
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(panels), height=3.6)
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
         for axes, (name, lines) in zip(row, panels.items(), strict=True):
-            _draw_panel(axes, name, lines)
+            for number, (label, ((steps, values), colour)) in enumerate(lines.items()):
+                alpha, width, style = (0.3, 2.4, "-") if number == 0 else (0.15, 1.6, (0, (4, 2)))
+                axes.plot(steps, values, color=colour, linewidth=0.8, alpha=alpha)
+                axes.plot(steps, smoothed(values), color=colour, linewidth=width, linestyle=style, label=label)
+            named = len(lines) > 1 or name.lower().endswith("episode")
+            finish(axes, name if named else f"{name}: {next(iter(lines))}", "step", margin=0.02)
+            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
+            if len(lines) > 1:
+                axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
         save_figure(figure, path)
 
 
@@ -85,35 +103,6 @@ def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> N
     """Replaces a PNG file by a figure atomically."""
     with replacing(pathlib.Path(path)) as temporary:
         figure.savefig(temporary, format="png")
-
-
-def _reward_panels(curves: Mapping[str, Curve]) -> dict[str, Lines]:
-    terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
-    penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
-
-    def lines(names: Sequence[str], colours: Sequence[str]) -> Lines:
-        labels = (name.removeprefix("reward/").replace("_", " ") for name in names)
-        return {label: (curves[names[i]], colours[i % len(colours)]) for i, label in enumerate(labels)}
-
-    panels = {"Reward": lines([TOTAL, *(name for name in terms if name not in penalties)], COLOURS)}
-    if penalties:
-        panels["Penalty"] = lines(penalties, (PENALTY_COLOUR, *COLOURS))
-    if SEARCHES in curves:
-        panels["Searches per episode"] = {"searches": (curves[SEARCHES], SEARCHES_COLOUR)}
-    return panels
-
-
-def _draw_panel(axes: matplotlib.axes.Axes, title: str, lines: Lines) -> None:
-    for number, (label, ((steps, values), colour)) in enumerate(lines.items()):
-        first = number == 0
-        axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.3 if first else 0.15)
-        style = "-" if first else (0, (4, 2))
-        axes.plot(steps, smoothed(values), color=colour, linewidth=2.4 if first else 1.6, linestyle=style, label=label)
-    named = len(lines) > 1 or title.lower().endswith("episode")
-    finish(axes, title if named else f"{title}: {next(iter(lines))}", "step", margin=0.02)
-    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
-    if len(lines) > 1:
-        axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
 
 
 def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
@@ -141,8 +130,9 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
             for number, (method, own) in enumerate(logs.items()):
                 curves = [log[name] for log in own if name in log]
                 if curves:
-                    steps, values = _common_steps(curves)
-                    values = np.stack([smoothed(each) for each in values])
+                    common = set.intersection(*(set(steps.tolist()) for steps, _ in curves))
+                    steps = np.array(sorted(common), np.int64)
+                    values = np.stack([smoothed(values[np.isin(own_steps, steps)]) for own_steps, values in curves])
                     draw_runs(axes, steps, values, method, line_style(number))
             finish(axes, TRAINING_PANELS[name], "step")
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
@@ -161,14 +151,6 @@ def draw_runs(
     axes.plot(steps, values.mean(axis=0), label=label, linewidth=2.2, **style)
     if len(values) > 1:
         axes.plot(steps, values.T, linewidth=0.8, alpha=0.45, **style)
-
-
-def _common_steps(
-    curves: Sequence[Curve],
-) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "runs points"]]:
-    """Returns curves restricted to the steps that all of them have."""
-    steps = np.array(sorted(set.intersection(*(set(own.tolist()) for own, _ in curves))), np.int64)
-    return steps, np.stack([values[np.isin(own, steps)] for own, values in curves])
 
 
 def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
@@ -233,8 +215,22 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
             unused.set_visible(False)
         for number, (part, axes) in enumerate(zip(parts, every, strict=False)):
             for place, found in enumerate(compared.values()):
-                if part in found:
-                    _draw_difference(axes, found[part], place, metric, marking)
+                if part not in found:
+                    continue
+                value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(found[part].estimate)
+                excluded = 0 if metric in UNRANKED else int(low > 0) - int(high < 0)
+                axes.errorbar(
+                    value,
+                    place,
+                    xerr=float(np.nan_to_num(high - value)),
+                    fmt="o",
+                    markersize=5.5,
+                    markerfacecolor=SIGNS[excluded] if found[part].tone(metric, marking) else "white",
+                    markeredgewidth=1.8,
+                    color=SIGNS[excluded],
+                    linewidth=2,
+                    zorder=2,
+                )
             finish(axes, part, "")
             axes.grid(axis="y", visible=False)
             axes.grid(axis="x", color=GRID, linewidth=0.8)
@@ -246,24 +242,6 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
         unit = METRIC_NAMES.get(metric, metric) + ("" if metric in NOT_SHARES else ", percentage points")
         figure.supxlabel(f"{unit}, minus {marking.against}", fontsize=10, color=MUTED)
         save_figure(figure, path)
-
-
-def _draw_difference(axes: matplotlib.axes.Axes, found: Difference, place: int, metric: str, marking: Marking) -> None:
-    value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(found.estimate)
-    excluded = 0 if metric in UNRANKED else int(low > 0) - int(high < 0)
-    filled = bool(found.tone(metric, marking))
-    axes.errorbar(
-        value,
-        place,
-        xerr=float(np.nan_to_num(high - value)),
-        fmt="o",
-        markersize=5.5,
-        markerfacecolor=SIGNS[excluded] if filled else "white",
-        markeredgewidth=1.8,
-        color=SIGNS[excluded],
-        linewidth=2,
-        zorder=2,
-    )
 
 
 def make_panels(
