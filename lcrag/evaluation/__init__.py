@@ -11,7 +11,7 @@ Public API:
 """
 
 from lcrag.evaluation.answered import Answered, Row, mean_over_seeds, read_rows, write_rows
-from lcrag.evaluation.correct_language import IDENTIFIER, correct_language
+from lcrag.evaluation.correct_language import correct_language
 from lcrag.evaluation.metrics import METRIC_NAMES, compare, evaluate, question_metrics
 from lcrag.evaluation.retrieval_metrics import retrieval_rows
 from lcrag.evaluation.run_tables import comparison_table, method_table, place_tables, write_report

@@ -17,7 +17,6 @@ The rate is right / (right + wrong); its `count` is the number of scored answers
 
 import collections
 import functools
-import importlib.metadata
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
@@ -32,7 +31,6 @@ from lcrag.rewards import normalise
 SHORTEST_IDENTIFIED_LETTERS = 12
 LONGEST_CODE = 5
 UNKNOWN: tuple[str, ...] = ()
-IDENTIFIER = f"py3langid {importlib.metadata.version('py3langid')}"
 
 # The first word of a letter's Unicode name, for every ISO 15924 script a language may be written in.
 _SCRIPT_NAMES = {

@@ -35,9 +35,11 @@ PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
 SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
 DIFFERENCES_A_ROW = 4
 NAME_WIDTH = 11  # characters of a line below an axis
-LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
-MARKERS = ("o", "D", "^")
-HATCHES = ("", "///", "...")
+KINDS: Mapping[str, Sequence[Any]] = {
+    "linestyle": ("-", (0, (4, 2)), (0, (1, 1.5))),
+    "marker": ("o", "D", "^"),
+    "hatch": ("", "///", "..."),
+}
 STYLE = {
     "font.size": 10,
     "axes.edgecolor": MUTED,
@@ -133,7 +135,7 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
                     common = set.intersection(*(set(steps.tolist()) for steps, _ in curves))
                     steps = np.array(sorted(common), np.int64)
                     values = np.stack([smoothed(values[np.isin(own_steps, steps)]) for own_steps, values in curves])
-                    draw_runs(axes, steps, values, method, line_style(number))
+                    draw_runs(axes, steps, values, method, series_style(number, "linestyle"))
             finish(axes, TRAINING_PANELS[name], "step")
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
         add_legend(figure, row)
@@ -170,7 +172,9 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
                 offset = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at one name must not overlap
                 x = [points[place] if numeric else place + offset for place, _, _ in line]
                 values, errors = [value for _, value, _ in line], [error for _, _, error in line]
-                style = point_style(number) | (line_style(number) if numeric else {"linestyle": "none"})
+                style = series_style(number, "marker") | (
+                    series_style(number, "linestyle") if numeric else {"linestyle": "none"}
+                )
                 axes.errorbar(x, values, errors, capsize=3, label=method, linewidth=2, **style)
             unit = "" if metric in NOT_SHARES else " (%)"
             finish(axes, f"{METRIC_NAMES.get(metric, metric)}{unit}: {STUDIED_GROUPS[group]}", axis)
@@ -257,24 +261,10 @@ def make_panels(
     return figure, every[:count]
 
 
-def line_style(number: int) -> dict[str, Any]:
-    """The colour and the dashes of a series, by its number in the figure."""
-    return _style(number, "linestyle", LINES)
-
-
-def point_style(number: int) -> dict[str, Any]:
-    """The colour and the marker of a series, by its number in the figure."""
-    return _style(number, "marker", MARKERS)
-
-
-def bar_style(number: int) -> dict[str, Any]:
-    """The colour and the hatches of a series, by its number in the figure."""
-    return _style(number, "hatch", HATCHES)
-
-
-def _style(number: int, name: str, others: Sequence[Any]) -> dict[str, Any]:
-    """Pairs a colour with one of `others`, which changes when the colours are used up."""
-    return {"color": COLOURS[number % len(COLOURS)], name: others[number // len(COLOURS) % len(others)]}
+def series_style(number: int, kind: str) -> dict[str, Any]:
+    """Returns the colour and the "linestyle", "marker" or "hatch" of a series, by its number in the figure."""
+    others = KINDS[kind]  # the next one is used once the colours are used up
+    return {"color": COLOURS[number % len(COLOURS)], kind: others[number // len(COLOURS) % len(others)]}
 
 
 def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", margin: float = 0.03) -> None:

@@ -3,12 +3,10 @@
 import itertools
 import json
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
-from lcrag.data.questions import Question
 from lcrag.evaluation import (
     Table,
     compare,
@@ -86,7 +84,10 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         [(split, name) for name in ("all", "seen", "zero_shot")],
         [(split, code) for code in evaluation.languages],
     ]
-    sections += [[(f"{split}/{subset}", "all") for subset in own] for own in (SUBSETS, _parts(evaluation.questions))]
+    asked = evaluation.questions
+    both = (f"{each.domain}/{each.tier}" for each in asked if each.domain and each.tier)
+    parts = (*(each.domain for each in asked), *(each.tier for each in asked), *both)
+    sections += [[(f"{split}/{subset}", "all") for subset in dict.fromkeys(own) if subset] for own in (SUBSETS, parts)]
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
     policies = (*_sides(evaluation), *evaluation.references)
     runs = {
@@ -120,10 +121,3 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
     plans = {names[key]: [plan_diversity(answers[key])] for key, own in runs.items() if len(own) > 1}
     diversity = diversity_table(plans, "Plans of right answers")
     return found if diversity is None else [*found, diversity]
-
-
-def _parts(questions: Sequence[Question]) -> list[str]:
-    """Returns the subsets for the domains and tiers of questions, and for combinations of both."""
-    both = (f"{each.domain}/{each.tier}" for each in questions if each.domain and each.tier)
-    names = (*(each.domain for each in questions), *(each.tier for each in questions), *both)
-    return list(dict.fromkeys(filter(None, names)))

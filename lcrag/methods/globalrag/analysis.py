@@ -14,7 +14,7 @@ import numpy as np
 from lcrag import rewards
 from lcrag.evaluation.answered import Answered, Row
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
-from lcrag.evaluation.plots import INK, STYLE, add_legend, bar_style, finish, make_panels, point_style, save_figure
+from lcrag.evaluation.plots import INK, STYLE, add_legend, finish, make_panels, save_figure, series_style
 from lcrag.evaluation.scoreboard import Part, Scoreboard, System
 from lcrag.evaluation.tables import Cell, Table
 from lcrag.evaluation.training_log import Curve
@@ -168,7 +168,7 @@ def draw_searches(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> Non
             scores = [board.score(system, "searches", WHOLE) if system in board.systems else None for board in boards]
             heights, halves = ([getattr(each, name, 0.0) for each in scores] for name in ("value", "half"))
             places = np.arange(len(boards)) + (number - (len(systems) - 1) / 2) * width
-            axes.bar(places, heights, width, label=_label(system, systems), **bar_style(number))
+            axes.bar(places, heights, width, label=_label(system, systems), **series_style(number, "hatch"))
             axes.errorbar(places, heights, np.nan_to_num(halves), fmt="none", ecolor=INK, capsize=2, linewidth=1)
         finish(axes, "Searches per question", "")
         axes.set_xticks(range(len(boards)), [board.dataset for board in boards])
@@ -190,7 +190,9 @@ def draw_costs(boards: Sequence[Scoreboard], path: str | pathlib.Path) -> None:
                 exact, f1, tokens = (mean_of(board, system, metric) for metric in EFFICIENCY_INPUTS)
                 area = _LARGEST_BUBBLE * mean_of(board, system, EFFICIENCY) / largest
                 score, label = 50 * (exact + f1), _label(system, systems)
-                axes.scatter(tokens, score, s=np.nan_to_num(area), alpha=0.75, label=label, **point_style(number))
+                axes.scatter(
+                    tokens, score, s=np.nan_to_num(area), alpha=0.75, label=label, **series_style(number, "marker")
+                )
             finish(axes, board.dataset, "tokens a question, retrieved ones included", "mean of EM and F1 (%)")
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))

@@ -20,10 +20,9 @@ from lcrag.evaluation.plots import (
     add_legend,
     draw_runs,
     finish,
-    line_style,
     make_panels,
-    point_style,
     save_figure,
+    series_style,
     smoothed,
 )
 from lcrag.evaluation.scoreboard import Scoreboard
@@ -161,7 +160,7 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
             for number, (name, system) in enumerate(names.items()):
                 if name in points:
                     reward, rate = points[name]
-                    place, style = (100 * rate, 100 * reward), point_style(number)
+                    place, style = (100 * rate, 100 * reward), series_style(number, "marker")
                     axes.scatter(*place, s=60, label=name, zorder=2, **style)
                     scores = (score_of(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
                     across, up = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
@@ -192,7 +191,7 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
                 if own:
                     found = np.searchsorted(places, [rate for rate, _ in own])
                     shares = 100 * np.bincount(found, [weight for _, weight in own], len(places))
-                    style = line_style(number) | point_style(number)
+                    style = series_style(number, "linestyle") | series_style(number, "marker")
                     axes.plot(
                         100 * places, shares, markersize=4, linewidth=2, label=system_name(board, system), **style
                     )
@@ -223,7 +222,7 @@ def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
                 if curves:
                     steps = np.unique(np.concatenate([logged for logged, _ in curves]))
                     values = np.stack([np.interp(steps, logged, smoothed(rates)) for logged, rates in curves])
-                    draw_runs(axes, steps, 100 * values, method, line_style(number))
+                    draw_runs(axes, steps, 100 * values, method, series_style(number, "linestyle"))
             finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
             axes.set_ylim(-3, 103)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
