@@ -52,7 +52,7 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     shares = [cores[len(cores) * job // jobs : len(cores) * (job + 1) // jobs] for job in range(jobs)]
     free = list(range(jobs))
-    running: dict[Path, tuple[Point, int, list[list[str]], subprocess.Popen, Sequence[int]]] = {}
+    running: dict[Path, tuple[Point, int, list[list[str]], subprocess.Popen, list[int]]] = {}
     try:
         while waiting or running:
             blocked = {point.folder for point in waiting} | running.keys()
