@@ -4,7 +4,6 @@ import io
 import shutil
 
 import gin
-import jax
 import pytest
 from experiment_parts import assert_mistake, run, words_of
 from rich.console import Console
@@ -71,12 +70,6 @@ def test_a_language_without_a_collection(tiny, tmp_path, capsys):
     bindings = (f"load_collections.folder='{tmp_path}'", "sample.language='fi'")
     assert run("sample", tiny, *bindings, words=("Missä?",)) == 2
     assert_mistake(capsys, "questions in fi but collections only in en, fr")
-
-
-def test_several_processes_wait_for_their_searches(tiny, capsys, monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert run("sample", tiny, "Runner.wait_for_searches=False", words=("Which?",)) == 2
-    assert_mistake(capsys, "2 processes share one lane and must not go on at different times")
 
 
 class Terminal(io.StringIO):

@@ -344,7 +344,7 @@ def test_data_scale(tiny, tmp_path, capsys):
 )
 def test_retrieval_options(option, count):
     values = values_of(lcrl.RETRIEVAL[f"retrieval_{option}"])
-    choice = getattr(routing, values["Method.collections"].name)
+    choice = getattr(routing, values["Method.collections"].removeprefix("@"))
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []
 
@@ -355,7 +355,7 @@ def test_retrieval_options(option, count):
     (languages,) = given
     assert len(languages) == count
     assert ("fi" in languages) == (option != "english")
-    assert values["hierarchical_search.route"].name == ("english_only" if option == "english" else "local_first")
+    assert values["hierarchical_search.route"] == ("@english_only" if option == "english" else "@local_first")
 
 
 @pytest.mark.parametrize("methods", [(), ("baselines/rag.gin",)])
