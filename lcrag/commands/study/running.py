@@ -61,7 +61,7 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
             for point in ready:
                 waiting.remove(point)
                 job, left = free.pop(), commands(point, report)
-                own: Sequence[int] = shares[job] if crowded else ()
+                own = shares[job] if crowded else []
                 log_of(point.folder).parent.mkdir(parents=True, exist_ok=True)
                 # What a finished run printed is kept when it is only recorded.
                 process = _start(point, left.pop(0), own, "a" if point.finished else "w")
