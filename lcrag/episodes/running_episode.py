@@ -121,7 +121,7 @@ class SlotOwner:
 class _Exchange:
     """The requests that a program has yielded together, and the answers received so far, by place."""
 
-    def __init__(self, asked: Request | tuple[Request, ...]):
+    def __init__(self, asked: Any):
         self.single = not isinstance(asked, tuple)
         self.requests: tuple[Request, ...] = asked if isinstance(asked, tuple) else (asked,)
         self.answers: dict[int, Any] = {}
