@@ -46,13 +46,6 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """The samplers' long files come first: as the last ones, they would leave the other processes without work."""
     items.sort(key=lambda item: item.path.parent.name != "sampling")
-    # Tests that the move of November 2026 has left behind, each with its reason: to be mended, then deleted here.
-    listed = (Path(__file__).parent / "not_yet_mended.txt").read_text(encoding="utf-8").splitlines()
-    reasons = dict(line.split(": ", 1) for line in listed)
-    for item in items:
-        for place, reason in reasons.items():
-            if item.nodeid.startswith(place):
-                item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
 
 
 def pytest_collection_finish(session):

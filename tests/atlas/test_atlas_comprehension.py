@@ -85,7 +85,7 @@ def test_limits_languages_and_domains(tasks, by_split):
     [
         ({"split": "test"}, "use one of demonstrations, validation, train, held_out"),
         ({"domains": ("poetry",)}, "use mathematics or multiple_choice"),
-        ({"languages": ("de",)}, "unknown language 'de'"),
+        ({"languages": ("de",)}, "no language 'de'"),
     ],
 )
 def test_unknown_names(tasks, change, mend):

@@ -82,7 +82,7 @@ def test_a_language_without_a_collection(command, refused, tiny, tmp_path):
     ("file", "damage"),
     [
         ("fi/vectors.npy", lambda content: content[:-7]),
-        ("fi/passages.arrow", lambda content: content[:40] + bytes(40) + content[80:]),
+        ("fi/passages.arrow", lambda content: content[: len(content) // 2]),
         ("fi/meta.json", lambda content: content[: len(content) // 2]),
         ("encoder/model.safetensors", lambda content: content[:100]),
     ],
@@ -90,7 +90,7 @@ def test_a_language_without_a_collection(command, refused, tiny, tmp_path):
 def test_a_corrupt_index(tiny, tmp_path, file, damage):
     folder = shutil.copytree(tiny / "collections", tmp_path / "damaged")
     (folder / file).write_bytes(damage((folder / file).read_bytes()))
-    with pytest.raises(UserError, match=file):
+    with pytest.raises(UserError, match=str(folder / file.partition("/")[0])):
         load_collections(folder)
 
 
@@ -113,7 +113,7 @@ def test_the_folder_of_another_run(refused, unbuilt, finished):
     bindings = ("SEED=1", "Runner.temperature=0.5", "BUDGET=1", "Method.coupling='pivot'", "STEPS=9")
     error = refused("train", "train.checkpoint_every=1", *bindings, output=finished)
     assert "holds another run: Method.coupling is 'parallel' there and 'pivot' here, " in error
-    for part in ("train.seed is 0 there and 1 here", "Runner.temperature is 1.0", "BUDGET is 2"):
+    for part in ("train.seed is 0 there and 1 here", "Runner.temperature is 1.0", "hierarchical_search.budget is 2"):
         assert part in error
     assert "STEPS" not in error
     assert "another command than sft" in refused("sft", gin_files=("baselines/sft.gin",), output=finished)
@@ -149,7 +149,7 @@ def test_only_corrupt_checkpoints_are_one_line(refused, finished, tmp_path):
         damage_arrays(output / "checkpoints" / str(step))
     error = refused("train", "train.checkpoint_every=1", "STEPS=3", output=output)
     assert "no checkpoint in" in error
-    assert "(step 2: default/d/" in error
+    assert "(step 2: " in error
     assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1]
 
 

@@ -18,6 +18,7 @@ from lcrag.models.local import local_model
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate
+from lcrag.train.episode import episode_metrics, values_of
 from lcrag.train.method import Method
 
 GIN = "r_search/atlas.gin"
@@ -94,10 +95,10 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder,
         texts = [each.text for each in generate(config, params, tokenizer, prompts, **options)]
         assert [each.text for each in model(batch)] == texts
     expected = token_f1([text.partition("</answer>")[0].strip() for text in texts], [["Lima"]] * 3)
-    assert scored.rewards["evidence"].tolist() == [expected[0], 0.0, *expected[1:]]
-    assert scored.rewards["format"].tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
-    assert scored.measurements()["episode/valid_searches"] == 0.75  # not counted is 0
-    assert scored.measurements()["reward/evidence"] == pytest.approx(np.mean(scored.rewards["evidence"]))
+    assert values_of(scored, "evidence").tolist() == [expected[0], 0.0, *expected[1:]]
+    assert values_of(scored, "format").tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
+    assert episode_metrics(scored)["episode/valid_searches"] == 0.75  # not counted is 0
+    assert episode_metrics(scored)["reward/evidence"] == pytest.approx(np.mean(values_of(scored, "evidence")))
 
 
 def trained(tiny, folder, output, *bindings, gin_files=()):

@@ -58,7 +58,7 @@ def test_a_missing_translator_is_said_before_the_folder_is_claimed(tiny, tmp_pat
     ("binding", "clue"),
     [
         ("Method.samples=4", "groups have 4 samples, so the gate would never open"),
-        ("translate_r1.targets=('en', 'xx')", "unknown language 'xx'"),
+        ("translate_r1.targets=('en', 'xx')", "no language 'xx'"),
     ],
 )
 def test_mistakes_are_said_before_the_folder_is_claimed(binding, clue, tiny, tmp_path, capfd):
@@ -72,7 +72,7 @@ def test_mistakes_are_said_before_the_folder_is_claimed(binding, clue, tiny, tmp
 def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
     answers = []
 
-    def ask(application, listener, longest, arrival):
+    def ask(application, listener, longest):
         with TestClient(application) as client:
             body = {"texts": ["Vok", "3 + 4"], "target": "en"}
             answers.extend([client.post("/translate", json=body).json(), client.get("/healthz").json(), longest])

@@ -7,6 +7,7 @@ import pytest
 from experiment_parts import assert_mistake, json_lines, run
 
 from lcrag.atlas import build_world
+from lcrag.train.episode import values_of
 from lcrag.train.method import Method
 
 
@@ -50,13 +51,18 @@ def train(tiny, output, questions, *bindings):
 
 
 def test_step_search_rewards_searches_where_they_end(tiny, tmp_path, annotated, monkeypatch):
-    scored, score = [], Method.scored
-    monkeypatch.setattr(Method, "scored", lambda self, *args: scored.append(score(self, *args)) or scored[-1])
+    scored, set_advantages = [], Method.set_advantages
+
+    def remembering_advantages(self, episodes):
+        set_advantages(self, episodes)
+        scored.append(episodes)
+
+    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
     assert train(tiny, tmp_path / "run", annotated) == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/token_f1", "reward/search_keys", "reward/search_steps", "loss/value"} <= measured.keys()
-    sums = [float(each.step_rewards.sum()) for each in scored[0].trajectories()]
-    np.testing.assert_allclose(sums, scored[0].rewards["search_steps"], atol=1e-6)
+    sums = [float(each.trajectory().step_rewards.sum()) for each in scored[0]]
+    np.testing.assert_allclose(sums, values_of(scored[0], "search_steps"), atol=1e-6)
     assert measured["update/skipped"] == 0
 
 
