@@ -169,6 +169,11 @@ def _as_sentence(place: str) -> Iterator[None]:
             what = f"there is nothing called {unknown['name']}{closest(unknown['name'].rpartition('/')[2], names)}"
         elif isinstance(error, SyntaxError) or "literal" in what:
             what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
+        elif isinstance(error, TypeError) and "PathLike" in what:  # gin looks for files in Python's packages too
+            what = (
+                "a folder named like one of gin's, such as lcrl/, lies on Python's path, where gin takes it for a package:"
+                " run lcrag in another folder, or without this one in PYTHONPATH"
+            )
         raise UserError(f"{where}: {one_line(what)}") from error
     finally:
         logging.disable(logging.NOTSET)

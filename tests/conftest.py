@@ -8,6 +8,9 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lcrag" / "jax"
 
+# What tests build, on pretended devices that round sums differently, is not what commands of this user shall find.
+os.environ["XDG_CACHE_HOME"] = str(CACHE.parent / "tests")
+
 # All of this must be set before JAX is imported.
 os.environ["JAX_PLATFORMS"] = "cpu"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):

@@ -167,7 +167,7 @@ def meaning_of(sentence: str, languages: Sequence[str]) -> Meaning | None:
 
 
 def letter_of(meaning: Meaning, value: str) -> str:
-    """Returns the letter of the option with a value; raises a ValueError if there is none."""
+    """Returns the letter of the option with a value; raises a ValueError if it is not among the options."""
     return LETTERS[[meaning.words[place] for place in OPTION_PLACES].index(value)]
 
 

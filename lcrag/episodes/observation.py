@@ -174,7 +174,7 @@ def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[
 
 
 def known_style(style: str | Style) -> Style:
-    """Returns the style of a name, or the style itself; a UserError if there is none."""
+    """Returns the style with this name, or the given style; raises a UserError for an unknown name."""
     return style if isinstance(style, Style) else lookup(STYLES, style, "passage style")
 
 

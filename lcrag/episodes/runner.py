@@ -290,7 +290,8 @@ class _Run:
                 self.dispatch(owner)
 
         # Programs continue with the answers of host threads. All processes that run these episodes must get the same.
-        self._wait(idle=not sampler.running and scheduler.stuck)
+        # An episode that has just finished is yielded first, however long the searches of others take.
+        self._wait(idle=not (self.finished or sampler.running) and scheduler.stuck)
         for worker in self.workers.values():
             if worker.futures:
                 answers = compare_across_processes(

@@ -54,7 +54,7 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
     """Return the manifest of a checkpoint.
 
     Raises:
-      ValueError: There is none, or it is not as it was saved.
+      ValueError: The manifest is missing, or the files are not as they were saved.
     """
     try:
         content = json.loads((folder / MANIFEST).read_bytes())

@@ -135,10 +135,17 @@ def train(
         diverged.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
-    for name, number in (("steps", steps), ("questions_per_step", questions_per_step), ("max_rollouts", max_rollouts)):
-        if number < 1:
-            raise UserError(f"train.{name} is {number}: it must be 1 or more")
-    for name, number in (("checkpoint_every", checkpoint_every), ("episodes_every", episodes_every)):
+    counts = {
+        "steps": steps,
+        "questions_per_step": questions_per_step,
+        "updates_per_rollout": updates_per_rollout,
+        "passes_per_rollout": passes_per_rollout,
+        "max_rollouts": max_rollouts,
+        "max_consecutive_skips": max_consecutive_skips,
+        "checkpoint_every": checkpoint_every,
+        "episodes_every": episodes_every,
+    }
+    for name, number in counts.items():
         if number < 1:
             raise UserError(f"train.{name} is {number}: it must be 1 or more")
     if max_rollouts > 1 and critic is not None:

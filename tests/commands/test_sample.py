@@ -158,7 +158,7 @@ TEMPLATE = (
 
 @pytest.fixture
 def chatting(tiny, tmp_path):
-    """The tiny policy with a chat template; its collections beside it."""
+    """The tiny policy with a chat template; the folder also holds its collections."""
     shutil.copytree(tiny / "policy", tmp_path / "policy")
     (tmp_path / "policy" / "chat_template.jinja").write_text(TEMPLATE)
     (tmp_path / "collections").symlink_to(tiny / "collections")

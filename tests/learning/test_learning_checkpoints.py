@@ -126,7 +126,7 @@ def assert_state(restored, seed):
 
 
 def test_damage_of_any_file_is_noticed(copy):
-    """Orbax reads no file beside the arrays' folder: what is in them does not matter."""
+    """Orbax reads only the folder of arrays: damage to other files does not matter."""
     folder = copy / "4"
     files = [path for path in sorted((folder / "default").rglob("*")) if path.is_file()]
     assert {"_METADATA", "manifest.ocdbt"} <= {path.name for path in files}

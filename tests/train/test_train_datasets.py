@@ -92,11 +92,7 @@ def test_mkqa_has_coupled_groups_of_the_training_languages(files):
         mkqa_questions("test")
     shutil.copy(prepared("mkqa_standin/standin_bmlama53_13lang.jsonl.gz"), files / "mkqa" / "mkqa.jsonl.gz")
     assert len(mkqa_questions("test", test=20, train=15, validation=5)) == 20 * 13
-    configure(
-        read_configuration(
-            ("quickstart.gin", "data/mkqa.gin"), ("mkqa_questions.test = 20", "mkqa_questions.validation = 5")
-        )
-    )
+    configure(("quickstart.gin", "data/mkqa.gin"), ("mkqa_questions.test = 20", "mkqa_questions.validation = 5"))
     with gin.config_scope("train"):
         questions = gin.get_configurable("mkqa_questions")(train=15)
     assert {each.language for each in questions} == {"en", "ar", "fi", "fr", "ja", "it", "ru", "zh"}

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 process, processes, port, tests, folder, output, *words = sys.argv[1:]
-sys.path[:0] = [tests, str(Path(tests).parent)]
+sys.path[:0] = [tests, str(Path(tests).parent), str(Path(tests).parent / "runs")]
 from joined_processes import join
 
 join(process, processes, port)
