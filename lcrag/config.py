@@ -171,8 +171,8 @@ def _as_sentence(place: str) -> Iterator[None]:
             what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
         elif isinstance(error, TypeError) and "PathLike" in what:  # gin looks for files in Python's packages too
             what = (
-                "a folder named like one of gin's, such as lcrl/, lies on Python's path, where gin takes it for a package:"
-                " run lcrag in another folder, or without this one in PYTHONPATH"
+                "a folder named like one of gin's, such as lcrl/, lies on Python's path, where gin takes it for a"
+                " package: run lcrag in another folder, or without this one in PYTHONPATH"
             )
         raise UserError(f"{where}: {one_line(what)}") from error
     finally:
