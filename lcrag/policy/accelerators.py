@@ -38,7 +38,7 @@ def update_options(mesh: Mesh) -> dict[str, str] | None:
     """Returns XLA's options for an update on a mesh; None: its defaults.
 
     XLA for TPUs would split products with weights that are sharded over "fsdp", to overlap them with gathers. By the
-    compiler's model an update then takes 1.76 times as long (docs/compile.md).
+    compiler's model an update then takes 1.76 times as long (docs/describe.md).
     """
     if mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
         return None

@@ -1,7 +1,7 @@
 """Translate-R1: Cost-Aware Translation Tool Use via Reinforcement Learning.
 
 Its text names neither authors nor an arXiv number. Commands and results: `docs/translate_r1.md`,
-`docs/translate_r1_data.md`, `docs/translation_pipeline.md`.
+`docs/translate_r1.md`, `docs/translation_pipeline.md`.
 
 | in the paper | here |
 |---|---|
